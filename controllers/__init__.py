@@ -1,0 +1,1 @@
+"""OpenFlow controllers and the routes that they install."""

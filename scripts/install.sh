@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Installs what outcast needs on Debian or Ubuntu: system packages, Open vSwitch running, and a
+# .venv with every Python package at the version of the lock files. Safe to run again: what is
+# there already is left alone. Root (or sudo) is needed for packages and Open vSwitch only.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$root/.venv
+stamp=$venv/.outcast-installed
+# Debian's mininet is a package of the distribution's own Python and visible to no other.
+python=/usr/bin/python3
+
+packages=(
+    mininet openvswitch-switch                              # the network
+    iperf iperf3 iputils-ping                               # its traffic
+    iproute2 ethtool tcpdump                                # its settings and its captures
+    python3 python3-venv python3-dev gcc make               # our Python
+)
+
+say() { printf 'install: %s\n' "$*"; }
+die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "root is needed for: $* (run this script as root)"
+    fi
+}
+
+# Under sudo, what goes into the checkout belongs to the checkout's owner.
+as_owner() {
+    local owner
+    owner=$(stat -c %U "$root")
+    if [ "$(id -u)" -eq 0 ] && [ "$owner" != root ] && id "$owner" >/dev/null 2>&1; then
+        runuser -u "$owner" -- env HOME="$(getent passwd "$owner" | cut -d: -f6)" "$@"
+    else
+        "$@"
+    fi
+}
+
+install_packages() {
+    local missing=() package
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed \
+            || missing+=("$package")
+    done
+    if [ ${#missing[@]} -eq 0 ]; then
+        say "system packages: all ${#packages[@]} are there"
+        return
+    fi
+    say "system packages: installing ${missing[*]}"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+open_vswitch_runs() { as_root ovs-vsctl --timeout=3 show >/dev/null 2>&1; }
+
+start_open_vswitch() {
+    if open_vswitch_runs; then
+        say "Open vSwitch: running"
+        return
+    fi
+    say "Open vSwitch: starting"
+    if [ -d /run/systemd/system ]; then
+        as_root systemctl start openvswitch-switch
+    else
+        as_root /usr/share/openvswitch/scripts/ovs-ctl --system-id=random start >/dev/null
+    fi
+    open_vswitch_runs || die "Open vSwitch did not start; see /var/log/openvswitch"
+}
+
+# What the .venv was made from; the path is in it because a virtual environment cannot be moved.
+fingerprint() {
+    { printf '%s\n' "$root"; "$python" -VV; cat "$root"/scripts/requirements*.lock \
+        "$root/pyproject.toml" "$root/setup.py"; } | sha256sum
+}
+
+pip_install() {
+    as_owner "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --no-input --no-deps "$@"
+}
+
+make_venv() {
+    local wanted
+    wanted=$(fingerprint)
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        say "Python packages: as locked"
+        return
+    fi
+    if ! grep -qsx "VIRTUAL_ENV=[\"']\?$venv[\"']\?" "$venv/bin/activate"; then
+        say "Python packages: making .venv from $("$python" -V)"
+        as_owner "$python" -m venv --clear --system-site-packages "$venv"
+    fi
+    say "Python packages: installing the locked versions"
+    pip_install -r "$root/scripts/requirements-build.lock"
+    pip_install -r "$root/scripts/requirements.lock"
+    pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
+    pip_install --no-build-isolation --editable "$root"
+    printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
+}
+
+[ -r /etc/debian_version ] || die "only Debian and Ubuntu are known to this script"
+install_packages
+start_open_vswitch
+make_venv
+say "done: $venv/bin/outcast"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Writes scripts/requirements.lock anew: the newest versions that pyproject.toml allows.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Without system packages, so that the lock is whole on a machine that has none of them.
+/usr/bin/python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check ".[controller,dev]"
+{
+    echo "# Every package of the virtual environment, pinned; written by scripts/lock.sh."
+    "$work/venv/bin/pip" freeze | grep -viE '^(outcast|pbr)( @|==)'
+} >"$work/requirements.lock"
+mv "$work/requirements.lock" scripts/requirements.lock

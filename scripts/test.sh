@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs, then runs every check; exits non-zero if any fails.
+# Usage: scripts/test.sh [format|lint|types|unit|emulation|virtual]...   (default: all of them)
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bin=$PWD/.venv/bin
+
+run() {
+    case $1 in
+        format) "$bin/ruff" format --check . ;;
+        lint) "$bin/ruff" check . ;;
+        types) "$bin/mypy" ;;
+        unit | emulation | virtual) "$bin/pytest" "tests/$1" ;;
+    esac
+}
+
+parts=("$@")
+[ $# -gt 0 ] || parts=(format lint types unit emulation virtual)
+for part in "${parts[@]}"; do
+    case $part in
+        format | lint | types | unit | emulation | virtual) ;;
+        *) sed -n '3s/^# //p' "$0" >&2; exit 2 ;;
+    esac
+done
+
+scripts/install.sh || exit 1
+failed=()
+for part in "${parts[@]}"; do
+    printf '\n== %s\n' "$part"
+    run "$part" || failed+=("$part")
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    printf '\ntest: failed: %s\n' "${failed[*]}" >&2
+    exit 1
+fi
+printf '\ntest: all passed: %s\n' "${parts[*]}"

@@ -1,0 +1,20 @@
+"""Marks every test by its folder, and skips what needs root when there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+FOLDERS = ("unit", "emulation", "virtual")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0]
+        if folder in FOLDERS:
+            item.add_marker(getattr(pytest.mark, folder))
+        if folder == "emulation" and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="emulation tests need root"))

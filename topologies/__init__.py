@@ -1,0 +1,1 @@
+"""Mininet topologies; each file also serves `mn --custom`."""
