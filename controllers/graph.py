@@ -1,0 +1,127 @@
+"""The network as a graph, and its file: what the engine builds and the controller routes on.
+
+An undirected `networkx.Graph`. Every node has `kind`:
+
+- `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (`"edge"`, `"aggregation"`,
+  `"core"`, or any other text);
+- `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`; a host has exactly one link.
+
+Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
+interface `s-ethn`. Other attributes are carried along and ignored.
+
+The file is networkx's node-link form in JSON:
+
+```json
+{"nodes": [{"id": "s1", "kind": "switch", "dpid": 1, "layer": "edge"},
+           {"id": "h1", "kind": "host", "ip": "10.0.0.1", "mac": "02:00:00:00:00:01"}],
+ "edges": [{"source": "s1", "target": "h1", "ports": {"s1": 1, "h1": 0}}]}
+```
+"""
+
+from __future__ import annotations
+
+import json
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+
+if TYPE_CHECKING:
+    Graph = nx.Graph[str]
+
+
+class GraphError(ValueError):
+    """The graph, or its file, is not what this module's description says; the text says where."""
+
+
+def dumps(graph: Graph) -> str:
+    """The graph as the text of a graph file."""
+    data = nx.node_link_data(graph, edges="edges")
+    return json.dumps({"nodes": data["nodes"], "edges": data["edges"]}, indent=1) + "\n"
+
+
+def load(path: Path) -> Graph:
+    """Reads and checks a graph file.
+
+    Raises:
+        GraphError: the file cannot be read, or is not a graph as described above.
+    """
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GraphError(f"{path}: {reason}") from error
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
+
+
+def loads(text: str) -> Graph:
+    """Reads and checks the text of a graph file.
+
+    Raises:
+        GraphError: it is not a graph as described above.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise GraphError(f"not JSON: {error}") from error
+    try:
+        graph: Graph = nx.node_link_graph(
+            {"nodes": data["nodes"], "edges": data["edges"], "graph": {}},
+            directed=False,
+            multigraph=False,
+            edges="edges",
+        )
+    except (KeyError, TypeError, AttributeError, nx.NetworkXError) as error:
+        raise GraphError(f"not a node-link graph with `nodes` and `edges`: {error!r}") from error
+    check(graph)
+    return graph
+
+
+def check(graph: Graph) -> None:
+    """Does nothing if the graph is as described above.
+
+    Raises:
+        GraphError: naming the first node or edge that is not.
+    """
+    seen: dict[tuple[str, object], str] = {}
+    for name, data in graph.nodes(data=True):
+        for key, value in _identity(name, data).items():
+            other = seen.setdefault((key, value), name)
+            if other != name:
+                raise GraphError(f"node {name}: {key} {value} is that of {other} too")
+        if data["kind"] == "host" and graph.degree(name) != 1:
+            raise GraphError(f"host {name}: {graph.degree(name)} links; exactly one is allowed")
+    for one, two, data in graph.edges(data=True):
+        ports = data.get("ports")
+        if not isinstance(ports, dict) or set(ports) != {one, two}:
+            raise GraphError(f"edge {one} - {two}: `ports` must have a number for each end")
+        for node, port in ports.items():
+            lowest = 1 if graph.nodes[node]["kind"] == "switch" else 0
+            if type(port) is not int or port < lowest:
+                raise GraphError(
+                    f"edge {one} - {two}: port {port!r} at {node}; {lowest} or more is allowed"
+                )
+            other = seen.setdefault((node, port), f"{one} - {two}")
+            if other != f"{one} - {two}":
+                raise GraphError(f"edge {one} - {two}: port {port} of {node} is taken by {other}")
+
+
+def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
+    """What must be unique among the nodes, checked for its form."""
+    match data.get("kind"):
+        case "switch":
+            dpid = data.get("dpid")
+            if type(dpid) is not int or not 0 < dpid < 2**64:
+                raise GraphError(f"switch {name}: dpid {dpid!r}; 1 to 2^64 - 1 is allowed")
+            return {"dpid": dpid}
+        case "host":
+            try:
+                return {"ip": IPv4Address(str(data.get("ip")))}
+            except AddressValueError as error:
+                raise GraphError(
+                    f"host {name}: ip {data.get('ip')!r}; an IPv4 address is allowed"
+                ) from error
+        case kind:
+            raise GraphError(f"node {name}: kind {kind!r}; 'switch' or 'host' is allowed")
