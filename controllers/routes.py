@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 Routes = Mapping[str, Mapping[str, int]]
 """`routes[switch][host]` is the number of the port by which `switch` forwards to `host`."""
 
-Kind = Literal["shortest", "spanning_tree"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS = ("shortest", "spanning_tree")
 
 LAYERS = ("edge", "aggregation", "core")
 """From the hosts up: a layer's index is the digit of the address that its switches look at."""
@@ -28,7 +27,7 @@ class RouteError(ValueError):
     """There is no route, or the routes do not lead where they should."""
 
 
-def compute(graph: Graph, kind: Kind) -> Routes:
+def compute(graph: Graph, kind: str) -> Routes:
     """The routes of the given kind.
 
     Raises:

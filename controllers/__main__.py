@@ -1,0 +1,81 @@
+"""Starts the static routes application: `python -m controllers --graph FILE [--port N] ...`.
+
+Standard output has the application's report (controllers/static_routes.py), preceded by the
+event `listening` with `address`, `port` and `framework` once switches can connect. It runs until
+SIGTERM or SIGINT, which end it with status 0. Status 1: it cannot listen there; status 2: bad
+usage, or a graph that cannot be read or routed; each with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from controllers import openflow, routes, static_routes
+from controllers.graph import GraphError
+
+
+def _fail(status: int, message: str) -> NoReturn:
+    sys.stdout.flush()
+    print(f"controllers: error: {message}", file=sys.stderr, flush=True)
+    # Also called from the listener's thread or greenlet, where sys.exit would end only that.
+    os._exit(status)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="controllers", description="Installs static routes.")
+    parser.add_argument("--graph", type=Path, required=True, help="file; see controllers/graph.py")
+    parser.add_argument("--routing", choices=routes.KINDS, default="shortest")
+    parser.add_argument("--listen", default="127.0.0.1", help="IPv4 address to listen on")
+    parser.add_argument("--port", type=int, default=6653)
+    arguments = parser.parse_args()
+    if not 1 <= arguments.port <= 65535:
+        parser.error(f"argument --port: {arguments.port}; 1 to 65535 is allowed")
+    return arguments
+
+
+class _Listener(openflow.controller.StreamServer):
+    """The framework's server, but it says that it listens, or ends the program if it cannot."""
+
+    def __init__(self, address: tuple[str, int], *args: Any, **kwargs: Any) -> None:
+        host, port = address
+        try:
+            # eventlet sets SO_REUSEPORT, by which a second controller would share the port and
+            # get some of the switches. Without that option a port in use is refused.
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                probe.listen()
+            super().__init__(address, *args, **kwargs)
+        except OSError as error:
+            _fail(1, f"cannot listen on {host} port {port}: {error.strerror or error}")
+        static_routes.emit("listening", address=host, port=port, framework=openflow.framework)
+
+
+def main() -> None:
+    """See the module."""
+    arguments = _parse_arguments()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+    logging.basicConfig(level=logging.WARNING, format="controllers: %(levelname)s: %(message)s")
+    os.environ[static_routes.GRAPH_VARIABLE] = str(arguments.graph)
+    os.environ[static_routes.ROUTING_VARIABLE] = arguments.routing
+    options = openflow.cfg.CONF
+    options(args=[], project=openflow.framework, default_config_files=[], default_config_dirs=[])
+    options.set_override("ofp_listen_host", arguments.listen)
+    options.set_override("ofp_tcp_listen_port", arguments.port)
+    openflow.controller.StreamServer = _Listener
+    try:
+        openflow.app_manager.AppManager.run_apps([static_routes.__name__])
+    except (GraphError, routes.RouteError) as error:
+        _fail(2, str(error))
+
+
+if __name__ == "__main__":
+    main()

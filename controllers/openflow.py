@@ -1,0 +1,81 @@
+"""The one place where the OpenFlow framework is imported: Ryu, or os-ken where Ryu cannot run.
+
+os-ken is the maintained fork of Ryu, with the same modules under another name. The environment
+variable OUTCAST_OPENFLOW (`ryu` or `os_ken`) forces one of them.
+
+Ryu 4.34 is older than what it runs on: see `_make_ryu_importable`. Its own `ryu-manager` lacks
+that; the one that this project installs in its place is `manager` below.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+FRAMEWORKS = ("ryu", "os_ken")
+FORCE_VARIABLE = "OUTCAST_OPENFLOW"
+
+
+def _make_ryu_importable() -> None:
+    # Asks for dnspython, which nothing here uses and which takes longer to import than eventlet.
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
+    if sys.version_info < (3, 12):
+        # Ryu wants distutils: the standard library's, as long as there is one, imports faster
+        # than the stand-in that setuptools puts before it.
+        hack = sys.modules.get("_distutils_hack")
+        if hack is not None:
+            hack.remove_shim()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import eventlet.wsgi
+    # Removed in eventlet 0.30.3; only Ryu's websockets compare with it.
+    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+        eventlet.wsgi.ALREADY_HANDLED = object()
+
+
+def _import_framework(name: str) -> Any:
+    if name == "ryu":
+        _make_ryu_importable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return import_module(f"{name}.base.app_manager")
+
+
+def _choose() -> tuple[str, Any]:
+    forced = os.environ.get(FORCE_VARIABLE)
+    if forced:
+        if forced not in FRAMEWORKS:
+            raise ImportError(f"{FORCE_VARIABLE}={forced}: allowed are {', '.join(FRAMEWORKS)}")
+        return forced, _import_framework(forced)
+    reasons = []
+    for name in FRAMEWORKS:
+        try:
+            return name, _import_framework(name)
+        # An old Ryu on a new Python or eventlet also ends in an AttributeError.
+        except (ImportError, AttributeError) as error:
+            reasons.append(f"{name}: {error}")
+    raise ImportError(f"no OpenFlow framework can be imported ({'; '.join(reasons)})")
+
+
+framework, app_manager = _choose()
+"""The name of the framework's package, and its `base.app_manager`."""
+
+cfg: Any = import_module(f"{framework}.cfg")
+controller: Any = import_module(f"{framework}.controller.controller")
+handler: Any = import_module(f"{framework}.controller.handler")
+ofp_event: Any = import_module(f"{framework}.controller.ofp_event")
+ofproto: Any = import_module(f"{framework}.ofproto.ofproto_v1_3")
+
+App: Any = app_manager.RyuApp if framework == "ryu" else app_manager.OSKenApp
+
+
+def manager() -> None:
+    """What `ryu-manager` does, on whichever framework there is: runs the named applications."""
+    if framework == "ryu":
+        import_module("ryu.cmd.manager").main()
+    else:
+        cfg.CONF(args=[], project=framework, default_config_files=[])
+        app_manager.AppManager.run_apps(sys.argv[1:])

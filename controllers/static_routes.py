@@ -1,0 +1,159 @@
+"""An OpenFlow 1.3 application that installs static routes before any packet asks for them.
+
+It reads the graph (controllers/graph.py) from the file that the environment variable
+OUTCAST_GRAPH names, and computes the routes of the kind that OUTCAST_ROUTING names (`shortest`
+unless set). From every switch of the graph that connects it deletes all entries, installs its
+own (controllers/entries.py), and sends a barrier. Switches that are not in the graph are left
+alone.
+
+Alone: `OUTCAST_GRAPH=graph.json ryu-manager controllers/static_routes.py`, with the ryu-manager
+of this project's virtual environment. As the engine starts it: `python -m controllers`.
+
+It reports on standard output, one JSON object per line; `event` is one of:
+
+- `connected`: `switch` (name), `dpid`; its entries are on their way;
+- `installed`: `switch`; it has answered the barrier;
+- `ready`: `switches` and `entries` (counts), `routing`; every switch of the graph has, without
+  an error;
+- `disconnected`: `switch`;
+- `error`: `switch` (null if unknown), `dpid` and `message`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from controllers import entries, openflow, routes
+from controllers.graph import GraphError, load
+from controllers.openflow import handler, ofp_event
+
+GRAPH_VARIABLE = "OUTCAST_GRAPH"
+ROUTING_VARIABLE = "OUTCAST_ROUTING"
+
+
+def emit(event: str, **details: object) -> None:
+    """Writes one line of the report."""
+    print(json.dumps({"event": event, **details}), flush=True)
+
+
+class StaticRoutes(openflow.App):
+    """See the module."""
+
+    OFP_VERSIONS = (openflow.ofproto.OFP_VERSION,)
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """Reads the graph and computes the routes.
+
+        Raises:
+            GraphError: the graph cannot be read.
+            RouteError: it cannot be routed.
+        """
+        super().__init__(*args, **kwargs)
+        if not os.environ.get(GRAPH_VARIABLE):
+            raise GraphError(f"{GRAPH_VARIABLE} is not set; it names the graph's file")
+        graph = load(Path(os.environ[GRAPH_VARIABLE]))
+        self._routing = os.environ.get(ROUTING_VARIABLE) or "shortest"
+        self._planned = entries.planned(graph, routes.compute(graph, self._routing))
+        self._names = {graph.nodes[switch]["dpid"]: switch for switch in self._planned}
+        self._barriers: dict[str, tuple[Any, int]] = {}
+        self._installed: set[str] = set()
+
+    @handler.set_ev_cls(ofp_event.EventOFPSwitchFeatures, handler.CONFIG_DISPATCHER)
+    def install(self, ev: Any) -> None:
+        """Sends a switch its entries, in one write, and a barrier behind them."""
+        datapath = ev.msg.datapath
+        switch = self._names.get(datapath.id)
+        if switch is None:
+            emit("error", switch=None, dpid=datapath.id, message="the switch is not in the graph")
+            return
+        emit("connected", switch=switch, dpid=datapath.id)
+        barrier = datapath.ofproto_parser.OFPBarrierRequest(datapath)
+        messages = [
+            _deletion(datapath),
+            *(_flow_mod(datapath, entry) for entry in self._planned[switch]),
+            barrier,
+        ]
+        for message in messages:
+            datapath.set_xid(message)
+            message.serialize()
+        self._installed.discard(switch)
+        self._barriers[switch] = (datapath, barrier.xid)
+        datapath.send(b"".join(bytes(message.buf) for message in messages))
+
+    @handler.set_ev_cls(
+        ofp_event.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
+    )
+    def confirm(self, ev: Any) -> None:
+        """Counts the switch as done, unless the reply is not to the latest barrier."""
+        datapath = ev.msg.datapath
+        switch = self._names.get(datapath.id)
+        if switch is None or self._barriers.get(switch) != (datapath, ev.msg.xid):
+            return
+        emit("installed", switch=switch)
+        self._installed.add(switch)
+        if len(self._installed) == len(self._planned):
+            emit(
+                "ready",
+                switches=len(self._planned),
+                entries=sum(map(len, self._planned.values())),
+                routing=self._routing,
+            )
+
+    @handler.set_ev_cls(
+        ofp_event.EventOFPErrorMsg,
+        [handler.HANDSHAKE_DISPATCHER, handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER],
+    )
+    def report_error(self, ev: Any) -> None:
+        """Reports what a switch refused; that switch can no longer become ready."""
+        datapath, ofproto = ev.msg.datapath, ev.msg.datapath.ofproto
+        switch = self._names.get(datapath.id)
+        if switch is not None:
+            self._barriers.pop(switch, None)
+        kind = ofproto.ofp_error_type_to_str(ev.msg.type)
+        code = ofproto.ofp_error_code_to_str(ev.msg.type, ev.msg.code)
+        emit("error", switch=switch, dpid=datapath.id, message=f"{kind}, {code}")
+
+    @handler.set_ev_cls(ofp_event.EventOFPStateChange, handler.DEAD_DISPATCHER)
+    def report_loss(self, ev: Any) -> None:
+        """Reports a lost switch, unless it is back on another connection already."""
+        switch = self._names.get(ev.datapath.id)
+        if switch is None:
+            return
+        latest, _ = self._barriers.get(switch, (ev.datapath, 0))
+        if latest is ev.datapath:
+            self._barriers.pop(switch, None)
+            self._installed.discard(switch)
+            emit("disconnected", switch=switch)
+
+
+def _deletion(datapath: Any) -> Any:
+    ofproto = datapath.ofproto
+    return datapath.ofproto_parser.OFPFlowMod(
+        datapath,
+        table_id=ofproto.OFPTT_ALL,
+        command=ofproto.OFPFC_DELETE,
+        out_port=ofproto.OFPP_ANY,
+        out_group=ofproto.OFPG_ANY,
+    )
+
+
+def _flow_mod(datapath: Any, entry: entries.Entry) -> Any:
+    ofproto, parser = datapath.ofproto, datapath.ofproto_parser
+    match entry.protocol:
+        case None:
+            match = parser.OFPMatch()
+        case protocol:
+            field = {"ip": "ipv4_dst", "arp": "arp_tpa"}[protocol]
+            match = parser.OFPMatch(
+                eth_type=entries.ETH_TYPES[protocol], **{field: entry.destination}
+            )
+    instructions = []
+    if entry.output is not None:
+        actions = [parser.OFPActionOutput(entry.output)]
+        instructions = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, actions)]
+    return parser.OFPFlowMod(
+        datapath, priority=entry.priority, match=match, instructions=instructions
+    )
