@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from controllers.graph import Graph
 from controllers.routes import Routes
-
-if TYPE_CHECKING:
-    from controllers.graph import Graph
 
 ROUTE_PRIORITY = 100
 MISS_PRIORITY = 0

@@ -23,12 +23,12 @@ from __future__ import annotations
 import json
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 
-if TYPE_CHECKING:
-    Graph = nx.Graph[str]
+# networkx is generic in its types alone, not when run.
+Graph: TypeAlias = "nx.Graph[str]"
 
 
 class GraphError(ValueError):

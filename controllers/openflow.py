@@ -19,29 +19,30 @@ FRAMEWORKS = ("ryu", "os_ken")
 FORCE_VARIABLE = "OUTCAST_OPENFLOW"
 
 
-def _make_ryu_importable() -> None:
-    # Asks for dnspython, which nothing here uses and which takes longer to import than eventlet.
+def _import_framework(name: str) -> Any:
+    # Makes eventlet ask for dnspython: unused here, and slower to import than all of eventlet.
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
+    # os-ken's own threads never end for a switch that is gone, so nobody would be told of it.
+    os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
+    with warnings.catch_warnings():
+        # eventlet's, of itself, and Ryu's, of what it imports.
+        warnings.simplefilter("ignore")
+        if name == "ryu":
+            _make_ryu_importable()
+        return import_module(f"{name}.base.app_manager")
+
+
+def _make_ryu_importable() -> None:
     if sys.version_info < (3, 12):
         # Ryu wants distutils: the standard library's, as long as there is one, imports faster
         # than the stand-in that setuptools puts before it.
         hack = sys.modules.get("_distutils_hack")
         if hack is not None:
             hack.remove_shim()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import eventlet.wsgi
+    wsgi = import_module("eventlet.wsgi")
     # Removed in eventlet 0.30.3; only Ryu's websockets compare with it.
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()
-
-
-def _import_framework(name: str) -> Any:
-    if name == "ryu":
-        _make_ryu_importable()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return import_module(f"{name}.base.app_manager")
+    if not hasattr(wsgi, "ALREADY_HANDLED"):
+        vars(wsgi)["ALREADY_HANDLED"] = object()
 
 
 def _choose() -> tuple[str, Any]:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING
 
 import networkx as nx
 
-if TYPE_CHECKING:
-    from controllers.graph import Graph
+from controllers.graph import Graph
 
 Routes = Mapping[str, Mapping[str, int]]
 """`routes[switch][host]` is the number of the port by which `switch` forwards to `host`."""

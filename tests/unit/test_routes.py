@@ -1,0 +1,233 @@
+"""Routes: loop-free, shortest, up then down, and ties as in section 3.1 of the Outcast paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from ipaddress import IPv4Address
+from itertools import pairwise, permutations
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers import routes
+from controllers.graph import Graph, check
+
+
+def add_switch(graph: Graph, name: str, dpid: int, layer: str = "edge") -> None:
+    graph.add_node(name, kind="switch", dpid=dpid, layer=layer)
+
+
+def add_host(graph: Graph, name: str, ip: str, switch: str, port: int) -> None:
+    graph.add_node(name, kind="host", ip=ip, mac="02:00:00:00:00:01")
+    graph.add_edge(name, switch, ports={name: 0, switch: port})
+
+
+@cache
+def fat_tree(k: int, first_host: int = 2) -> Graph:
+    """Datapath ids grow from left to right within each layer."""
+    graph: Graph = nx.Graph()
+    half = k // 2
+    for pod in range(k):
+        for i in range(half):
+            add_switch(graph, f"e{pod}_{i}", 1000 + pod * half + i, "edge")
+            add_switch(graph, f"a{pod}_{i}", 2000 + pod * half + i, "aggregation")
+    for group in range(half):
+        for i in range(half):
+            add_switch(graph, f"c{group}_{i}", 3000 + group * half + i, "core")
+    for pod in range(k):
+        for i in range(half):
+            for j in range(half):
+                add_host(
+                    graph, f"h{pod}_{i}_{j}", f"10.{pod}.{i}.{first_host + j}", f"e{pod}_{i}", j + 1
+                )
+                edge, aggregation, core = f"e{pod}_{i}", f"a{pod}_{j}", f"c{j}_{i}"
+                graph.add_edge(edge, aggregation, ports={edge: half + 1 + j, aggregation: 1 + i})
+                graph.add_edge(aggregation, core, ports={aggregation: half + 1 + i, core: 1 + pod})
+    check(graph)
+    return graph
+
+
+def hosts(graph: Graph) -> list[str]:
+    return [name for name, data in graph.nodes(data=True) if data["kind"] == "host"]
+
+
+def following(graph: Graph, table: routes.Routes, switch: str, host: str) -> str:
+    port = table[switch][host]
+    (name,) = [n for n, data in graph.adj[switch].items() if data["ports"][switch] == port]
+    return name
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Graph:
+    """Any connected network of switches, with a host or two on some of them."""
+    count = draw(st.integers(1, 8))
+    dpids = draw(st.permutations(range(1, count + 1)))
+    graph: Graph = nx.Graph()
+    for index, dpid in enumerate(dpids):
+        add_switch(graph, f"s{index}", dpid, draw(st.sampled_from([*routes.LAYERS, "spine"])))
+    links = {(draw(st.integers(0, one - 1)), one) for one in range(1, count)}
+    every = [(one, two) for one in range(count) for two in range(one + 1, count)]
+    if every:
+        links |= set(draw(st.lists(st.sampled_from(every))))
+    free = Counter({f"s{index}": 1 for index in range(count)})
+
+    def port(switch: str) -> int:
+        free[switch] += 1
+        return free[switch] - 1
+
+    for one, two in sorted(links):
+        ends = (f"s{one}", f"s{two}")
+        graph.add_edge(*ends, ports={end: port(end) for end in ends})
+    attached = draw(st.lists(st.integers(0, count - 1), min_size=2, max_size=8))
+    last = draw(st.lists(st.integers(1, 254), unique=True, min_size=8, max_size=8))
+    for index, switch in enumerate(attached):
+        add_host(graph, f"h{index}", f"10.0.0.{last[index]}", f"s{switch}", port(f"s{switch}"))
+    check(graph)
+    return graph
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_every_path_of_a_fat_tree_is_shortest_and_goes_up_then_down(k: int) -> None:
+    graph = fat_tree(k)
+    table = routes.compute(graph, "shortest")
+    height = {"edge": 1, "aggregation": 2, "core": 3}
+    for destination in hosts(graph)[:: k - 1]:
+        length = nx.single_source_shortest_path_length(graph, destination)
+        for source in hosts(graph):
+            if source == destination:
+                continue
+            nodes = routes.path(table, graph, source, destination)
+            assert nodes[0] == source
+            assert nodes[-1] == destination
+            assert len(nodes) - 1 == length[source]
+            assert all(graph.has_edge(*hop) for hop in pairwise(nodes))
+            heights = [0, *(height[graph.nodes[node]["layer"]] for node in nodes[1:-1]), 0]
+            top = heights.index(max(heights))
+            assert heights == [*range(top + 1), *range(top - 1, -1, -1)]
+
+
+@pytest.mark.parametrize("first_host", [0, 2, 5])
+def test_ties_of_k4_are_broken_by_the_last_two_bits_as_in_the_paper(first_host: int) -> None:
+    graph = fat_tree(4, first_host)
+    table = routes.compute(graph, "shortest")
+    seen: set[tuple[str, int]] = set()
+    for host in hosts(graph):
+        pod, edge, _ = host[1:].split("_")
+        last_octet = int(graph.nodes[host]["ip"].split(".")[-1])
+        for switch, data in graph.nodes(data=True):
+            if data["kind"] != "switch":
+                continue
+            own_pod, number = switch[1:].split("_")
+            if data["layer"] == "edge" and switch != f"e{pod}_{edge}":
+                bit = last_octet & 1
+                # "the right aggregate switch if the bit is 0, and the left if the bit is 1"
+                assert following(graph, table, switch, host) == f"a{own_pod}_{1 - bit}"
+                seen.add(("edge", bit))
+            if data["layer"] == "aggregation" and own_pod != pod:
+                bit = last_octet >> 1 & 1
+                assert following(graph, table, switch, host) == f"c{number}_{1 - bit}"
+                seen.add(("aggregation", bit))
+    assert {("edge", 0), ("edge", 1)} <= seen
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_ties_use_the_digits_of_the_address_in_the_base_of_the_choices(k: int) -> None:
+    graph = fat_tree(k)
+    table = routes.compute(graph, "shortest")
+    half = k // 2
+    for host in hosts(graph)[::3]:
+        address = int(IPv4Address(graph.nodes[host]["ip"]))
+        pod = (int(host[1:].split("_")[0]) + 1) % k
+        for number in range(half):
+            aggregation = following(graph, table, f"e{pod}_{number}", host)
+            assert aggregation == f"a{pod}_{half - 1 - address % half}"
+            core = following(graph, table, f"a{pod}_{number}", host)
+            assert core == f"c{number}_{half - 1 - address // half % half}"
+
+
+def test_a_switch_spreads_the_hosts_of_another_evenly_over_its_uplinks() -> None:
+    graph = fat_tree(8)
+    table = routes.compute(graph, "shortest")
+    uses = Counter(table["e0_0"][f"h5_1_{number}"] for number in range(4))
+    assert uses == {5: 1, 6: 1, 7: 1, 8: 1}
+
+
+@given(networks(), st.sampled_from(routes.KINDS))
+def test_every_path_of_any_network_arrives_without_a_loop(graph: Graph, kind: str) -> None:
+    table = routes.compute(graph, kind)
+    assert table.keys() == {n for n, data in graph.nodes(data=True) if data["kind"] == "switch"}
+    used: Graph = nx.Graph()
+    for source, destination in permutations(hosts(graph), 2):
+        nodes = routes.path(table, graph, source, destination)
+        assert (nodes[0], nodes[-1]) == (source, destination)
+        assert len(set(nodes)) == len(nodes)
+        assert all(graph.has_edge(*hop) for hop in pairwise(nodes))
+        used.add_edges_from(pairwise(nodes))
+        if kind == "shortest":
+            assert len(nodes) - 1 == nx.shortest_path_length(graph, source, destination)
+    if kind == "spanning_tree":
+        assert nx.is_forest(used)
+
+
+@given(networks(), st.randoms(use_true_random=False))
+def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph: Graph, random: object) -> None:
+    shuffled: Graph = nx.Graph()
+    for items, add in (
+        (list(graph.nodes(data=True)), shuffled.add_nodes_from),
+        (list(graph.edges(data=True)), shuffled.add_edges_from),
+    ):
+        random.shuffle(items)  # type: ignore[attr-defined]
+        add(items)
+    for kind in routes.KINDS:
+        assert routes.compute(shuffled, kind) == routes.compute(graph, kind)
+
+
+def test_the_spanning_tree_keeps_the_way_over_the_lowest_datapath_ids() -> None:
+    graph: Graph = nx.Graph()
+    for name, dpid in (("root", 1), ("low", 2), ("high", 3), ("far", 4)):
+        add_switch(graph, name, dpid)
+    for number, (one, two) in enumerate(
+        [("root", "low"), ("root", "high"), ("low", "high"), ("low", "far"), ("high", "far")], 1
+    ):
+        graph.add_edge(one, two, ports={one: number, two: number})
+    add_host(graph, "a", "10.0.0.1", "far", 9)
+    add_host(graph, "b", "10.0.0.2", "high", 9)
+    table = routes.compute(graph, "spanning_tree")
+    assert routes.path(table, graph, "a", "b") == ["a", "far", "low", "root", "high", "b"]
+
+
+def test_switches_that_are_not_connected_are_refused() -> None:
+    graph: Graph = nx.Graph()
+    for index in (1, 2):
+        add_switch(graph, f"s{index}", index)
+        add_host(graph, f"h{index}", f"10.0.0.{index}", f"s{index}", 1)
+    for kind in routes.KINDS:
+        with pytest.raises(routes.RouteError, match="no path from s2 to h1"):
+            routes.compute(graph, kind)
+
+
+def test_an_unknown_kind_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(routes.RouteError, match="'ospf': allowed are shortest, spanning_tree"):
+        routes.compute(fat_tree(4), "ospf")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"s1": {"h2": 2}, "s2": {"h2": 2}}, "loop h1 s1 s2 s1"),
+        ({"s1": {"h2": 2}, "s2": {}}, "no route at s2"),
+        ({"s1": {"h2": 7}}, "s1 has no port 7"),
+        ({"s1": {"h2": 1}}, "loop h1 s1 h1"),
+    ],
+)
+def test_a_path_that_does_not_arrive_is_told_apart(wrong: routes.Routes, message: str) -> None:
+    graph: Graph = nx.Graph()
+    for index in (1, 2):
+        add_switch(graph, f"s{index}", index)
+        add_host(graph, f"h{index}", f"10.0.0.{index}", f"s{index}", 1)
+    graph.add_edge("s1", "s2", ports={"s1": 2, "s2": 2})
+    with pytest.raises(routes.RouteError, match=message):
+        routes.path(wrong, graph, "h1", "h2")
