@@ -14,7 +14,8 @@ packages=(
     mininet openvswitch-switch                              # the network
     iperf iperf3 iputils-ping                               # its traffic
     iproute2 ethtool tcpdump                                # its settings and its captures
-    python3 python3-venv python3-dev gcc make               # our Python
+    python3 python3-venv python3-dev gcc                    # our Python
+    libc6-dev make flex bison bc patch xz-utils             # the virtual engine's kernel
 )
 
 say() { printf 'install: %s\n' "$*"; }
