@@ -1,1 +1,1 @@
-"""Mininet topologies; each file also serves `mn --custom`."""
+"""Mininet topologies. Each file also works alone: `mn --custom topologies/NAME.py --topo NAME`."""

@@ -1,0 +1,54 @@
+"""`outcast doctor`: what this machine can emulate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from outcast import doctor
+from outcast.errors import FeatureMissingError
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def command(as_json: bool) -> int:
+    """Show what this machine can emulate, feature by feature, with the remedy for what is missing.
+
+    Exit status 0 if at least one engine can run the default experiment, else 3.
+    """
+    from outcast.engines.choice import virtual_finding
+
+    diagnosis = doctor.diagnose(virtual_finding)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "engines": diagnosis.engines,
+                    "features": [asdict(finding) for finding in diagnosis.findings],
+                },
+                indent=1,
+            )
+        )
+    else:
+        _print(diagnosis)
+    return 0 if any(diagnosis.engines.values()) else FeatureMissingError.exit_status
+
+
+def _print(diagnosis: doctor.Diagnosis) -> None:
+    table = Table("feature", "here", "found, or what to do", box=None, pad_edge=False)
+    for finding in diagnosis.findings:
+        if finding.present:
+            table.add_row(finding.feature, "[green]yes[/]", finding.detail)
+        else:
+            detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy
+            table.add_row(finding.feature, "[yellow]no[/]", detail)
+    console = Console()
+    console.print(table)
+    for engine, able in diagnosis.engines.items():
+        console.print(
+            f"engine {engine}: {'can' if able else 'cannot'} run the default experiment here"
+        )

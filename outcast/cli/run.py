@@ -1,0 +1,58 @@
+"""`outcast run`: one experiment, to figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from outcast.errors import UntrustedError
+
+
+@click.command("run")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "realtime", "virtual"]),
+    help="Instead of the configuration's.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The run directory [default: results/NAME-DATE-TIME].",
+)
+def command(
+    config: Path, engine: str | None, overrides: tuple[str, ...], output: Path | None
+) -> None:
+    """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
+    from outcast import execute, experiment
+    from outcast.analysis import tables
+    from outcast.engines import choice
+    from outcast.plan import make_plan
+    from outcast.progress import Progress
+
+    if engine is not None:
+        overrides = (*overrides, f"engine={engine}")
+    wanted = experiment.load(config, overrides)
+    make_plan(wanted, where=str(config))
+    target = output or execute.default_directory(wanted)
+    execute.require_free(target)
+    chosen = choice.choose(wanted)
+    with Progress(Console(stderr=True)) as progress:
+        outcome = execute.execute(wanted, chosen, target, progress)
+    console = Console()
+    console.print(tables.render(outcome.directory))
+    for figure in outcome.figures:
+        console.print(str(figure), highlight=False, soft_wrap=True)
+    if outcome.distrust:
+        raise UntrustedError(f"{target}: not to be trusted: {'; '.join(outcome.distrust)}")

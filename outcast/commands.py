@@ -1,0 +1,216 @@
+"""External programs and network namespaces: the one place where they are started and entered."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from outcast.errors import CommandError, DeadlineError, FeatureMissingError, RunError
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A program that runs beside us.
+
+    Attributes:
+        name: what it is to a reader, as "tcpdump on s1-eth1".
+        argv: how it was started.
+        stdout, stderr: the files it writes to.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    popen: subprocess.Popen[bytes]
+    stdout: Path
+    stderr: Path
+
+    def errors(self) -> str:
+        """What it wrote to standard error so far."""
+        return self.stderr.read_text(encoding="utf-8", errors="replace")
+
+    def output(self) -> str:
+        """What it wrote to standard output so far."""
+        return self.stdout.read_text(encoding="utf-8", errors="replace")
+
+    def require_alive(self) -> None:
+        """Raises CommandError where it has ended already."""
+        status = self.popen.poll()
+        if status is not None:
+            raise CommandError(self.argv, status, self.errors() or self.output())
+
+    def wait(self, deadline_s: float) -> int:
+        """Its exit status. Raises DeadlineError where it goes on for longer."""
+        try:
+            return self.popen.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise DeadlineError(f"the end of {self.name}", deadline_s) from None
+
+    def end(self, signal_number: int, deadline_s: float) -> int:
+        """Sends a signal and waits; the exit status."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal_number)
+        return self.wait(deadline_s)
+
+
+class Commands(Protocol):
+    """What the network, queues, captures and flows need of the operating system."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str | None = None,
+        netns: int | None = None,
+        deadline_s: float = 30.0,
+    ) -> str:
+        """Runs a program to its end; its standard output. Raises CommandError."""
+
+    def spawn(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        netns: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Starts a program beside us."""
+
+
+@dataclass
+class SystemCommands:
+    """The real thing. `netns` is an open descriptor of a network namespace."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    started: list[Process] = field(default_factory=list)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: str | None = None,
+        netns: int | None = None,
+        deadline_s: float = 30.0,
+    ) -> str:
+        """See Commands.run."""
+        try:
+            with entered(netns):
+                popen = subprocess.Popen(
+                    list(argv),
+                    stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **self.environment},
+                )
+        except FileNotFoundError:
+            raise FeatureMissingError(
+                f"{argv[0]}: no such program; scripts/install.sh installs it"
+            ) from None
+        try:
+            output, errors = popen.communicate(stdin, timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.communicate()
+            raise DeadlineError(f"the end of {' '.join(argv)}", deadline_s) from None
+        if popen.returncode:
+            raise CommandError(argv, popen.returncode, errors or output)
+        return output
+
+    def spawn(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        netns: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """See Commands.spawn."""
+        try:
+            with stdout.open("wb") as out, stderr.open("wb") as err, entered(netns):
+                popen = subprocess.Popen(
+                    list(argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env={**os.environ, **self.environment, **(environment or {})},
+                )
+        except FileNotFoundError:
+            raise FeatureMissingError(
+                f"{argv[0]}: no such program; scripts/install.sh installs it"
+            ) from None
+        process = Process(name, tuple(argv), popen, stdout, stderr)
+        self.started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """Kills what still runs; used on the way out, after the orderly ends."""
+        for process in reversed(self.started):
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()
+
+
+@contextlib.contextmanager
+def entered(netns: int | None) -> Iterator[None]:
+    """Puts this thread into a network namespace; None stays where it is. See setns(2)."""
+    if netns is None:
+        yield
+        return
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        _setns(netns)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def new_namespace() -> int:
+    """An open descriptor of a new network namespace, which lives as long as it. See unshare(2)."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        if _libc.unshare(_CLONE_NEWNET):
+            raise RunError(f"a new network namespace: {os.strerror(ctypes.get_errno())}")
+        try:
+            return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def _setns(descriptor: int) -> None:
+    if _libc.setns(descriptor, _CLONE_NEWNET):
+        raise RunError(f"entering a network namespace: {os.strerror(ctypes.get_errno())}")
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    waited_for: str,
+    deadline_s: float,
+    *,
+    pause_s: float = 0.02,
+    detail: Callable[[], str] = str,
+) -> None:
+    """Polls until `condition` holds. Raises DeadlineError with `detail()` where it does not."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise DeadlineError(waited_for, deadline_s, detail())
+        time.sleep(pause_s)

@@ -1,0 +1,47 @@
+"""The kernel's counters: nstat's of each host, tc's of each captured port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outcast import queues
+from outcast.commands import entered
+from outcast.network import Network
+
+_SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/netstat"))
+
+
+def host_counters(network: Network, host: str) -> dict[str, int]:
+    """A host's counters, named as nstat(8) names them (`TcpRetransSegs`, `TcpExtTCPTimeouts`)."""
+    with entered(network.netns(host)):
+        return parse_snmp("".join(path.read_text() for path in _SNMP_FILES))
+
+
+def parse_snmp(text: str) -> dict[str, int]:
+    """/proc/net/snmp and netstat: pairs of lines, names and then values, with one prefix."""
+    counters: dict[str, int] = {}
+    lines = iter(text.splitlines())
+    for names, values in zip(lines, lines, strict=True):
+        prefix, *keys = names.split()
+        _, *numbers = values.split()
+        counters.update(
+            {
+                prefix.rstrip(":") + key: int(number)
+                for key, number in zip(keys, numbers, strict=True)
+            }
+        )
+    return counters
+
+
+def port_counters(network: Network, port: str) -> dict[str, int]:
+    """A switch port's shaper (bytes, packets, drops, overlimits, backlog, qlen) and interface.
+
+    `rx_packets` and `tx_packets` are the interface's own, by which a capture's completeness is
+    checked.
+    """
+    interface = network.interface_counters()[port]
+    return {
+        **queues.counters(network.shown_queues(port)),
+        "rx_packets": interface["rx_packets"],
+        "tx_packets": interface["tx_packets"],
+    }

@@ -1,0 +1,81 @@
+"""The engines: where a run's inner program is started, and how its progress comes out.
+
+An engine takes a run directory that holds a resolved config.yaml and fills it up to the
+manifest. Nothing else in the code knows which engine it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from outcast import errors
+from outcast.experiment import Experiment
+from outcast.ledger import Entry
+from outcast.run import RunDirectory
+
+OnEvent = Callable[[Mapping[str, Any]], None]
+
+
+class Engine(Protocol):
+    """What the run verb needs of an engine."""
+
+    name: str
+
+    def require(self, experiment: Experiment) -> None:
+        """Raises FeatureMissingError where this machine cannot run the experiment this way."""
+
+    def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
+        """Runs the experiment in `directory`; what is made on the way stands in `entry`.
+
+        Returns:
+            Seconds that each phase took, by this host's clock.
+        """
+
+
+class EventReader:
+    """Turns the inner program's lines into events, and its error into ours.
+
+    Attributes:
+        error: what the inner program said went wrong.
+        done: whether it said that it has finished.
+        wall_s: seconds by this host's clock that each phase took; `boot` is the time before the
+            first one.
+    """
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self._phase = "boot"
+        self._phase_began = time.monotonic()
+        self.error: errors.OutcastError | None = None
+        self.done = False
+        self.wall_s: dict[str, float] = {}
+
+    def feed(self, line: str) -> None:
+        """One line of the inner program's output; what is not an event is passed by."""
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            return
+        if not isinstance(event, dict):
+            return
+        if event.get("event") in ("phase", "done"):
+            now = time.monotonic()
+            self.wall_s[self._phase] = round(now - self._phase_began, 3)
+            self._phase, self._phase_began = str(event.get("phase")), now
+        if event.get("event") == "error":
+            kind = getattr(errors, str(event.get("kind")), errors.RunError)
+            self.error = _rebuild(kind, str(event.get("message")))
+        self.done = self.done or event.get("event") == "done"
+        self._on_event(event)
+
+
+def _rebuild(kind: type, message: str) -> errors.OutcastError:
+    """An error of the inner program's kind with its text; its other attributes stay inside."""
+    if not (isinstance(kind, type) and issubclass(kind, errors.OutcastError)):
+        kind = errors.RunError
+    error: errors.OutcastError = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    return error

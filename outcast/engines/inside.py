@@ -1,0 +1,360 @@
+"""The run itself, inside an isolated environment: `python -m outcast.engines.inside RUN_DIR`.
+
+Both engines start this program, the realtime one in fresh network, mount and process namespaces,
+the virtual one as the payload of its guest. It reads RUN_DIR/config.yaml, builds and verifies the
+network, captures, runs the flows, and writes captures, counters, flow logs and the manifest.
+
+It reports on standard output, one JSON object a line:
+
+```
+{"event": "phase", "phase": "setup"}                  a phase begins
+{"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last one
+{"event": "done"}
+{"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from outcast import __version__, capture, counters, queues, traffic, transport
+from outcast.commands import Commands, SystemCommands
+from outcast.controller import Controller, verify_paths, verify_tables
+from outcast.errors import OutcastError, ReadBackError
+from outcast.experiment import Experiment, load_resolved
+from outcast.network import Network
+from outcast.openvswitch import Datapath, OpenVSwitch, choose_datapath
+from outcast.plan import Plan, make_plan
+from outcast.run import (
+    BottleneckRecord,
+    CaptureRecord,
+    Counters,
+    FlowRecord,
+    HostCounters,
+    Manifest,
+    PortCounters,
+    RunDirectory,
+    TrafficRecord,
+    write_json,
+)
+
+DRAIN_DEADLINE_S = 10.0
+GOODPUT_PAUSE_S = 1.0
+
+Emit = Callable[[Mapping[str, Any]], None]
+
+
+def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
+    """One run, from the resolved configuration to the manifest.
+
+    Raises:
+        OutcastError: whatever went wrong; everything started here has then been ended.
+    """
+    experiment = load_resolved(directory.config)
+    plan = make_plan(experiment)
+    directory.captures.mkdir(exist_ok=True)
+    directory.flows.mkdir(exist_ok=True)
+    commands = SystemCommands()
+    scratch = Path(tempfile.mkdtemp(prefix="outcast-"))
+    try:
+        _Run(directory, experiment, plan, engine, emit, commands, scratch).go()
+    finally:
+        commands.end_all()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Run:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        experiment: Experiment,
+        plan: Plan,
+        engine: Literal["realtime", "virtual"],
+        emit: Emit,
+        commands: SystemCommands,
+        scratch: Path,
+    ) -> None:
+        self.directory = directory
+        self.experiment = experiment
+        self.plan = plan
+        self.engine = engine
+        self.emit = emit
+        self.commands = commands
+        self.scratch = scratch
+        self.samples: list[traffic.SocketSample] = []
+        self.received: dict[int, tuple[float, int]] = {}
+
+    def enter(self, phase: str) -> None:
+        self.emit({"event": "phase", "phase": phase})
+
+    def go(self) -> None:
+        self.enter("setup")
+        if self.engine == "virtual":
+            # The guest's first namespace is the initial one; on a host the engine outside does it.
+            transport.allow_congestion_control(self.experiment.transport.congestion_control)
+        switches = OpenVSwitch(self.commands, self.scratch)
+        controller = Controller(
+            self.plan, self.experiment.routing.kind, self.commands, self.scratch
+        )
+        network = Network(self.experiment, self.plan, self.commands)
+        try:
+            switches.start()
+            network.build()
+            datapath = choose_datapath(self.commands)
+            network.start_switches(datapath, controller.target)
+            network.configure_queues()
+            framework = controller.await_ready()
+            self.enter("verify")
+            verify_tables(self.plan, self.commands)
+            verify_paths(network)
+
+            def watch() -> None:
+                switches.require_alive()
+                controller.require_alive()
+                capture.require_alive(captures)
+
+            self.enter("capture_start")
+            captures = capture.start(
+                self.plan.capture_ports, self.directory.captures, self.scratch, self.commands
+            )
+            before = self._read_counters(network)
+            self.enter("traffic")
+            record = self._run_flows(network, watch)
+            self.enter("capture_end")
+            self._drain(network)
+            watch()
+            capture_records = capture.stop(captures, self.directory.path)
+            after = self._read_counters(network)
+            controller.stop()
+            switches.stop()
+        finally:
+            network.close()
+        self._write(network, datapath, framework, record, capture_records, before, after)
+        self.emit({"event": "done"})
+
+    def _run_flows(self, network: Network, watch: Callable[[], None]) -> TrafficRecord:
+        flows = self.plan.flows
+        logs = self.directory.flows
+        duration_ns = self.experiment.duration_ns
+        servers = traffic.start_servers(flows, network.netns, logs, self.commands)
+        clients = traffic.start_clients(flows, network.netns, logs, self.commands)
+        duration_s = duration_ns / 1e9
+        middle_s = duration_s / 2
+        pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
+        times = sorted({middle_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))})
+        reported = {middle_s}
+
+        def on_sample(t_s: float) -> None:
+            if reported and t_s >= middle_s:
+                reported.clear()
+                for host in sorted({flow.src for flow in flows}):
+                    self.samples += traffic.sample_sockets(network.netns(host), self.commands)
+            self._report_goodput(network, t_s)
+
+        traffic.await_end(flows, clients, duration_ns, watch, on_sample, times)
+        t_end_ns = time.time_ns()
+        traffic.stop_servers(servers)
+        traffic.check_sockets(
+            [flow for flow in flows if _is_active(flow.start_ns, flow.duration_ns, middle_s)],
+            self.samples,
+            self.experiment.transport.congestion_control,
+        )
+        return TrafficRecord(
+            t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
+        )
+
+    def _report_goodput(self, network: Network, t_s: float) -> None:
+        """The mean goodput of each class since the last report, from the receivers' sockets."""
+        by_port: dict[int, int] = {}
+        for host in sorted({flow.dst for flow in self.plan.flows}):
+            for sample in traffic.sample_sockets(network.netns(host), self.commands):
+                by_port[sample.peer_port] = int(sample.values.get("bytes_received", "0"))
+        rates: dict[str, list[float]] = {}
+        for flow in self.plan.flows:
+            last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
+            now_bytes = by_port.get(flow.sport, last_bytes)
+            if t_s > last_t_s:
+                rate_bps = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
+                rates.setdefault(str(flow.hops), []).append(rate_bps)
+            self.received[flow.sport] = (t_s, now_bytes)
+        classes = {hops: round(sum(each) / len(each)) for hops, each in sorted(rates.items())}
+        self.emit({"event": "goodput", "t_s": round(t_s, 3), "classes": classes})
+
+    def _drain(self, network: Network) -> None:
+        """Until the studied queue is empty and tcpdump has read its ring."""
+        end = time.monotonic() + DRAIN_DEADLINE_S
+        port = self.plan.bottleneck.egress
+        while counters.port_counters(network, port)["qlen"]:
+            if time.monotonic() > end:
+                raise ReadBackError(port, "packets queued after the flows' end", 0, "some")
+            time.sleep(0.05)
+        time.sleep(capture.RING_TIMEOUT_S * 1.25)
+
+    def _read_counters(self, network: Network) -> tuple[dict[str, Any], dict[str, Any]]:
+        ports = sorted({port for port, _ in self.plan.capture_ports})
+        hosts = sorted({name for flow in self.plan.flows for name in (flow.src, flow.dst)})
+        return (
+            {port: counters.port_counters(network, port) for port in ports},
+            {host: counters.host_counters(network, host) for host in hosts},
+        )
+
+    def _write(
+        self,
+        network: Network,
+        datapath: Datapath,
+        framework: str,
+        record: TrafficRecord,
+        captures: Sequence[CaptureRecord],
+        before: tuple[dict[str, Any], dict[str, Any]],
+        after: tuple[dict[str, Any], dict[str, Any]],
+    ) -> None:
+        experiment, plan = self.experiment, self.plan
+        self.directory.write_counters(
+            Counters(
+                ports={
+                    port: PortCounters(before=before[0][port], after=after[0][port])
+                    for port in before[0]
+                },
+                hosts={
+                    host: HostCounters(before=before[1][host], after=after[1][host])
+                    for host in before[1]
+                },
+                captures=list(captures),
+            )
+        )
+        write_json(
+            self.directory.flows / "sockets.json", [asdict(sample) for sample in self.samples]
+        )
+        hz = transport.kernel_hz()
+        network.effective["min_rto_ns"] = transport.effective_min_rto_ns(
+            experiment.transport.min_rto_ns, hz
+        )
+        network.effective["controller_framework"] = framework
+        self.directory.write_manifest(
+            Manifest(
+                outcast=__version__,
+                name=experiment.name,
+                engine=self.engine,
+                datapath=datapath,
+                seed=experiment.seed,
+                kernel={
+                    "release": platform.release(),
+                    "version": platform.version(),
+                    "machine": platform.machine(),
+                    "hz": hz,
+                },
+                versions=versions(self.commands),
+                requested=requested(experiment),
+                effective=network.effective,
+                traffic=record,
+                flows=flow_records(experiment, plan),
+                bottlenecks=[
+                    BottleneckRecord(
+                        switch=plan.bottleneck.switch,
+                        egress=plan.bottleneck.egress,
+                        ingress=list(plan.bottleneck.ingress),
+                        destinations=list(plan.bottleneck.destinations),
+                        queue=queues.record(
+                            queues.switch_queue(
+                                experiment, plan.bottleneck.egress, is_bottleneck=True
+                            )
+                        ),
+                    )
+                ],
+                captures=list(captures),
+            )
+        )
+
+
+def _is_active(start_ns: int, duration_ns: int | None, t_s: float) -> bool:
+    return duration_ns is not None and start_ns <= t_s * 1e9 < start_ns + duration_ns
+
+
+def requested(experiment: Experiment) -> dict[str, Any]:
+    """The settings asked for, flat, as they stand in the configuration."""
+    tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    flat: dict[str, Any] = {}
+    for section in ("topology", "links", "queue", "routing", "transport"):
+        flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
+    return flat
+
+
+def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
+    """The plan's flows for the manifest."""
+    bottleneck = plan.bottleneck
+    records = []
+    for flow in plan.flows:
+        ingress = None
+        for before, switch in zip(flow.path, flow.path[1:], strict=False):
+            if switch == bottleneck.switch:
+                ingress = plan.port(switch, before)
+        records.append(
+            FlowRecord(
+                flow=flow.flow,
+                group=flow.group,
+                src=flow.src,
+                src_ip=flow.src_ip,
+                sport=flow.sport,
+                dst=flow.dst,
+                dst_ip=flow.dst_ip,
+                dport=flow.dport,
+                hops=flow.hops,
+                path=list(flow.path),
+                ingress=ingress,
+                start_ns=flow.start_ns,
+                duration_ns=flow.duration_ns,
+                size_bytes=flow.size_bytes,
+                congestion_control=experiment.transport.congestion_control,
+            )
+        )
+    return records
+
+
+def versions(commands: Commands) -> dict[str, str]:
+    """What took part, by its own word."""
+    import mininet.net
+
+    found = {"python": platform.python_version(), "mininet": mininet.net.VERSION}
+    for name, argv, pattern in (
+        ("openvswitch", ["ovs-vswitchd", "--version"], r"\) ([0-9.]+)"),
+        ("iperf", ["sh", "-c", "iperf --version 2>&1 || true"], r"iperf version ([0-9.]+)"),
+        ("tcpdump", ["sh", "-c", "tcpdump --version 2>&1"], r"tcpdump version ([0-9.]+)"),
+        ("iproute2", ["tc", "-V"], r"iproute2-([0-9.]+)"),
+    ):
+        match = re.search(pattern, commands.run(argv))
+        found[name] = match[1] if match else "unknown"
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """`RUN_DIR ENGINE`; see the module."""
+    directory = RunDirectory(Path(argv[0]))
+    engine: Literal["realtime", "virtual"] = "virtual" if argv[1] == "virtual" else "realtime"
+
+    def emit(event: Mapping[str, Any]) -> None:
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
+
+    try:
+        run(directory, engine, emit)
+    except OutcastError as error:
+        emit({"event": "error", "kind": type(error).__name__, "message": str(error)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main(sys.argv[1:]))

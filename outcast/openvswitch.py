@@ -1,0 +1,91 @@
+"""A private Open vSwitch for one run: its own database and daemon in its own folder.
+
+The machine's Open vSwitch, if it runs, is never talked to: every tool follows OVS_RUNDIR
+(ovs-vswitchd(8)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from pathlib import Path
+from typing import Literal
+
+from outcast.commands import Commands, Process, SystemCommands, wait_until
+from outcast.errors import CommandError, RunError
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 10.0
+
+Datapath = Literal["netdev", "system"]
+
+
+class OpenVSwitch:
+    """ovsdb-server and ovs-vswitchd, started and stopped with the run."""
+
+    def __init__(self, commands: SystemCommands, folder: Path) -> None:
+        self._commands = commands
+        self._folder = folder
+        self._processes: list[Process] = []
+        for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
+            commands.environment[variable] = str(folder)
+
+    def start(self) -> None:
+        """Starts both daemons. Raises where one does not answer in time."""
+        database = self._folder / "conf.db"
+        socket = self._folder / "db.sock"
+        self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
+        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
+        self._wait_for(socket, "ovsdb-server's socket")
+        self._commands.run(["ovs-vsctl", "--timeout=20", "--no-wait", "init"])
+        self._spawn("ovs-vswitchd", [f"unix:{socket}"])
+        wait_until(
+            lambda: any(self._folder.glob("ovs-vswitchd.*.ctl")),
+            "ovs-vswitchd's control socket",
+            START_DEADLINE_S,
+            detail=self._errors,
+        )
+
+    def _spawn(self, program: str, arguments: list[str]) -> None:
+        log = self._folder / f"{program}.log"
+        process = self._commands.spawn(
+            program,
+            [
+                program,
+                *arguments,
+                f"--pidfile={self._folder / program}.pid",
+                f"--log-file={log}",
+                "--verbose=console:off",
+                "--verbose=syslog:off",
+            ],
+            stdout=self._folder / f"{program}.out",
+            stderr=self._folder / f"{program}.err",
+        )
+        self._processes.append(process)
+
+    def _wait_for(self, path: Path, what: str) -> None:
+        wait_until(path.exists, what, START_DEADLINE_S, detail=self._errors)
+
+    def _errors(self) -> str:
+        return " ".join(process.errors().strip() for process in self._processes).strip()
+
+    def require_alive(self) -> None:
+        """Raises CommandError where a daemon has died."""
+        for process in self._processes:
+            process.require_alive()
+
+    def stop(self) -> None:
+        """Ends both daemons."""
+        for process in reversed(self._processes):
+            process.end(signal.SIGTERM, STOP_DEADLINE_S)
+
+
+def choose_datapath(commands: Commands) -> Datapath:
+    """`system` where the kernel's Open vSwitch module is there, else the userspace `netdev`."""
+    with contextlib.suppress(CommandError, RunError):
+        if "system" in commands.run(["ovs-appctl", "dpif/show-dp-features", "ovs-system"]):
+            return "system"
+    if Path("/sys/module/openvswitch").exists():
+        return "system"
+    return "netdev"

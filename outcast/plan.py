@@ -1,0 +1,315 @@
+"""From an experiment to what is to be built: hosts, links, every flow's path, the bottleneck.
+
+Pure: nothing here touches the kernel, so that `outcast topo` and the tests run unprivileged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import networkx as nx
+from mininet.topo import Topo
+
+from controllers import routes
+from controllers.graph import Graph
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, FatTree, FlowGroup, Linear
+from topologies.fattree import FatTreeTopo
+from topologies.linear import LinearTopo
+
+FIRST_SOURCE_PORT = 20001
+"""Flows are told apart by their source port, which the run chooses."""
+SERVER_PORT = 5001
+"""iperf's own default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One TCP flow, sender to receiver.
+
+    Attributes:
+        flow: its number, from 0, in the order of the configuration.
+        group: the index of its group in the configuration.
+        src, dst: host names; with their IPv4 addresses `src_ip` and `dst_ip`.
+        path: node names from sender to receiver.
+        start_ns: after the traffic's start.
+        duration_ns, size_bytes: when it ends; exactly one is set.
+    """
+
+    flow: int
+    group: int
+    src: str
+    src_ip: str
+    sport: int
+    dst: str
+    dst_ip: str
+    dport: int
+    path: tuple[str, ...]
+    start_ns: int
+    duration_ns: int | None
+    size_bytes: int | None
+
+    @property
+    def hops(self) -> int:
+        """Links on the path: "2-hop" is a sender at the receiver's own switch (section 2.2)."""
+        return len(self.path) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The output port that most flows share, and the ports by which they reach its switch.
+
+    Attributes:
+        switch: the switch's name.
+        egress: its output port, as `s1-eth1`.
+        ingress: the ports that the flows come in by.
+        destinations: IPv4 addresses of the receivers behind the output port.
+    """
+
+    switch: str
+    egress: str
+    ingress: tuple[str, ...]
+    destinations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is to be built and run.
+
+    Attributes:
+        topo: the Mininet topology.
+        graph: the same as a networkx graph, in the form of controllers/routes.py.
+        routes: the output port of every switch towards every host.
+        flows: every flow, in order of its number.
+        bottleneck: the port whose queue is studied.
+        capture_ports: (port, direction) of every capture.
+    """
+
+    topo: Topo
+    graph: Graph
+    routes: routes.Routes
+    flows: tuple[Flow, ...]
+    bottleneck: Bottleneck
+    capture_ports: tuple[tuple[str, str], ...]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "host"]
+
+    @property
+    def switches(self) -> list[str]:
+        return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "switch"]
+
+    def ip(self, host: str) -> str:
+        """The host's IPv4 address."""
+        return str(self.graph.nodes[host]["ip"])
+
+    def mac(self, host: str) -> str:
+        """The host's Ethernet address."""
+        return str(self.graph.nodes[host]["mac"])
+
+    def path(self, src: str, dst: str) -> list[str]:
+        """The nodes from one host to another, both included."""
+        return routes.path(self.routes, self.graph, src, dst)
+
+    def port(self, node: str, neighbour: str) -> str:
+        """The interface of `node` that leads to `neighbour`."""
+        return port_name(self.graph, node, neighbour)
+
+    def switch_ports(self) -> list[str]:
+        """The interface names of every switch port."""
+        return [
+            port_name(self.graph, switch, neighbour)
+            for switch in self.switches
+            for neighbour in self.graph.neighbors(switch)
+        ]
+
+
+def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
+    """Resolves hosts, paths and ports. `where` begins the text of an error.
+
+    Raises:
+        ConfigError: where the flows do not fit the topology.
+    """
+    topo = make_topo(experiment)
+    graph = make_graph(topo)
+    table = routes.compute(graph, experiment.routing.kind)
+    try:
+        flows = _resolve_flows(experiment, graph, table)
+        bottleneck = find_bottleneck(graph, flows)
+        plan = Plan(topo, graph, table, flows, bottleneck, ())
+        captures = _capture_ports(experiment, plan)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return Plan(topo, graph, table, flows, bottleneck, captures)
+
+
+def make_topo(experiment: Experiment) -> Topo:
+    """The Mininet topology of an experiment."""
+    match experiment.topology:
+        case Linear(rivals=rivals):
+            return LinearTopo(rivals=rivals)
+        case FatTree(k=k):
+            return FatTreeTopo(k=k)
+
+
+def make_graph(topo: Topo) -> Graph:
+    """A Mininet topology as the graph that controllers/routes.py documents."""
+    graph: Graph = nx.Graph()
+    for name in topo.nodes():
+        info = topo.nodeInfo(name)
+        if topo.isSwitch(name):
+            graph.add_node(name, kind="switch", layer=info["layer"], dpid=int(info["dpid"], 16))
+        else:
+            ip = info["ip"].split("/")[0]
+            graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"])
+    for one, other, info in topo.links(withInfo=True):
+        graph.add_edge(
+            one, other, ports={info["node1"]: info["port1"], info["node2"]: info["port2"]}
+        )
+    return graph
+
+
+def port_name(graph: Graph, node: str, neighbour: str) -> str:
+    """The interface of `node` that leads to `neighbour`, as Mininet names it."""
+    return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"
+
+
+def receiver(graph: Graph) -> str:
+    """The host that many-to-one flows go to unless the configuration names another."""
+    return str(
+        next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
+    )
+
+
+def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
+    flows: list[Flow] = []
+    used: set[tuple[str, str]] = set()
+    for index, group in enumerate(experiment.flows):
+        where = f"flows.{index}"
+        dst = group.to or receiver(graph)
+        _require_host(graph, dst, f"{where}.to")
+        for src in _sources(group, dst, graph, table, where):
+            path = routes.path(table, graph, src, dst)
+            if (src, dst) in used:
+                raise ConfigError(
+                    f"{where}: {src} sends to {dst} in another group already; "
+                    "use per_host for several flows of one host"
+                )
+            used.add((src, dst))
+            for _ in range(group.per_host):
+                duration_ns = group.duration_ns
+                if duration_ns is None and group.size_bytes is None:
+                    duration_ns = experiment.duration_ns - group.start_ns
+                flows.append(
+                    Flow(
+                        flow=len(flows),
+                        group=index,
+                        src=src,
+                        src_ip=graph.nodes[src]["ip"],
+                        sport=FIRST_SOURCE_PORT + len(flows),
+                        dst=dst,
+                        dst_ip=graph.nodes[dst]["ip"],
+                        dport=SERVER_PORT,
+                        path=tuple(path),
+                        start_ns=group.start_ns,
+                        duration_ns=duration_ns,
+                        size_bytes=group.size_bytes,
+                    )
+                )
+    if FIRST_SOURCE_PORT + len(flows) > 65535:
+        raise ConfigError(f"flows: {len(flows)} flows; at most 40000 are allowed")
+    return tuple(flows)
+
+
+def _sources(
+    group: FlowGroup, dst: str, graph: Graph, table: routes.Routes, where: str
+) -> list[str]:
+    if isinstance(group.source, list):
+        names = group.source
+        for name in names:
+            _require_host(graph, name, f"{where}.from")
+    elif match := re.fullmatch(r"([0-9]+)-hop", group.source):
+        classes: dict[int, list[str]] = {}
+        for name, data in graph.nodes(data=True):
+            if data["kind"] == "host" and name != dst:
+                hops = len(routes.path(table, graph, name, dst)) - 1
+                classes.setdefault(hops, []).append(name)
+        names = classes.get(int(match[1]), [])
+        if not names:
+            there = ", ".join(f"{hops}-hop ({len(classes[hops])})" for hops in sorted(classes))
+            raise ConfigError(
+                f"{where}.from: no host is {match[1]} hops from {dst}; there are {there}"
+            )
+    else:
+        names = [group.source]
+        _require_host(graph, group.source, f"{where}.from")
+    if dst in names:
+        raise ConfigError(f"{where}.from: {dst} cannot send to itself")
+    if group.hosts is not None:
+        if group.hosts > len(names):
+            raise ConfigError(
+                f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
+            )
+        names = names[: group.hosts]
+    return list(names)
+
+
+def _require_host(graph: Graph, name: str, where: str) -> None:
+    if name not in graph or graph.nodes[name]["kind"] != "host":
+        hosts = [node for node, data in graph.nodes(data=True) if data["kind"] == "host"]
+        some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
+        raise ConfigError(
+            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
+        )
+
+
+def find_bottleneck(graph: Graph, flows: tuple[Flow, ...]) -> Bottleneck:
+    """The output port that most flows cross; of several, that with most inputs in use.
+
+    Of those that are still alike, the one nearest the receivers.
+    """
+    crossing: Counter[tuple[str, str]] = Counter()
+    inputs: dict[tuple[str, str], list[str]] = {}
+    destinations: dict[tuple[str, str], list[str]] = {}
+    nearness: dict[tuple[str, str], int] = {}
+    for flow in flows:
+        for index, (switch, following) in enumerate(pairwise(flow.path)):
+            if index == 0:
+                continue
+            hop = (switch, following)
+            crossing[hop] += 1
+            ingress = port_name(graph, switch, flow.path[index - 1])
+            if ingress not in inputs.setdefault(hop, []):
+                inputs[hop].append(ingress)
+            if flow.dst_ip not in destinations.setdefault(hop, []):
+                destinations[hop].append(flow.dst_ip)
+            nearness[hop] = index
+    switch, following = max(
+        crossing, key=lambda hop: (crossing[hop], len(inputs[hop]), nearness[hop])
+    )
+    return Bottleneck(
+        switch=switch,
+        egress=port_name(graph, switch, following),
+        ingress=tuple(inputs[switch, following]),
+        destinations=tuple(destinations[switch, following]),
+    )
+
+
+def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str], ...]:
+    bottleneck = plan.bottleneck
+    chosen = [(bottleneck.egress, "out"), *((port, "in") for port in bottleneck.ingress)]
+    asked = experiment.capture.ports
+    if asked == "bottleneck":
+        return tuple(chosen)
+    existing = plan.switch_ports()
+    named = existing if asked == "all" else list(asked)
+    for port in named:
+        if port not in existing:
+            some = ", ".join(existing[:6])
+            raise ConfigError(f"capture.ports: no switch port {port!r}; there are {some}, ...")
+        chosen += [(port, way) for way in ("in", "out") if (port, way) not in chosen]
+    return tuple(chosen)

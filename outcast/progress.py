@@ -1,0 +1,69 @@
+"""A run's progress on a terminal: its phases, and a live line of goodput per class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+
+PHASES = {
+    "setup": "building the network",
+    "verify": "verifying tables and paths",
+    "capture_start": "starting captures",
+    "traffic": "flows are running",
+    "capture_end": "ending captures",
+    "analysis": "joining the captures",
+    "figures": "drawing",
+}
+
+
+class Progress:
+    """Shows events; on a terminal with a moving line, elsewhere as plain lines."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+        self._began = time.monotonic()
+        self._phase = ""
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Shows one event."""
+        match event.get("event"):
+            case "phase":
+                self._phase = PHASES.get(str(event["phase"]), str(event["phase"]))
+                self._line(self._phase)
+            case "goodput":
+                self._line(f"{self._phase}: {describe_goodput(event)}")
+
+    def _line(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(text)
+        else:
+            self._console.print(f"{time.monotonic() - self._began:6.1f} s  {text}", highlight=False)
+
+
+def describe_goodput(event: Mapping[str, Any]) -> str:
+    """`1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
+    classes = ", ".join(
+        f"{hops}-hop {rate_bps / 1e6:.1f}" for hops, rate_bps in event["classes"].items()
+    )
+    return f"{event['t_s']:.1f} s: {classes} Mbps a flow"

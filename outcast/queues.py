@@ -1,0 +1,274 @@
+"""Queueing disciplines: what tc(8) is told for each port, and what the kernel then shows.
+
+Every switch port gets a shaper at its link's rate with the experiment's queue as its child;
+every host port a shaper with a queue long enough never to drop. Handles are fixed, so that a
+counter is always found in the same place:
+
+```
+1:  netem, only where a link has a delay
+2:  the shaper: tbf or htb; its drop counter counts all drops below it
+3:  the queue: bfifo, pfifo, red or sfq
+```
+
+A link's delay is spent before the queue of the port that sends on it, since a qdisc cannot be
+put behind a shaper on the same port; sums over a path are the same. A delayed packet is not yet
+in the queue.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.experiment import (
+    MTU_FRAME_BYTES,
+    Bfifo,
+    Experiment,
+    Htb,
+    Limit,
+    Pfifo,
+    Queue,
+    Red,
+    Sfq,
+    Tbf,
+)
+from outcast.run import QueueRecord
+
+DELAY_HANDLE = 1
+SHAPER_HANDLE = 2
+QUEUE_HANDLE = 3
+TICK_NS = 64
+"""The kernel keeps bursts as times in units of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
+HOST_QUEUE = Limit(packets=1000)
+"""A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
+DELAY_LIMIT_PACKETS = 100_000
+_TCA_RED_PARMS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PortQueue:
+    """What one port is to have."""
+
+    port: str
+    rate_bps: int
+    delay_ns: int
+    queue: Queue
+
+
+def switch_queue(experiment: Experiment, port: str, *, is_bottleneck: bool) -> PortQueue:
+    """The queue of a switch port."""
+    queue: Queue = experiment.queue
+    if queue.where == "bottleneck" and not is_bottleneck:
+        queue = _host_queue(experiment)
+    return PortQueue(port, experiment.links.rate_bps, experiment.links.delay_ns, queue)
+
+
+def host_queue(experiment: Experiment, port: str) -> PortQueue:
+    """The queue of a host's port: the link's rate, and room for all it may send."""
+    return PortQueue(
+        port, experiment.links.rate_bps, experiment.links.delay_ns, _host_queue(experiment)
+    )
+
+
+def _host_queue(experiment: Experiment) -> Pfifo:
+    return Pfifo.model_construct(
+        kind="pfifo",
+        limit=HOST_QUEUE,
+        shaper="tbf",
+        where="every_port",
+        burst_bytes=experiment.queue.burst_bytes,
+    )
+
+
+def commands(wanted: PortQueue) -> list[str]:
+    """The lines of a tc batch that give the port its qdiscs."""
+    lines: list[str] = []
+    queue = wanted.queue
+    parent = "root"
+    if wanted.delay_ns:
+        lines.append(
+            f"qdisc replace dev {wanted.port} {parent} handle {DELAY_HANDLE}: "
+            f"netem delay {wanted.delay_ns}ns limit {DELAY_LIMIT_PACKETS}"
+        )
+        parent = f"parent {DELAY_HANDLE}:1"
+    if shaper_kind(queue) == "tbf":
+        # TBF's own limit is that of the bfifo it makes; it is replaced below all the same, so
+        # that the queue stands under the same handle whatever it is.
+        lines.append(
+            f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: "
+            f"tbf rate {wanted.rate_bps}bit burst {queue.burst_bytes} limit {1 << 30}"
+        )
+    else:
+        lines += [
+            f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
+            f"class replace dev {wanted.port} parent {SHAPER_HANDLE}: "
+            f"classid {SHAPER_HANDLE}:1 htb rate {wanted.rate_bps}bit ceil {wanted.rate_bps}bit "
+            f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}",
+        ]
+    lines.append(
+        f"qdisc replace dev {wanted.port} parent {SHAPER_HANDLE}:1 handle {QUEUE_HANDLE}: "
+        + _leaf(queue)
+    )
+    return lines
+
+
+def shaper_kind(queue: Queue) -> str:
+    """`tbf` or `htb`."""
+    return queue.kind if isinstance(queue, (Tbf, Htb)) else queue.shaper
+
+
+def _leaf(queue: Queue) -> str:
+    match queue:
+        case Red():
+            average = MTU_FRAME_BYTES
+            # tc-red(8) recommends this burst; below it tc refuses the average's weight.
+            burst = (2 * queue.min_packets + queue.max_packets) // 3 + 1
+            ecn = " ecn" if queue.ecn else ""
+            return (
+                f"red limit {queue.limit.size_bytes} min {queue.min_packets * average} "
+                f"max {queue.max_packets * average} avpkt {average} burst {burst} "
+                f"probability {queue.probability}{ecn}"
+            )
+        case Sfq():
+            return (
+                f"sfq limit {queue.limit.packets} divisor {queue.buckets} "
+                f"perturb {queue.perturb_ns // 10**9}"
+            )
+        case Tbf() | Htb() | Pfifo() | Bfifo():
+            if queue.limit.packets is not None:
+                return f"pfifo limit {queue.limit.packets}"
+            return f"bfifo limit {queue.limit.size_bytes}"
+
+
+def kinds(wanted: PortQueue) -> set[str]:
+    """The kernel's qdiscs that the port needs."""
+    delay = {"netem"} if wanted.delay_ns else set()
+    return delay | {shaper_kind(wanted.queue), _leaf(wanted.queue).split()[0]}
+
+
+def require_kinds(needed: set[str], available: Mapping[str, bool]) -> None:
+    """Raises FeatureMissingError naming the qdiscs that this kernel lacks."""
+    lacking = sorted(kind for kind in needed if not available.get(kind, False))
+    if lacking:
+        raise FeatureMissingError(
+            f"this kernel has no qdisc {', '.join(lacking)}; "
+            "the virtual engine's kernel has (--engine virtual)"
+        )
+
+
+def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings in effect, from a netlink dump of one port's qdiscs and classes.
+
+    Args:
+        wanted: what was asked for.
+        shown: pyroute2's messages of RTM_GETQDISC, and of RTM_GETTCLASS for htb, of this port.
+
+    Raises:
+        ReadBackError: where the kernel shows something else than what was asked for.
+    """
+    by_handle = {
+        message["handle"] >> 16: message for message in shown if message["event"] == "RTM_NEWQDISC"
+    }
+    effective: dict[str, Any] = {}
+
+    def check(setting: str, requested: object, found: object) -> None:
+        effective[setting] = found
+        if found != requested:
+            raise ReadBackError(wanted.port, setting, requested, found)
+
+    def options(handle: int, kind: str) -> Any:
+        message = by_handle.get(handle)
+        found = message.get_attr("TCA_KIND") if message is not None else None  # type: ignore[attr-defined]
+        check(f"qdisc {handle}:", kind, found)
+        assert message is not None
+        return message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
+
+    queue = wanted.queue
+    if wanted.delay_ns:
+        netem = options(DELAY_HANDLE, "netem")
+        check("delay_ns", wanted.delay_ns, netem.get_attr("TCA_NETEM_LATENCY64"))
+    if shaper_kind(queue) == "tbf":
+        parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
+        burst_ticks = parameters["buffer"]
+    else:
+        options(SHAPER_HANDLE, "htb")
+        classes = [m for m in shown if m["event"] == "RTM_NEWTCLASS"]
+        check("htb classes", 1, len(classes))
+        parameters = classes[0].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")  # type: ignore[attr-defined]
+        check("ceil_bps", wanted.rate_bps, parameters["ceil"] * 8)
+        burst_ticks = parameters["buffer"]
+    check("rate_bps", wanted.rate_bps, parameters["rate"] * 8)
+    burst_bytes = burst_ticks * TICK_NS * wanted.rate_bps // (8 * 10**9)
+    effective["burst_bytes"] = burst_bytes
+    if burst_bytes < MTU_FRAME_BYTES:
+        raise ReadBackError(
+            wanted.port, "burst", f"{queue.burst_bytes} B", f"{burst_bytes} B, below a full frame"
+        )
+    kind = _leaf(queue).split()[0]
+    leaf = options(QUEUE_HANDLE, kind)
+    match queue:
+        case Red():
+            limit, minimum, maximum, weight_exponent, _, _, flags = _red_parameters(leaf)
+            check("limit_bytes", queue.limit.size_bytes, limit)
+            check("min_bytes", queue.min_packets * MTU_FRAME_BYTES, minimum)
+            check("max_bytes", queue.max_packets * MTU_FRAME_BYTES, maximum)
+            check("weight_exponent", queue.weight_exponent, weight_exponent)
+            check("ecn", queue.ecn, bool(flags & 1))
+        case Sfq():
+            check("limit_packets", queue.limit.packets, leaf["limit"])
+            check("buckets", queue.buckets, leaf["divisor"])
+            check("perturb_s", queue.perturb_ns // 10**9, leaf["perturb_period"])
+        case _ if queue.limit.packets is not None:
+            check("limit_packets", queue.limit.packets, leaf["limit"])
+        case _:
+            (limit,) = struct.unpack("=I", _raw(leaf))
+            check("limit_bytes", queue.limit.size_bytes, limit)
+    return effective
+
+
+def _raw(options: str) -> bytes:
+    """Options that pyroute2 has no decoder for come as `00:40:00:00`."""
+    return bytes.fromhex(options.replace(":", ""))
+
+
+def _red_parameters(options: str) -> tuple[int, ...]:
+    """Struct tc_red_qopt (linux/pkt_sched.h): limit, qth_min, qth_max, Wlog, Plog, Scell, flags."""
+    raw = _raw(options)
+    at = 0
+    while at + 4 <= len(raw):
+        length, kind = struct.unpack_from("=HH", raw, at)
+        if kind == _TCA_RED_PARMS:
+            return struct.unpack_from("=IIIBBBB", raw, at + 4)
+        at += max(4, (length + 3) & ~3)
+    raise ValueError("no TCA_RED_PARMS")
+
+
+def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """bytes, packets, drops, overlimits, backlog and qlen of a port's shaper."""
+    for message in shown:
+        if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == SHAPER_HANDLE:
+            stats = message.get_attr("TCA_STATS2")  # type: ignore[attr-defined]
+            basic = stats.get_attr("TCA_STATS_BASIC")
+            queue = stats.get_attr("TCA_STATS_QUEUE")
+            return {
+                "bytes": basic["bytes"],
+                "packets": basic["packets"],
+                "drops": queue["drops"],
+                "overlimits": queue["overlimits"],
+                "backlog": queue["backlog"],
+                "qlen": queue["qlen"],
+            }
+    raise ReadBackError("a captured port", "qdisc", f"{SHAPER_HANDLE}:", "none")
+
+
+def record(wanted: PortQueue) -> QueueRecord:
+    """The queue for the manifest."""
+    return QueueRecord(
+        kind=wanted.queue.kind,
+        rate_bps=wanted.rate_bps,
+        limit_bytes=wanted.queue.limit.size_bytes,
+        limit_packets=wanted.queue.limit.packets,
+    )

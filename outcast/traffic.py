@@ -1,0 +1,237 @@
+"""The flows: iperf (version 2) at both ends, connected first and then started together.
+
+Every client connects at once and holds back until its start (`--txstart-time`); a client that
+is not connected by then is an error. Flows keep a source port of their own, by which captures
+and sockets are told apart.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcast.commands import Commands, Process, wait_until
+from outcast.errors import CommandError, ReadBackError, RunError
+from outcast.plan import Flow
+
+SERVER_DEADLINE_S = 10.0
+LEAD_S = 0.5
+"""From the start of the last client to the start of the first flow, for all to connect."""
+LEAD_PER_FLOW_S = 0.02
+END_GRACE_S = 30.0
+"""How long a flow may take to hand over what its socket still holds after its time."""
+SAMPLE_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSample:
+    """A TCP socket as ss(8) shows it (`ss -tinH`)."""
+
+    t_ns: int
+    local_port: int
+    peer_port: int
+    state: str
+    congestion_control: str
+    values: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The running clients, by flow number."""
+
+    processes: dict[int, Process]
+    t_start_ns: int
+
+
+def start_servers(
+    flows: Sequence[Flow], netns: Callable[[str], int], logs: Path, commands: Commands
+) -> list[Process]:
+    """One iperf server at every receiver, awaited until it listens."""
+    servers = []
+    for host, port in sorted({(flow.dst, flow.dport) for flow in flows}):
+        server = commands.spawn(
+            f"the iperf server at {host}",
+            ["iperf", "-s", "-p", str(port), "-f", "b"],
+            netns=netns(host),
+            stdout=logs / f"server.{host}.{port}.out",
+            stderr=logs / f"server.{host}.{port}.err",
+        )
+        servers.append(server)
+
+        def listens(host: str = host, port: int = port, server: Process = server) -> bool:
+            server.require_alive()
+            return bool(
+                commands.run(["ss", "-tlnH", "sport", "=", f":{port}"], netns=netns(host)).strip()
+            )
+
+        wait_until(listens, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
+    return servers
+
+
+def start_clients(
+    flows: Sequence[Flow], netns: Callable[[str], int], logs: Path, commands: Commands
+) -> Clients:
+    """Starts every client; none sends before the common start, by which all are connected.
+
+    Raises:
+        RunError: where a flow has not connected when it was to start.
+    """
+    t_start_ns = time.time_ns() + int((LEAD_S + LEAD_PER_FLOW_S * len(flows)) * 1e9)
+    processes = {
+        flow.flow: commands.spawn(
+            f"the iperf client of flow {flow.flow} at {flow.src}",
+            client_arguments(flow, t_start_ns),
+            netns=netns(flow.src),
+            stdout=logs / f"client.{flow.flow}.out",
+            stderr=logs / f"client.{flow.flow}.err",
+        )
+        for flow in flows
+    }
+    connected: set[int] = set()
+    while len(connected) < len(flows) and time.time_ns() < t_start_ns:
+        time.sleep(0.02)
+        connected = {
+            sample.peer_port
+            for host in sorted({flow.dst for flow in flows})
+            for sample in sample_sockets(netns(host), commands)
+            if sample.state == "ESTAB"
+        }
+    for flow in flows:
+        if flow.sport not in connected:
+            said = processes[flow.flow].errors() or processes[flow.flow].output()
+            raise RunError(
+                f"flow {flow.flow} ({flow.src} to {flow.dst}) had not connected when it was to "
+                f"start: {' '.join(said.split()) or 'iperf said nothing'}"
+            )
+    return Clients(processes, t_start_ns)
+
+
+def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
+    """iperf(1)'s command line for one flow."""
+    start_ns = t_start_ns + flow.start_ns
+    argv = ["iperf", "-c", flow.dst_ip, "-p", str(flow.dport), "-B", f"{flow.src_ip}:{flow.sport}"]
+    argv += ["-f", "b", "--txstart-time", f"{start_ns // 10**9}.{start_ns % 10**9 // 1000:06d}"]
+    if flow.size_bytes is not None:
+        return [*argv, "-n", str(flow.size_bytes)]
+    assert flow.duration_ns is not None
+    return [*argv, "-t", f"{flow.duration_ns / 1e9:g}"]
+
+
+def await_end(
+    flows: Sequence[Flow],
+    clients: Clients,
+    duration_ns: int,
+    watch: Callable[[], None],
+    on_sample: Callable[[float], None],
+    sample_times_s: Sequence[float],
+) -> None:
+    """Waits for every client's end; calls `on_sample` at the given times after the start.
+
+    `watch` is called in between, and raises where something else that the run needs has died.
+
+    Raises:
+        RunError: where a client failed, or had not ended END_GRACE_S after its time.
+    """
+    due = list(sample_times_s)
+    deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
+    while any(process.popen.poll() is None for process in clients.processes.values()):
+        now_ns = time.time_ns()
+        since_start_s = (now_ns - clients.t_start_ns) / 1e9
+        if due and since_start_s >= due[0]:
+            on_sample(since_start_s)
+            due.pop(0)
+            continue
+        watch()
+        if now_ns > deadline_ns:
+            late = [p.name for p in clients.processes.values() if p.popen.poll() is None]
+            raise RunError(
+                f"{', '.join(late)}: not ended {END_GRACE_S:g} s after the experiment's duration"
+            )
+        pause_s = SAMPLE_PAUSE_S
+        if due:
+            pause_s = min(pause_s, max(0.0, due[0] - since_start_s))
+        time.sleep(max(pause_s, 0.005))
+    for flow in flows:
+        check_client(flow, clients.processes[flow.flow])
+
+
+def check_client(flow: Flow, process: Process) -> None:
+    """Raises CommandError where a client did not end well and report the bytes it sent."""
+    status = process.popen.returncode
+    text = process.output()
+    errors = process.errors()
+    if status or client_bytes(text) is None:
+        raise CommandError(process.argv, status, errors or text)
+
+
+def client_bytes(text: str) -> int | None:
+    """The bytes that iperf's client says it handed to its kernel, from its last report line."""
+    matches = re.findall(r"^\[ *[0-9]+\] .*? sec +([0-9.]+) Bytes", text, re.MULTILINE)
+    return int(float(matches[-1])) if matches else None
+
+
+def stop_servers(servers: Sequence[Process]) -> None:
+    """Ends the servers."""
+    for server in servers:
+        server.require_alive()
+    for server in servers:
+        server.end(signal.SIGINT, 10.0)
+
+
+def sample_sockets(netns: int, commands: Commands) -> list[SocketSample]:
+    """The TCP connections of a host, as ss(8) shows them now."""
+    return parse_ss(commands.run(["ss", "-tinHO"], netns=netns), time.time_ns())
+
+
+def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
+    """The output of `ss -tinHO`: one line for each socket."""
+    samples = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 6:
+            continue
+        state, _receive_queue, _send_queue, local, peer = words[:5]
+        values: dict[str, str] = {}
+        names: list[str] = []
+        rest = iter(words[5:])
+        for word in rest:
+            name, separator, value = word.partition(":")
+            if separator:
+                values[name] = value
+            elif name in ("send", "pacing_rate", "delivery_rate"):
+                values[name] = next(rest, "")
+            else:
+                names.append(word)
+        known = {"ts", "sack", "ecn", "ecnseen", "fastopen", "app_limited"}
+        controls = [name for name in names if name not in known]
+        samples.append(
+            SocketSample(
+                t_ns=t_ns,
+                local_port=int(local.rsplit(":", 1)[1]),
+                peer_port=int(peer.rsplit(":", 1)[1]),
+                state=state,
+                congestion_control=controls[0] if controls else "",
+                values={**values, "flags": ",".join(name for name in names if name in known)},
+            )
+        )
+    return samples
+
+
+def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample], wanted: str) -> None:
+    """Every flow's socket uses the requested congestion control.
+
+    Raises:
+        ReadBackError: naming the first flow that does not, or that was never seen.
+    """
+    used: dict[int, Any] = {sample.local_port: sample.congestion_control for sample in samples}
+    for flow in flows:
+        found = used.get(flow.sport, "no socket seen")
+        if found != wanted:
+            raise ReadBackError(
+                f"flow {flow.flow} at {flow.src}", "congestion control", wanted, found
+            )

@@ -1,0 +1,74 @@
+"""Quantities as people write them (`1gbit`, `16KB`, `2ms`), parsed to integers in base units.
+
+Rates follow tc(8): bits per second in powers of ten. Sizes follow the sources of the project:
+a KB of switch buffer is 1024 bytes (16 KB = 16384), as in tc(8).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+
+RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+RATE_ALIASES = {"bps": "bit", "kbps": "kbit", "mbps": "mbit", "gbps": "gbit"}
+SIZE_UNITS = {"b": 1, "kb": 1024, "kib": 1024, "mb": 1024**2, "mib": 1024**2}
+TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+TIME_ALIASES = {"µs": "us"}
+
+
+def _parse(text: object, what: str, example: str, units: dict[str, int], aliases: object) -> int:
+    names = ", ".join(units)
+    refusal = f"{text!r} is not a {what}; allowed is a number with a unit of {names}, as {example}"
+    if not isinstance(text, str):
+        raise ValueError(refusal)
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(refusal)
+    unit = match[2].lower()
+    if isinstance(aliases, dict):
+        unit = aliases.get(unit, unit)
+    if unit not in units:
+        raise ValueError(refusal)
+    value = Fraction(match[1]) * units[unit]
+    if value.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of {next(iter(units))}")
+    return int(value)
+
+
+def parse_rate_bps(text: object) -> int:
+    """A rate in bits per second. Raises ValueError with what is allowed."""
+    return _parse(text, "rate", "100mbit", RATE_UNITS, RATE_ALIASES)
+
+
+def parse_size_bytes(text: object) -> int:
+    """A size in bytes. Raises ValueError with what is allowed."""
+    return _parse(text, "size", "16KB", SIZE_UNITS, {"bytes": "b", "byte": "b"})
+
+
+def parse_time_ns(text: object) -> int:
+    """A time in nanoseconds. Raises ValueError with what is allowed."""
+    return _parse(text, "time", "2ms", TIME_UNITS, TIME_ALIASES)
+
+
+def _format(value: int, units: dict[str, int]) -> str:
+    for name, factor in sorted(units.items(), key=lambda item: -item[1]):
+        if value and value % factor == 0:
+            return f"{value // factor}{name}"
+    return f"{value}{next(iter(units))}"
+
+
+def format_rate(rate_bps: int) -> str:
+    """The shortest exact text that `parse_rate_bps` reads back."""
+    return _format(rate_bps, RATE_UNITS)
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest exact text that `parse_size_bytes` reads back."""
+    return _format(size_bytes, {"B": 1, "KB": 1024, "MB": 1024**2})
+
+
+def format_time(time_ns: int) -> str:
+    """The shortest exact text that `parse_time_ns` reads back."""
+    return _format(time_ns, {name: TIME_UNITS[name] for name in ("ns", "us", "ms", "s")})
