@@ -1,0 +1,45 @@
+"""From the captures of a switch's ports to what its queue did and who was starved.
+
+Never imports Mininet: everything here works on any machine, from files alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outcast.errors import UntrustedError
+
+if TYPE_CHECKING:
+    from outcast.analysis.run_analysis import Analysis
+    from outcast.analysis.summary import Summary
+    from outcast.run import RunDirectory
+
+
+def compute(directory: RunDirectory) -> Analysis:
+    """Joins a run's captures; nothing is written.
+
+    Raises InputError where the directory, its configuration or a capture is missing or broken.
+    """
+    from outcast import experiment
+    from outcast.analysis import run_analysis
+
+    settings = experiment.load_resolved(directory.config).analysis
+    return run_analysis.compute(directory, settings.windows_ns, settings.bin_ns)
+
+
+def write(directory: RunDirectory, analysis: Analysis) -> Summary:
+    """Stores the tables and summary.json, whose `wall_s` is what the manifest then says."""
+    from outcast.analysis import run_analysis
+
+    return run_analysis.write(directory, analysis)
+
+
+def analyze(directory: RunDirectory) -> Summary:
+    """`compute`, then `write`. The same directory gives the same summary, byte for byte."""
+    return write(directory, compute(directory))
+
+
+def require_trusted(summary: Summary) -> None:
+    """Raises UntrustedError with the reasons where captures and counters disagree."""
+    if not summary.capture.trusted:
+        raise UntrustedError(f"not to be trusted: {'; '.join(summary.capture.reasons)}")

@@ -1,0 +1,173 @@
+"""The output queue as the captures show it: what each packet found, and every change.
+
+The switch holds what came in and has not left. `t_out` is the moment a packet leaves the queueing
+discipline towards the wire, so on an idle link a packet is not counted while it is being sent.
+What the switch holds on the way from the input to the queue counts as queued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from outcast.analysis.compiled import I8, I32, I64, compiled
+from outcast.analysis.join import Joined, Note, Stray, Verdict
+
+
+class Event(IntEnum):
+    """A change of a queue, or a packet that it refused."""
+
+    ENQUEUE = 0
+    DROP = 1
+    DEQUEUE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Queue contents.
+
+    Attributes:
+        found_bytes, found_packets: for each arrival of the join, what its output's queue held
+            just before; -1 where the output is not known.
+        time_ns, event, packet, egress, bytes, packets: for each event in the order of time: when,
+            which (Event), the row of the arrival (-1: it was there when the capture began), which
+            output, and what its queue held afterwards.
+    """
+
+    found_bytes: I32
+    found_packets: I32
+    time_ns: I64
+    event: I8
+    packet: I32
+    egress: I8
+    bytes: I32
+    packets: I32
+
+
+@compiled
+def _walk(
+    in_stamp: I64,
+    in_frame: I32,
+    in_egress: I8,
+    in_kind: I8,
+    out_stamp: I64,
+    out_frame: I32,
+    out_port: I8,
+    came_as: I32,
+    initial: I8,
+    held_bytes: I64,
+    held_packets: I64,
+    found_bytes: I32,
+    found_packets: I32,
+    time: I64,
+    event: I8,
+    packet: I32,
+    egress: I8,
+    after_bytes: I32,
+    after_packets: I32,
+) -> int:
+    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the events made."""
+    made = 0
+    arrival = 0
+    departure = 0
+    while arrival < in_stamp.size or departure < out_stamp.size:
+        # At equal times the departure comes first, but never before its own arrival.
+        leave = departure < out_stamp.size and (
+            arrival >= in_stamp.size
+            or (out_stamp[departure] <= in_stamp[arrival] and came_as[departure] < arrival)
+        )
+        if leave:
+            port = out_port[departure]
+            counted = came_as[departure] >= 0 or initial[departure] != 0
+            if counted:
+                held_bytes[port] -= out_frame[departure]
+                held_packets[port] -= 1
+                time[made] = out_stamp[departure]
+                event[made] = 2
+                packet[made] = came_as[departure]
+                egress[made] = port
+                after_bytes[made] = held_bytes[port]
+                after_packets[made] = held_packets[port]
+                made += 1
+            departure += 1
+            continue
+        port = in_egress[arrival]
+        if port < 0:
+            found_bytes[arrival] = -1
+            found_packets[arrival] = -1
+            arrival += 1
+            continue
+        found_bytes[arrival] = held_bytes[port]
+        found_packets[arrival] = held_packets[port]
+        kind = in_kind[arrival]
+        if kind >= 0:
+            if kind == 0:
+                held_bytes[port] += in_frame[arrival]
+                held_packets[port] += 1
+            time[made] = in_stamp[arrival]
+            event[made] = kind
+            packet[made] = arrival
+            egress[made] = port
+            after_bytes[made] = held_bytes[port]
+            after_packets[made] = held_packets[port]
+            made += 1
+        arrival += 1
+    return made
+
+
+def replay(joined: Joined) -> Queue:
+    """The queues of a join's outputs over time."""
+    arrivals, departures = joined.arrivals, joined.departures
+    kind = np.full(len(arrivals), -1, np.int8)
+    kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
+    kind[joined.verdict == Verdict.DROPPED] = Event.DROP
+    kind[joined.note == Note.IN_FLIGHT] = Event.ENQUEUE
+    initial = (joined.stray == Stray.EARLY).astype(np.int8)
+    outputs = len(joined.outputs)
+    early = initial != 0
+    held_bytes = np.bincount(
+        departures.port[early], departures.columns.frame_bytes[early], outputs
+    ).astype(np.int64)
+    held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
+    events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
+    found_bytes = np.empty(len(arrivals), np.int32)
+    found_packets = np.empty(len(arrivals), np.int32)
+    time = np.empty(events, np.int64)
+    event = np.empty(events, np.int8)
+    packet = np.empty(events, np.int32)
+    egress = np.empty(events, np.int8)
+    after_bytes = np.empty(events, np.int32)
+    after_packets = np.empty(events, np.int32)
+    made = _walk(
+        arrivals.columns.stamp_ns,
+        arrivals.columns.frame_bytes,
+        joined.egress,
+        kind,
+        departures.columns.stamp_ns,
+        departures.columns.frame_bytes,
+        departures.port,
+        joined.came_as,
+        initial,
+        held_bytes,
+        held_packets,
+        found_bytes,
+        found_packets,
+        time,
+        event,
+        packet,
+        egress,
+        after_bytes,
+        after_packets,
+    )
+    return Queue(
+        found_bytes,
+        found_packets,
+        time[:made],
+        event[:made],
+        packet[:made],
+        egress[:made],
+        after_bytes[:made],
+        after_packets[:made],
+    )

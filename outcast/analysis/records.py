@@ -1,0 +1,421 @@
+"""The records of a capture file: where each packet's bytes lie, and when it was seen.
+
+Formats: pcap (draft-ietf-opsawg-pcap; microseconds and nanoseconds, both byte orders) and pcapng
+(draft-ietf-opsawg-pcapng; any resolution, several sections and interfaces), as they are or
+compressed with gzip or zstd. Files are read in blocks, so memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
+from outcast.errors import InputError
+
+BLOCK_BYTES = 4 << 20
+"""How much of a file is looked at once."""
+
+MAX_RECORD_BYTES = 1 << 20
+"""The longest record believed; libpcap's own bound for network captures is 256 KiB."""
+
+MAX_BLOCK_BYTES = 64 << 20
+"""The longest pcapng block believed; blocks without packets (names, secrets) can be long."""
+
+MAX_INTERFACES = 1024
+
+LINK_TYPES = {
+    1: "Ethernet",
+    12: "raw IP",
+    14: "raw IP",
+    101: "raw IP",
+    113: "Linux cooked v1",
+    228: "raw IPv4",
+    229: "raw IPv6",
+    276: "Linux cooked v2",
+}
+"""Link types that can be decoded, by number (tcpdump.org/linktypes.html)."""
+
+_LINK_NAMES = {0: "BSD loopback", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
+
+_OK, _BROKEN, _UNTIMED, _INTERFACE, _LINK = 0, 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The packets in one block of a file.
+
+    Attributes:
+        data: the block's bytes.
+        count: how many packets the arrays below describe.
+        offset: where each packet's bytes begin in `data`.
+        length: how many bytes of each were captured.
+        original: how long each was on the wire, as the capture says.
+        stamp_ns: when each was seen, nanoseconds since the epoch.
+        link: each one's link type.
+    """
+
+    data: U8
+    count: int
+    offset: I64
+    length: I64
+    original: I64
+    stamp_ns: I64
+    link: I32
+
+
+@compiled
+def _index_pcap(
+    data: U8,
+    end: int,
+    big: bool,
+    factor: int,
+    offset: I64,
+    length: I64,
+    original: I64,
+    stamp: I64,
+) -> tuple[int, int, int]:
+    """Finds whole records in data[:end]. Returns (count, bytes consumed, error)."""
+    at = 0
+    count = 0
+    word = np.zeros(4, np.int64)
+    while count < offset.size and at + 16 <= end:
+        for i in range(4):
+            p = at + 4 * i
+            b0, b1 = np.int64(data[p]), np.int64(data[p + 1])
+            b2, b3 = np.int64(data[p + 2]), np.int64(data[p + 3])
+            if big:
+                word[i] = (b0 << 24) | (b1 << 16) | (b2 << 8) | b3
+            else:
+                word[i] = (b3 << 24) | (b2 << 16) | (b1 << 8) | b0
+        captured = word[2]
+        if captured > MAX_RECORD_BYTES:
+            return count, at, _BROKEN
+        if at + 16 + captured > end:
+            break
+        offset[count] = at + 16
+        length[count] = captured
+        original[count] = max(word[3], captured)
+        stamp[count] = word[0] * 1_000_000_000 + word[1] * factor
+        count += 1
+        at += 16 + captured
+    return count, at, _OK
+
+
+@compiled
+def _u32(data: U8, at: Scalar, big: Scalar) -> Scalar:
+    b0, b1 = np.int64(data[at]), np.int64(data[at + 1])
+    b2, b3 = np.int64(data[at + 2]), np.int64(data[at + 3])
+    if big:
+        return (b0 << 24) | (b1 << 16) | (b2 << 8) | b3
+    return (b3 << 24) | (b2 << 16) | (b1 << 8) | b0
+
+
+@compiled
+def _u16(data: U8, at: Scalar, big: Scalar) -> Scalar:
+    b0, b1 = np.int64(data[at]), np.int64(data[at + 1])
+    if big:
+        return (b0 << 8) | b1
+    return (b1 << 8) | b0
+
+
+@compiled
+def _nanoseconds(high: Scalar, low: Scalar, resolution: Scalar) -> Scalar:
+    """A pcapng time stamp of `if_tsresol` (its top bit: power of two) in nanoseconds."""
+    ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+    power = resolution & 0x7F
+    billion = np.uint64(1_000_000_000)
+    if resolution & 0x80:
+        if power > 63:
+            return 0
+        seconds = ticks >> np.uint64(power)
+        rest = ticks & ((np.uint64(1) << np.uint64(power)) - np.uint64(1))
+        if power > 34:
+            rest >>= np.uint64(power - 34)
+            power = 34
+        return np.int64(seconds * billion + ((rest * billion) >> np.uint64(power)))
+    if power <= 9:
+        for _ in range(9 - power):
+            ticks *= np.uint64(10)
+    else:
+        for _ in range(min(power, 30) - 9):
+            ticks //= np.uint64(10)
+    return np.int64(ticks)
+
+
+@compiled
+def _index_pcapng(
+    data: U8,
+    end: int,
+    state: I64,
+    interfaces: I64,
+    offset: I64,
+    length: I64,
+    original: I64,
+    stamp: I64,
+    link: I32,
+) -> tuple[int, int, int]:
+    """Finds whole blocks in data[:end]. Returns (packets, bytes consumed, error).
+
+    `state` keeps [big-endian, interfaces known, length of a block that does not fit, link type
+    refused]; a row of `interfaces` is [link type, snaplen, time resolution, offset in s].
+    """
+    at = 0
+    count = 0
+    state[2] = 0
+    while count < offset.size and at + 12 <= end:
+        kind = _u32(data, at, state[0] != 0)
+        if kind == 0x0A0D0D0A:
+            magic = _u32(data, at + 8, True)
+            if magic == 0x1A2B3C4D:
+                state[0] = 1
+            elif magic == 0x4D3C2B1A:
+                state[0] = 0
+            else:
+                return count, at, _BROKEN
+            state[1] = 0
+        big = state[0] != 0
+        size = _u32(data, at + 4, big)
+        if size < 12 or size % 4 or size > MAX_BLOCK_BYTES:
+            return count, at, _BROKEN
+        if at + size > end:
+            state[2] = size
+            break
+        if _u32(data, at + size - 4, big) != size:
+            return count, at, _BROKEN
+        if kind == 1:
+            if size < 20 or state[1] >= interfaces.shape[0]:
+                return count, at, _BROKEN
+            row = state[1]
+            interfaces[row, 0] = _u16(data, at + 8, big)
+            interfaces[row, 1] = _u32(data, at + 12, big)
+            interfaces[row, 2] = 6
+            interfaces[row, 3] = 0
+            option = at + 16
+            while option + 4 <= at + size - 4:
+                code, n = _u16(data, option, big), _u16(data, option + 2, big)
+                if code == 0 or option + 4 + n > at + size - 4:
+                    break
+                if code == 9 and n >= 1:
+                    interfaces[row, 2] = data[option + 4]
+                elif code == 14 and n >= 8:
+                    first = _u32(data, option + 4, big)
+                    second = _u32(data, option + 8, big)
+                    interfaces[row, 3] = (
+                        ((first << 32) | second) if big else ((second << 32) | first)
+                    )
+                option += 4 + (n + 3) // 4 * 4
+            state[1] += 1
+        elif kind == 6 or kind == 2:
+            if size < 32:
+                return count, at, _BROKEN
+            interface = _u32(data, at + 8, big) if kind == 6 else _u16(data, at + 8, big)
+            captured = _u32(data, at + 20, big)
+            if captured > MAX_RECORD_BYTES or captured > size - 32:
+                return count, at, _BROKEN
+            if interface >= state[1]:
+                return count, at, _INTERFACE
+            offset[count] = at + 28
+            length[count] = captured
+            original[count] = max(_u32(data, at + 24, big), captured)
+            stamp[count] = (
+                _nanoseconds(
+                    _u32(data, at + 12, big), _u32(data, at + 16, big), interfaces[interface, 2]
+                )
+                + interfaces[interface, 3] * 1_000_000_000
+            )
+            link[count] = interfaces[interface, 0]
+            count += 1
+        elif kind == 3:
+            return count, at, _UNTIMED
+        at += size
+    return count, at, _OK
+
+
+def _open(path: Path) -> IO[bytes]:
+    """The file's bytes, decompressed where they are compressed."""
+    try:
+        stream = path.open("rb", buffering=0)
+        magic = stream.read(4)
+        stream.seek(0)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+    if magic[:2] == b"\x1f\x8b":
+        stream.close()
+        return cast(IO[bytes], gzip.open(path))
+    if magic == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        reader: IO[bytes] = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+            stream, read_across_frames=True, closefd=True
+        )
+        return reader
+    return stream
+
+
+class _Source:
+    """A window over a stream: bytes not yet consumed stay, new ones are read behind them."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        self.path = path
+        self.stream = stream
+        self.window = bytearray(BLOCK_BYTES)
+        self.data = np.frombuffer(self.window, np.uint8)
+        self.end = 0
+        self.position = 0
+        self.finished = False
+        self.cut_short = False
+
+    def refill(self) -> None:
+        """Reads until the window is full or the stream has ended."""
+        view = memoryview(self.window)
+        while self.end < len(self.window) and not self.finished:
+            try:
+                count = self.stream.readinto(view[self.end :])  # type: ignore[attr-defined]
+            except EOFError:
+                self.finished = self.cut_short = True
+                break
+            except Exception as error:
+                # gzip, zlib and zstandard each have exceptions of their own for broken data.
+                raise InputError(f"{self.path}: cannot be decompressed: {error}") from None
+            if not count:
+                self.finished = True
+                break
+            self.end += count
+
+    def consume(self, count: int) -> None:
+        self.window[: self.end - count] = self.window[count : self.end]
+        self.end -= count
+        self.position += count
+
+    def widen(self, size: int) -> None:
+        """Makes room for a block of `size` bytes."""
+        rest = bytes(self.window[: self.end])
+        self.window = bytearray(size)
+        self.window[: self.end] = rest
+        self.data = np.frombuffer(self.window, np.uint8)
+
+
+class CaptureFile:
+    """An open capture, read block by block.
+
+    Attributes:
+        cut_short: the file ended inside a record, which was left out. Known after reading.
+
+    Raises InputError where the file cannot be read, is no capture, has a link type that cannot
+    be decoded, or contradicts its own format.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cut_short = False
+        self.records = 0
+        self.size = path.stat().st_size if path.exists() else 0
+
+    def _check_link(self, link: int) -> None:
+        if link not in LINK_TYPES:
+            name = f" ({_LINK_NAMES[link]})" if link in _LINK_NAMES else ""
+            allowed = ", ".join(dict.fromkeys(LINK_TYPES.values()))
+            raise InputError(
+                f"{self.path}: link type {link}{name} is not supported; allowed are {allowed}"
+            )
+
+    def _broken(self, position: int, detail: str) -> InputError:
+        return InputError(
+            f"{self.path}: broken after {self.records} packets, at byte {position}: {detail}"
+        )
+
+    def blocks(self) -> Iterator[Records]:
+        """The file's packets in the file's order. The arrays are reused: valid until the next."""
+        with _open(self.path) as stream:
+            source = _Source(self.path, stream)
+            source.refill()
+            head = bytes(source.window[: min(source.end, 28)])
+            if not head:
+                raise InputError(f"{self.path}: empty; a pcap or pcapng file is needed")
+            magic = head[:4]
+            if magic == b"\x0a\x0d\x0d\x0a":
+                yield from self._pcapng(source)
+                return
+            formats = {
+                b"\xd4\xc3\xb2\xa1": (False, 1000),
+                b"\xa1\xb2\xc3\xd4": (True, 1000),
+                b"\x4d\x3c\xb2\xa1": (False, 1),
+                b"\xa1\xb2\x3c\x4d": (True, 1),
+            }
+            if magic not in formats:
+                raise InputError(f"{self.path}: not a capture; a pcap or pcapng file is needed")
+            if len(head) < 24:
+                raise InputError(f"{self.path}: cut off inside the file's header")
+            yield from self._pcap(source, *formats[magic])
+
+    def _pcap(self, source: _Source, big: bool, factor: int) -> Iterator[Records]:
+        field = struct.unpack_from(">I" if big else "<I", source.window, 20)[0]
+        link_type = field & 0xFFFF
+        fcs = (field >> 28) * 2 if field & 0x04000000 else 0
+        self._check_link(link_type)
+        source.consume(24)
+        arrays = [np.empty(BLOCK_BYTES // 40, np.int64) for _ in range(4)]
+        offset, length, original, stamp = arrays
+        link = np.full(offset.size, link_type, np.int32)
+        while True:
+            source.refill()
+            count, used, error = _index_pcap(
+                source.data, source.end, big, factor, offset, length, original, stamp
+            )
+            if count:
+                if fcs:
+                    original[:count] -= fcs
+                yield Records(source.data, count, offset, length, original, stamp, link)
+                self.records += count
+            source.consume(used)
+            if error:
+                raise self._broken(source.position, "a record claims an impossible length")
+            if not used and source.finished:
+                self.cut_short = source.cut_short or source.end > 0
+                return
+
+    def _pcapng(self, source: _Source) -> Iterator[Records]:
+        state = np.zeros(4, np.int64)
+        interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
+        offset, length, original, stamp = (np.empty(BLOCK_BYTES // 32, np.int64) for _ in range(4))
+        link = np.empty(offset.size, np.int32)
+        while True:
+            source.refill()
+            count, used, error = _index_pcapng(
+                source.data,
+                source.end,
+                state,
+                interfaces,
+                offset,
+                length,
+                original,
+                stamp,
+                link,
+            )
+            if count:
+                for number in np.unique(link[:count]):
+                    self._check_link(int(number))
+                yield Records(source.data, count, offset, length, original, stamp, link)
+                self.records += count
+            source.consume(used)
+            if error == _UNTIMED:
+                raise self._broken(source.position, "a simple packet block has no time stamp")
+            if error == _INTERFACE:
+                raise self._broken(source.position, "a packet names an interface not described")
+            if error:
+                raise self._broken(source.position, "a block contradicts the pcapng format")
+            if used:
+                continue
+            if source.finished:
+                self.cut_short = source.cut_short or source.end > 0
+                return
+            if state[2] > len(source.window):
+                source.widen(int(state[2]))

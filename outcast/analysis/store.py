@@ -1,0 +1,115 @@
+"""The tables of an analysis, in Parquet or CSV, each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.blackout import Chains
+from outcast.analysis.compiled import Array
+from outcast.analysis.join import Joined
+from outcast.analysis.queue import Queue
+from outcast.errors import InputError
+
+VERDICTS = ("forwarded", "dropped", "unknown")
+NOTES = ("", "reordered", "in flight", "before output")
+EVENTS = ("enqueue", "drop", "dequeue")
+
+
+def names(codes: Array, texts: Sequence[str]) -> pl.Series:
+    """Codes as an enumeration of texts; a negative code is null."""
+    distinct = sorted(set(texts))
+    place = np.array([distinct.index(text) for text in texts], np.uint32)
+    known = codes >= 0
+    index = place[np.where(known, codes, 0)] if len(texts) else np.zeros(codes.size, np.uint32)
+    values = pl.Series(distinct, dtype=pl.Enum(distinct)).gather(index)
+    return values if known.all() else values.set(pl.Series(~known), None)
+
+
+def nullable(values: Array) -> pl.Series:
+    """Integers of which the negative ones stand for null."""
+    series = pl.Series(values)
+    return series if not (values < 0).any() else series.set(pl.Series(values < 0), None)
+
+
+def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> pl.DataFrame:
+    """A row per packet that entered, in the order of entering; times in nanoseconds."""
+    arrivals = joined.arrivals
+    columns = arrivals.columns
+    numbers = np.array(flow_numbers, np.int32)
+
+    def per_flow(values: Sequence[int]) -> Array:
+        return np.array(values, np.uint16)[arrivals.flow]
+
+    return pl.DataFrame(
+        {
+            "flow": numbers[arrivals.flow],
+            "src": names(arrivals.flow, [flow.src for flow in joined.flows]),
+            "sport": per_flow([flow.sport for flow in joined.flows]),
+            "dst": names(arrivals.flow, [flow.dst for flow in joined.flows]),
+            "dport": per_flow([flow.dport for flow in joined.flows]),
+            "ip_id": columns.ip_id,
+            "seq": columns.seq,
+            "payload": columns.payload_bytes,
+            "ingress": names(arrivals.port, joined.inputs),
+            "t_in": columns.stamp_ns,
+            "verdict": names(joined.verdict, VERDICTS),
+            "egress": names(joined.egress, joined.outputs),
+            "t_out": nullable(joined.t_out_ns),
+            "queue_bytes": nullable(queue.found_bytes),
+            "queue_packets": nullable(queue.found_packets),
+            "frame": columns.frame_bytes,
+            "flags": columns.flags,
+            "note": names(joined.note, NOTES),
+        }
+    )
+
+
+def queue_table(joined: Joined, queue: Queue) -> pl.DataFrame:
+    """A row per change of a queue: `packet` is the row in the packets' table, null for those
+    that were queued when the capture began; `queue_bytes` and `queue_packets` are afterwards.
+    """
+    return pl.DataFrame(
+        {
+            "t": queue.time_ns,
+            "egress": names(queue.egress, joined.outputs),
+            "event": names(queue.event, EVENTS),
+            "packet": nullable(queue.packet),
+            "queue_bytes": queue.bytes,
+            "queue_packets": queue.packets,
+        }
+    )
+
+
+def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
+    """A row per chain of drops of one input port."""
+    return pl.DataFrame(
+        {
+            "ingress": names(chains.ingress, joined.inputs),
+            "egress": names(chains.egress, joined.outputs),
+            "t_start": chains.t_start_ns,
+            "t_end": chains.t_end_ns,
+            "drops": chains.drops,
+            "flows": chains.flows,
+            "others_through": chains.others_through,
+        }
+    )
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    """Writes Parquet or, for a name ending in .csv, CSV. Raises InputError where it cannot."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.suffix == ".csv":
+            frame.write_csv(temporary)
+        else:
+            frame.write_parquet(temporary, compression="snappy", statistics=True)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
