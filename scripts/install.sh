@@ -21,6 +21,15 @@ packages=(
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 
+# Shows a command's output only if it fails.
+quietly() {
+    local output status
+    output=$("$@" 2>&1) && return
+    status=$?
+    printf '%s\n' "$output" >&2
+    die "status $status of: $*"
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -53,9 +62,9 @@ install_packages() {
         return
     fi
     say "system packages: installing ${missing[*]}"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    quietly as_root apt-get update
+    quietly as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
 open_vswitch_runs() { as_root ovs-vsctl --timeout=3 show >/dev/null 2>&1; }
@@ -67,9 +76,9 @@ start_open_vswitch() {
     fi
     say "Open vSwitch: starting"
     if [ -d /run/systemd/system ]; then
-        as_root systemctl start openvswitch-switch
+        quietly as_root systemctl start openvswitch-switch
     else
-        as_root /usr/share/openvswitch/scripts/ovs-ctl --system-id=random start >/dev/null
+        quietly as_root /usr/share/openvswitch/scripts/ovs-ctl --system-id=random start
     fi
     open_vswitch_runs || die "Open vSwitch did not start; see /var/log/openvswitch"
 }
