@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
-from outcast import transport
+from outcast import openvswitch, transport
 
 QDISCS = {
     "tbf": "tbf rate 1mbit burst 5kb limit 10kb",
@@ -62,8 +60,9 @@ PROGRAMS = {
     "tcpdump": "tcpdump",
     "tc": "iproute2",
     "ethtool": "ethtool",
-    "unshare": "util-linux",
-    "setpriv": "util-linux",
+    "unshare": "unshare",
+    "setpriv": "setpriv",
+    "cc": "a C compiler",
 }
 
 
@@ -100,7 +99,7 @@ def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
         Finding(f"congestion control {name}", name in available, "", VIRTUAL)
         for name in CONGESTION_CONTROLS
     ]
-    module = has_openvswitch_module()
+    module = openvswitch.has_kernel_module()
     findings.append(
         Finding(
             "Open vSwitch kernel module",
@@ -152,17 +151,6 @@ def congestion_controls() -> list[str]:
         return transport.AVAILABLE_CONGESTION_CONTROLS.read_text().split()
     except OSError:
         return []
-
-
-def has_openvswitch_module() -> bool:
-    """Whether the kernel's own datapath is loaded or can be."""
-    if Path("/sys/module/openvswitch").exists():
-        return True
-    release = os.uname().release
-    listing = Path(f"/lib/modules/{release}/modules.dep")
-    with contextlib.suppress(OSError):
-        return "openvswitch.ko" in listing.read_text()
-    return False
 
 
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:

@@ -6,14 +6,14 @@ The machine's Open vSwitch, if it runs, is never talked to: every tool follows O
 
 from __future__ import annotations
 
-import contextlib
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from outcast.commands import Commands, Process, SystemCommands, wait_until
-from outcast.errors import CommandError, RunError
+from outcast.commands import Process, SystemCommands, wait_until
 
+_SHIM = Path(__file__).with_name("offer_once.c")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
@@ -22,12 +22,17 @@ Datapath = Literal["netdev", "system"]
 
 
 class OpenVSwitch:
-    """ovsdb-server and ovs-vswitchd, started and stopped with the run."""
+    """ovsdb-server and ovs-vswitchd, started and stopped with the run.
+
+    Attributes:
+        datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`.
+    """
 
     def __init__(self, commands: SystemCommands, folder: Path) -> None:
         self._commands = commands
         self._folder = folder
         self._processes: list[Process] = []
+        self.datapath: Datapath = "system" if has_kernel_module() else "netdev"
         for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             commands.environment[variable] = str(folder)
 
@@ -39,7 +44,10 @@ class OpenVSwitch:
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
         self._wait_for(socket, "ovsdb-server's socket")
         self._commands.run(["ovs-vsctl", "--timeout=20", "--no-wait", "init"])
-        self._spawn("ovs-vswitchd", [f"unix:{socket}"])
+        environment = {}
+        if self.datapath == "netdev":
+            environment["LD_PRELOAD"] = str(self._build_shim())
+        self._spawn("ovs-vswitchd", [f"unix:{socket}"], environment)
         wait_until(
             lambda: any(self._folder.glob("ovs-vswitchd.*.ctl")),
             "ovs-vswitchd's control socket",
@@ -47,7 +55,17 @@ class OpenVSwitch:
             detail=self._errors,
         )
 
-    def _spawn(self, program: str, arguments: list[str]) -> None:
+    def _build_shim(self) -> Path:
+        """Compiles offer_once.c, which says why it is needed."""
+        library = self._folder / "offer_once.so"
+        self._commands.run(
+            ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_SHIM), "-ldl"]
+        )
+        return library
+
+    def _spawn(
+        self, program: str, arguments: list[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         log = self._folder / f"{program}.log"
         process = self._commands.spawn(
             program,
@@ -61,6 +79,7 @@ class OpenVSwitch:
             ],
             stdout=self._folder / f"{program}.out",
             stderr=self._folder / f"{program}.err",
+            environment=environment,
         )
         self._processes.append(process)
 
@@ -81,11 +100,6 @@ class OpenVSwitch:
             process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
 
-def choose_datapath(commands: Commands) -> Datapath:
-    """`system` where the kernel's Open vSwitch module is there, else the userspace `netdev`."""
-    with contextlib.suppress(CommandError, RunError):
-        if "system" in commands.run(["ovs-appctl", "dpif/show-dp-features", "ovs-system"]):
-            return "system"
-    if Path("/sys/module/openvswitch").exists():
-        return "system"
-    return "netdev"
+def has_kernel_module() -> bool:
+    """Whether the kernel's own datapath is loaded."""
+    return Path("/sys/module/openvswitch").exists()

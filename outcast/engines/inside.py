@@ -35,7 +35,7 @@ from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.errors import OutcastError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.network import Network
-from outcast.openvswitch import Datapath, OpenVSwitch, choose_datapath
+from outcast.openvswitch import Datapath, OpenVSwitch
 from outcast.plan import Plan, make_plan
 from outcast.run import (
     BottleneckRecord,
@@ -112,8 +112,7 @@ class _Run:
         try:
             switches.start()
             network.build()
-            datapath = choose_datapath(self.commands)
-            network.start_switches(datapath, controller.target)
+            network.start_switches(switches.datapath, controller.target)
             network.configure_queues()
             framework = controller.await_ready()
             self.enter("verify")
@@ -141,7 +140,7 @@ class _Run:
             switches.stop()
         finally:
             network.close()
-        self._write(network, datapath, framework, record, capture_records, before, after)
+        self._write(network, switches.datapath, framework, record, capture_records, before, after)
         self.emit({"event": "done"})
 
     def _run_flows(self, network: Network, watch: Callable[[], None]) -> TrafficRecord:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from outcast import doctor, queues, transport
+from outcast import doctor, openvswitch, queues, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import Experiment, load_resolved
@@ -41,7 +41,7 @@ class RealtimeEngine:
             queues.switch_queue(experiment, "any", is_bottleneck=True)
         ) | queues.kinds(queues.host_queue(experiment, "any"))
         queues.require_kinds(needed, doctor.probe_qdiscs(needed))
-        if experiment.transport.offloads and not doctor.has_openvswitch_module():
+        if experiment.transport.offloads and not openvswitch.has_kernel_module():
             raise FeatureMissingError(
                 "this kernel has no Open vSwitch module, and the userspace datapath loses "
                 "checksum offloads; use transport.offloads: false, or --engine virtual"
@@ -52,6 +52,8 @@ class RealtimeEngine:
         allowed = transport.ALLOWED_CONGESTION_CONTROLS
         wanted = load_resolved(directory.config).transport.congestion_control
         with _alone():
+            # Where the module exists but is not loaded; whether it is there is read afterwards.
+            subprocess.run(["modprobe", "-q", "openvswitch"], check=False)
             before = allowed.read_text().strip()
             entry.settings[str(allowed)] = before
             entry.write()
