@@ -1,0 +1,161 @@
+"""A run's result on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from outcast.analysis.summary import Summary
+from outcast.errors import InputError
+from outcast.run import RunDirectory
+
+MOST_ROWS = 40
+"""More flows than these are shown by class only; flows.parquet has them all."""
+
+
+def read_summary(directory: RunDirectory) -> Summary:
+    """summary.json. Raises InputError where there is none or it cannot be read."""
+    try:
+        return Summary.model_validate_json(directory.summary.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{directory.path}: no summary.json; `outcast analyze {directory.path}` writes it"
+        ) from None
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{directory.summary}: cannot be read: {first}") from None
+
+
+def format_bps(rate_bps: float) -> str:
+    """A rate for people: three digits and a unit."""
+    for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
+        if abs(rate_bps) >= factor:
+            return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
+    return f"{rate_bps:.0f} bps"
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 100 else 1 if value >= 10 else 2
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def render(directory: RunDirectory) -> RenderableType:
+    """Flows, hop classes, input ports and how far the result can be trusted.
+
+    Raises InputError where the analysis has not been stored.
+    """
+    summary = read_summary(directory)
+    try:
+        flows = pl.read_parquet(directory.path / "flows.parquet")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{directory.path / 'flows.parquet'}: cannot be read: {first}") from None
+    parts: list[RenderableType] = [_heading(summary)]
+    if flows.height <= MOST_ROWS:
+        parts += ["", _flow_table(flows)]
+    parts += ["", _class_table(summary), "", _port_table(summary), "", _trust(summary)]
+    return Group(*parts)
+
+
+def _heading(summary: Summary) -> Text:
+    covered = f"{summary.start_s:g} to {summary.end_s:g} s"
+    why = " (all flows active)" if summary.interval == "all active" else ""
+    return Text(
+        f"{summary.name}: {summary.engine} engine, {covered}{why}; "
+        f"{format_bps(summary.total_goodput_bps)} in all, "
+        f"Jain's index {_ratio(summary.jain_index)}, "
+        f"outcast ratio {_ratio(summary.outcast_ratio)}",
+        style="bold",
+    )
+
+
+def _table(*columns: str, left: Iterable[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
+
+
+def _flow_table(flows: pl.DataFrame) -> Table:
+    table = _table(
+        *("flow", "from", "hops", "goodput", "share", "drops", "chain", "retransmits", "timeouts"),
+        left=("from",),
+    )
+    fewest = flows["hops"].min()
+    for row in flows.iter_rows(named=True):
+        share = row["share"]
+        table.add_row(
+            str(row["flow"]),
+            escape(row["src"]),
+            str(row["hops"]),
+            format_bps(row["goodput_bps"]),
+            "-" if share is None else f"{share:.1%}",
+            str(row["dropped"]),
+            str(row["longest_chain"]),
+            _number(row["retransmits"]),
+            _number(row["timeouts"]),
+            style="yellow" if row["hops"] == fewest and flows["hops"].n_unique() > 1 else None,
+        )
+    return table
+
+
+def _class_table(summary: Summary) -> Table:
+    table = _table(
+        *("class", "flows", "mean goodput", "least", "share", "retransmits", "timeouts"),
+        left=("class",),
+    )
+    for hops, part in summary.classes.items():
+        total = summary.total_goodput_bps
+        share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        table.add_row(
+            f"{hops}-hop",
+            str(part.flows),
+            format_bps(part.mean_goodput_bps),
+            format_bps(part.min_goodput_bps),
+            share,
+            _number(part.retransmits),
+            _number(part.timeouts),
+        )
+    return table
+
+
+def _port_table(summary: Summary) -> Table:
+    table = _table(
+        *("input port", "classes", "packets", "dropped", "rate", "longest chain", "blackouts"),
+        left=("input port", "classes"),
+    )
+    for port, part in summary.drops.items():
+        table.add_row(
+            escape(port),
+            ", ".join(f"{hops}-hop" for hops in part.hops) or "-",
+            str(part.packets),
+            str(part.dropped),
+            f"{part.dropped / part.packets:.2%}" if part.packets else "-",
+            str(part.longest_chain),
+            str(part.blackouts),
+        )
+    return table
+
+
+def _trust(summary: Summary) -> Text:
+    capture = summary.capture
+    if capture.trusted:
+        return Text(
+            f"trusted: {capture.inferred_drops} drops inferred, the queue counted "
+            f"{capture.qdisc_drops}; tcpdump lost none",
+            style="green",
+        )
+    return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")

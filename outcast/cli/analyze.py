@@ -1,0 +1,30 @@
+"""`outcast analyze`: everything after the captures, again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("analyze")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+def command(directory: Path) -> None:
+    """Analyse the run in DIR again: tables, summary and figures.
+
+    Exit status 4 if its captures and counters contradict each other.
+    """
+    from rich.console import Console
+
+    from outcast import analysis, figures
+    from outcast.analysis import tables
+    from outcast.run import RunDirectory
+
+    run = RunDirectory(directory)
+    summary = analysis.analyze(run)
+    drawn = figures.draw(run)
+    console = Console()
+    console.print(tables.render(run))
+    for path in drawn:
+        console.print(str(path), highlight=False, soft_wrap=True)
+    analysis.require_trusted(summary)
