@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import experiment
+from outcast.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+FIG3C = CONFIGS / "fig3c.yaml"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_is_accepted_and_survives_a_round_trip(path: Path, tmp_path: Path) -> None:
+    loaded = experiment.load(path)
+    copy = tmp_path / "config.yaml"
+    copy.write_text(experiment.dump(loaded))
+    assert experiment.load_resolved(copy) == loaded
+
+
+def test_values_are_in_base_units() -> None:
+    loaded = experiment.load(FIG3C)
+    assert loaded.links.rate_bps == 10**9
+    assert loaded.links.delay_ns == 5000
+    assert loaded.queue.limit == experiment.Limit(size_bytes=16384)
+    assert loaded.transport.min_rto_ns == 2_000_000
+    assert loaded.analysis.windows_ns == (100_000_000, 200_000_000, 500_000_000)
+
+
+def test_overrides_reach_lists_and_new_sections() -> None:
+    loaded = experiment.load(
+        FIG3C, ["flows.1.hosts=6", "links.rate=100mbit", "queue={kind: pfifo, limit: 11 packets}"]
+    )
+    assert loaded.flows[1].hosts == 6
+    assert loaded.links.rate_bps == 10**8
+    assert loaded.queue.kind == "pfifo"
+    assert loaded.queue.limit.packets == 11
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "allowed"),
+    [
+        ("topology.k=5", "topology.k", "multiple of 2"),
+        ("topology.kind=ring", "topology.kind", "'fattree'"),
+        ("linkz=1", "linkz", "allowed are name, topology"),
+        ("queue.colour=red", "queue.colour", "allowed are where, burst, kind, limit"),
+        ("queue.burst=1000B", "queue", "1514 B and more"),
+        ("queue.limit=1000B", "queue.limit", "allowed is a size as 16KB"),
+        ("queue.limit=16", "queue.limit", "allowed is a size as 16KB"),
+        ("links.rate=fast", "links.rate", "as 100mbit"),
+        ("links.rate=0bit", "links.rate", "greater than 0"),
+        ("transport.min_rto=2", "transport.min_rto", "as 2ms"),
+        ("transport.min_rto=500us", "transport", "whole milliseconds"),
+        ("flows=[]", "flows", "at least 1"),
+        ("flows.0.hosts=0", "flows.0.hosts", "greater than or equal to 1"),
+        ("flows.0.start=600ms", "flows.0.start", "before the end"),
+        ("analysis.windows=[1s]", "analysis.windows.0", "longer than the duration"),
+        ("engine=fast", "engine", "'realtime'"),
+        ("seed=-1", "seed", "greater than or equal to 0"),
+        ("name=a/b", "name", "text of the form"),
+        ("duration=[", "--set duration", "not valid YAML"),
+        ("flows.9.hosts=1", "--set flows.9.hosts", "index below 2"),
+        ("novalue", "--set novalue", "KEY=VALUE"),
+    ],
+)
+def test_refusals_name_the_key_and_what_is_allowed(override: str, key: str, allowed: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        experiment.load(FIG3C, [override])
+    text = str(caught.value)
+    assert key in text
+    assert allowed in text
+    assert "\n" not in text
+
+
+def test_refusals_name_file_and_line(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(FIG3C.read_text().replace("k: 4", "k: 7"))
+    line = next(n for n, text in enumerate(bad.read_text().splitlines(), 1) if "k: 7" in text)
+    with pytest.raises(ConfigError, match=rf"bad\.yaml:{line}: topology\.k: 7: "):
+        experiment.load(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "a mapping of keys is needed"),
+        ("- 1\n- 2\n", "a mapping of keys is needed"),
+        ("name: [\n", "not valid YAML"),
+        ("name: a\nname: b\n", "stands twice"),
+        ("? [1, 2]\n: 3\n", "key is to be a word"),
+        ("name: x\n", "topology: is missing"),
+        ("name: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_experiment(text: str, reason: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        experiment.load(bad)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        experiment.load(tmp_path / "none.yaml")
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(ConfigError, match="cannot be read as text"):
+        experiment.load(bad)
+
+
+_yaml_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+_keys = st.sampled_from(list(experiment.Experiment.model_json_schema()["properties"]))
+
+
+@given(st.dictionaries(_keys | st.text(max_size=8), _yaml_values, max_size=8))
+def test_anything_is_accepted_or_refused_in_one_line(tree: dict[str, object]) -> None:
+    try:
+        experiment.validate(tree, "config.yaml")
+    except ConfigError as error:
+        assert str(error).startswith("config.yaml: ")
+
+
+@given(_keys, _yaml_values)
+def test_any_value_in_place_of_a_good_one(key: str, value: object) -> None:
+    tree = experiment.load(FIG3C).model_dump(mode="json", by_alias=True, exclude_none=True)
+    tree[key] = value
+    try:
+        accepted = experiment.validate(tree, "config.yaml")
+    except ConfigError as error:
+        assert str(error).startswith("config.yaml: ")
+    else:
+        assert experiment.validate(
+            accepted.model_dump(mode="json", by_alias=True, exclude_none=True), "again"
+        ) == accepted
+
+
+def test_the_json_schema_knows_every_key() -> None:
+    schema = experiment.json_schema()
+    assert set(schema["properties"]) == {
+        *("name", "topology", "links", "queue", "routing", "transport", "flows", "duration"),
+        *("capture", "analysis", "engine", "seed", "repetitions"),
+    }
+    assert schema["additionalProperties"] is False

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcast import drawing, experiment
+from outcast.errors import ConfigError
+from outcast.plan import Plan, make_graph, make_plan
+from topologies.fattree import FatTreeTopo
+from topologies.linear import LinearTopo
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def plan_of(name: str, *overrides: str) -> Plan:
+    return make_plan(experiment.load(CONFIGS / f"{name}.yaml", overrides))
+
+
+def test_linear() -> None:
+    plan = plan_of("linear-12")
+    assert [flow.hops for flow in plan.flows] == [2] + [3] * 12
+    assert plan.flows[0].path == ("h2", "s1", "h1")
+    assert plan.bottleneck.egress == "s1-eth1"
+    assert plan.bottleneck.ingress == ("s1-eth2", "s1-eth3")
+    assert plan.capture_ports == (("s1-eth1", "out"), ("s1-eth2", "in"), ("s1-eth3", "in"))
+
+
+def test_fattree() -> None:
+    plan = plan_of("fattree-12")
+    assert [flow.hops for flow in plan.flows] == [2] + [6] * 12
+    assert plan.bottleneck.switch == "e0_0"
+    assert len(plan.bottleneck.ingress) == 2
+    assert plan.ip("h3_1_2") == "10.3.1.2"
+
+
+def test_flows_are_told_apart_by_their_source_port() -> None:
+    plan = plan_of("linear-12", "flows.0.per_host=3")
+    assert len({flow.sport for flow in plan.flows}) == 15
+
+
+def test_all_hosts_of_a_class_and_named_hosts() -> None:
+    plan = plan_of("fattree-12", "flows=[{from: 4-hop}, {from: [h0_0_3, h3_1_3], to: h0_0_2}]")
+    assert [flow.src for flow in plan.flows] == ["h0_1_2", "h0_1_3", "h0_0_3", "h3_1_3"]
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("flows.1.hosts=13", "13 senders asked for; 6-hop has 12"),
+        ("flows.0.from=5-hop", "no host is 5 hops.*2-hop .1., 4-hop .2., 6-hop .12."),
+        ("flows.0.from=nobody", "no host or class 'nobody'"),
+        ("flows.0.to=nobody", "no host or class 'nobody'"),
+        ("flows.0.from=h0_0_2", "cannot send to itself"),
+        ("flows.1={from: h0_0_3}", "another group already"),
+        ("capture.ports=[s9-eth1]", "no switch port 's9-eth1'"),
+    ],
+)
+def test_flows_that_do_not_fit(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan_of("fattree-12", override)
+
+
+def test_more_captures() -> None:
+    everything = plan_of("linear-12", "capture.ports=all").capture_ports
+    assert len(everything) == len(set(everything)) == 2 * (3 + 13)
+    some = plan_of("linear-12", "capture.ports=[s2-eth1]").capture_ports
+    assert ("s2-eth1", "out") in some
+    assert ("s1-eth1", "out") in some
+
+
+def test_the_bottleneck_can_be_inside_the_tree() -> None:
+    plan = plan_of(
+        "fattree-12",
+        "flows=[{from: [h1_0_2, h1_0_3, h2_0_2], to: h0_0_2}, {from: [h3_0_2], to: h0_1_2}]",
+    )
+    destinations = set(plan.bottleneck.destinations)
+    assert destinations <= {"10.0.0.2", "10.0.1.2"}
+
+
+@given(st.sampled_from([2, 4, 6, 8]))
+@settings(deadline=None, max_examples=4)
+def test_a_fat_tree_has_the_size_and_addresses_it_should(k: int) -> None:
+    graph = make_graph(FatTreeTopo(k=k))
+    kinds = [data["kind"] for _, data in graph.nodes(data=True)]
+    assert kinds.count("host") == k**3 // 4
+    assert kinds.count("switch") == 5 * k * k // 4
+    for name, data in graph.nodes(data=True):
+        if data["kind"] == "switch":
+            assert sorted(graph.edges[name, other]["ports"][name] for other in graph[name]) == list(
+                range(1, k + 1)
+            )
+        else:
+            _, pod, edge, number = name.replace("h", "_").split("_")
+            assert data["ip"] == f"10.{pod}.{edge}.{number}"
+    addresses = [data["ip"] for _, data in graph.nodes(data=True) if data["kind"] == "host"]
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize(("topology", "value"), [(FatTreeTopo, 3), (FatTreeTopo, 0), (LinearTopo, 0)])
+def test_impossible_topologies_are_refused(topology: type, value: int) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        topology(value)
+
+
+def test_interface_names_fit_the_kernel() -> None:
+    plan = plan_of("fattree-12", "topology.k=16")
+    assert max(len(port) for port in plan.switch_ports()) <= 15
+    assert max(len(f"{host}-eth0") for host in plan.hosts) <= 15
+
+
+def test_every_flow_ends_at_its_receiver_over_links_that_exist() -> None:
+    plan = plan_of("fattree-12", "topology.k=8", "flows.1.hosts=100")
+    for flow in plan.flows:
+        assert (flow.path[0], flow.path[-1]) == (flow.src, flow.dst)
+        assert all(plan.graph.has_edge(one, two) for one, two in pairwise(flow.path))
+        assert len(set(flow.path)) == len(flow.path)
+
+
+def test_drawings(tmp_path: Path) -> None:
+    plan = plan_of("fattree-12")
+    dot = drawing.to_dot(plan)
+    assert dot.count(" -- ") == plan.graph.number_of_edges()
+    file = tmp_path / "topology.png"
+    drawing.draw(plan, file, "fattree-12")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [file]

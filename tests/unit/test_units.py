@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import units
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bps"),
+    [("1gbit", 10**9), ("100Mbit", 10**8), ("2.5gbit", 2_500_000_000), ("100 mbps", 10**8)],
+)
+def test_rates(text: str, rate_bps: int) -> None:
+    assert units.parse_rate_bps(text) == rate_bps
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16KB", 16384), ("1600B", 1600), ("128 KiB", 131072), ("1mb", 1 << 20)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert units.parse_size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ns"), [("2ms", 2_000_000), ("5us", 5000), ("0.5s", 500_000_000), ("5µs", 5000)]
+)
+def test_times(text: str, time_ns: int) -> None:
+    assert units.parse_time_ns(text) == time_ns
+
+
+@pytest.mark.parametrize("text", ["", "16", "16 furlongs", "-1ms", "ms", 3, None, True, "1e9bit"])
+def test_refusals_name_what_is_allowed(text: object) -> None:
+    for parse in (units.parse_rate_bps, units.parse_size_bytes, units.parse_time_ns):
+        with pytest.raises(ValueError, match="allowed is"):
+            parse(text)
+
+
+def test_a_fraction_of_the_base_unit_is_refused() -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        units.parse_time_ns("0.5ns")
+
+
+@given(st.integers(0, 10**15))
+def test_formats_are_read_back(value: int) -> None:
+    assert units.parse_rate_bps(units.format_rate(value)) == value
+    assert units.parse_size_bytes(units.format_size(value)) == value
+    assert units.parse_time_ns(units.format_time(value)) == value
