@@ -34,6 +34,7 @@ VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
     "#8C8C8C",
 )
 CLASS_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
+EVENT_MARKS = (("enqueue", "^", BLUE), ("drop", "x", VERMILION), ("dequeue", "v", GREEN))
 MOST_CURVES = 40
 """Beyond this many flows, the flows of one sender are added up."""
 LONGEST_BAR = 10
@@ -516,11 +517,7 @@ def queue_in_blackout(run: _Run) -> Figure:
     rows = [*record.ingress, record.egress]
     for place, name in enumerate(reversed(rows)):
         lower.axhline(place, color=GREY, linewidth=0.4, zorder=0)
-        for event, marker, colour in (
-            ("enqueue", "^", BLUE),
-            ("drop", "x", VERMILION),
-            ("dequeue", "v", GREEN),
-        ):
+        for event, marker, colour in EVENT_MARKS:
             if (event == "dequeue") != (name == record.egress):
                 continue
             chosen = events["event"].eq(event).to_numpy()

@@ -36,6 +36,16 @@ def nullable(values: Array) -> pl.Series:
     return series if not (values < 0).any() else series.set(pl.Series(values < 0), None)
 
 
+def flow_numbers(joined: Joined) -> list[int]:
+    """Numbers for the flows of a join, from 0, in the order in which they first came in."""
+    flow = joined.arrivals.flow
+    first = np.full(len(joined.flows), flow.size, np.int64)
+    first[flow[::-1]] = np.arange(flow.size)[::-1]
+    numbers = np.empty(first.size, np.int64)
+    numbers[np.argsort(first, kind="stable")] = np.arange(first.size)
+    return [int(number) for number in numbers]
+
+
 def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> pl.DataFrame:
     """A row per packet that entered, in the order of entering; times in nanoseconds."""
     arrivals = joined.arrivals

@@ -1,0 +1,288 @@
+"""Packets as text: the table of "Life's not fair, neither is TCP" (source, destination, input,
+time, DROP or FOUND, output, time), with the queue's content.
+
+Rows are read and printed in slices, so memory does not grow with the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from outcast.errors import ConfigError, InputError
+from outcast.run import RunDirectory
+
+SLICE_ROWS = 50_000
+LOOK_BACK_NS = 1_000_000_000
+"""How long before the first row shown a packet that is still queued may have come in."""
+
+RESULTS = {"forwarded": "FOUND", "dropped": "DROP", "unknown": "UNKNOWN"}
+
+_COLUMNS = (
+    *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
+    *("verdict", "egress", "t_out", "queue_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which packets to show; None shows all.
+
+    Attributes:
+        flow: a flow's number or its source as `address:port`.
+        around_ns, within_ns: came in at most `within_ns` from this time after the start.
+    """
+
+    port: str | None = None
+    flow: str | None = None
+    around_ns: int | None = None
+    within_ns: int = 1_000_000
+    verdict: str | None = None
+
+
+def lines(source: Path, wanted: Filter, with_queue: bool, form: str) -> Iterator[str]:
+    """The packets of a run directory or of a joined table, as lines of text.
+
+    Raises InputError where there is no table of packets, ConfigError for a filter that names
+    what is not there.
+    """
+    table, start_ns = _open(source)
+    rows = _rows(table, start_ns, wanted, with_queue)
+    if form == "json":
+        return _json(rows, with_queue)
+    if form == "csv":
+        return _csv(rows, with_queue)
+    return _text(rows, with_queue)
+
+
+def _open(source: Path) -> tuple[pl.LazyFrame, int]:
+    """The table of packets, and the time from which times are counted."""
+    path = source / "packets.parquet" if source.is_dir() else source
+    if not path.exists():
+        hint = f"; `outcast analyze {source}` writes it" if source.is_dir() else ""
+        raise InputError(f"{path}: there is no such file{hint}")
+    try:
+        table = pl.scan_csv(path) if path.suffix == ".csv" else pl.scan_parquet(path)
+        names = table.collect_schema().names()
+        missing = [name for name in _COLUMNS if name not in names]
+        if missing:
+            raise InputError(f"{path}: not a table of joined packets: no column {missing[0]}")
+        first = table.select(pl.col("t_in").min()).collect().item()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be read as a table of packets: {reason}") from None
+    if source.is_dir():
+        return table, RunDirectory(source).read_manifest().traffic.t_start_ns
+    return table, first or 0
+
+
+def _condition(table: pl.LazyFrame, start_ns: int, wanted: Filter) -> pl.Expr:
+    condition = pl.lit(True)
+    if wanted.port is not None:
+        ports = sorted(
+            {
+                str(value)
+                for column in ("ingress", "egress")
+                for value in table.select(pl.col(column).cast(pl.String).unique())
+                .collect()
+                .to_series()
+                .drop_nulls()
+            }
+        )
+        if wanted.port not in ports:
+            raise ConfigError(f"--port {wanted.port}: there are {', '.join(ports) or 'none'}")
+        condition &= (pl.col("ingress").cast(pl.String) == wanted.port) | (
+            (pl.col("egress").cast(pl.String) == wanted.port) & (pl.col("verdict") == "forwarded")
+        )
+    if wanted.flow is not None:
+        address, separator, port = wanted.flow.rpartition(":")
+        if wanted.flow.isdigit():
+            condition &= pl.col("flow") == int(wanted.flow)
+        elif separator and port.isdigit():
+            condition &= (pl.col("src").cast(pl.String) == address) & (pl.col("sport") == int(port))
+        else:
+            raise ConfigError(
+                f"--flow {wanted.flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
+            )
+    if wanted.verdict is not None:
+        condition &= pl.col("verdict").cast(pl.String) == wanted.verdict
+    if wanted.around_ns is not None:
+        middle = start_ns + wanted.around_ns
+        condition &= pl.col("t_in").is_between(middle - wanted.within_ns, middle + wanted.within_ns)
+    return condition
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    packet: int
+    values: dict[str, Any]
+    t_in_ms: str
+    t_out_ms: str
+    queue: tuple[dict[str, Any], ...]
+
+
+def _milliseconds(time_ns: int | None) -> str:
+    if time_ns is None:
+        return ""
+    sign = "-" if time_ns < 0 else ""
+    return f"{sign}{abs(time_ns) // 10**6}.{abs(time_ns) % 10**6:06d}"
+
+
+def _rows(table: pl.LazyFrame, start_ns: int, wanted: Filter, with_queue: bool) -> Iterator[_Row]:
+    condition = _condition(table, start_ns, wanted)
+    selected = table.select(_COLUMNS).with_row_index("packet").with_columns(shown=condition)
+    if wanted.around_ns is not None:
+        first_ns = start_ns + wanted.around_ns - wanted.within_ns
+        look_back = LOOK_BACK_NS if with_queue else 0
+        selected = selected.filter(
+            pl.col("t_in").is_between(
+                first_ns - look_back, start_ns + wanted.around_ns + wanted.within_ns
+            )
+        )
+    if not with_queue:
+        selected = selected.filter(pl.col("shown"))
+    held: dict[str, deque[dict[str, Any]]] = {}
+    for values in _stream(selected):
+        queue: tuple[dict[str, Any], ...] = ()
+        if with_queue and values["egress"] is not None:
+            content = held.setdefault(values["egress"], deque())
+            # Without a FIFO, packets need not leave in the order they came.
+            kept = [packet for packet in content if packet["t_out"] > values["t_in"]]
+            if len(kept) < len(content):
+                content.clear()
+                content.extend(kept)
+            queue = tuple(content)
+            if values["t_out"] is not None:
+                content.append(values)
+        if values["shown"]:
+            out_ns = values["t_out"]
+            yield _Row(
+                values["packet"],
+                values,
+                _milliseconds(values["t_in"] - start_ns),
+                _milliseconds(None if out_ns is None else out_ns - start_ns),
+                queue,
+            )
+
+
+def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
+    """The rows in order, a slice at a time."""
+    for batch in frame.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
+        yield from batch.iter_rows(named=True)
+
+
+def _source(values: dict[str, Any]) -> str:
+    return f"{values['src']}:{values['sport']}"
+
+
+def _destination(values: dict[str, Any]) -> str:
+    return f"{values['dst']}:{values['dport']}"
+
+
+def _content(queue: Sequence[dict[str, Any]]) -> str:
+    return " ".join(str(packet["flow"]) for packet in queue)
+
+
+def _text(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
+    heads = ["source", "destination", "ingress", "time (ms)", "result", "egress", "time (ms)"]
+    if with_queue:
+        heads += ["queue (B)", "flows queued, head first"]
+    widths = [21, 21, 9, 14, 7, 9, 14, 9, 0]
+    right = {3, 6, 7}
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+        ]
+        return "  ".join(padded).rstrip()
+
+    yield line(heads)
+    for row in rows:
+        values = row.values
+        left = values["t_out"] is not None
+        cells = [
+            _source(values),
+            _destination(values),
+            values["ingress"],
+            row.t_in_ms,
+            RESULTS[values["verdict"]],
+            values["egress"] if left else "",
+            row.t_out_ms,
+        ]
+        if with_queue:
+            found = values["queue_bytes"]
+            cells += ["" if found is None else str(found), _content(row.queue)]
+        yield line(cells)
+
+
+_FIELDS = (
+    *("packet", "flow", "source", "destination", "ingress", "t_in_ms", "result", "egress"),
+    *("t_out_ms", "ip_id", "seq", "payload", "queue_bytes"),
+)
+
+
+def _fields(row: _Row) -> dict[str, Any]:
+    values = row.values
+    return {
+        "packet": row.packet,
+        "flow": values["flow"],
+        "source": _source(values),
+        "destination": _destination(values),
+        "ingress": values["ingress"],
+        "t_in_ms": row.t_in_ms,
+        "result": RESULTS[values["verdict"]],
+        "egress": values["egress"] if values["t_out"] is not None else None,
+        "t_out_ms": row.t_out_ms or None,
+        "ip_id": values["ip_id"],
+        "seq": values["seq"],
+        "payload": values["payload"],
+        "queue_bytes": values["queue_bytes"],
+    }
+
+
+def _csv(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
+    fields = [*_FIELDS, "queue"] if with_queue else list(_FIELDS)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fields, lineterminator="")
+
+    def line(write: Any) -> str:
+        buffer.seek(0)
+        buffer.truncate()
+        write()
+        return buffer.getvalue()
+
+    yield line(writer.writeheader)
+    for row in rows:
+        content = {"queue": _content(row.queue)} if with_queue else {}
+        values = _fields(row) | content
+        yield line(lambda values=values: writer.writerow(values))
+
+
+def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
+    """One array, a packet a line."""
+    yield "["
+    before: str | None = None
+    for row in rows:
+        if before is not None:
+            yield before + ","
+        values = _fields(row)
+        values["t_in_ms"] = float(row.t_in_ms)
+        values["t_out_ms"] = float(row.t_out_ms) if row.t_out_ms else None
+        if with_queue:
+            values["queue"] = [
+                {name: packet[name] for name in ("packet", "flow", "ingress", "seq", "payload")}
+                for packet in row.queue
+            ]
+        before = json.dumps(values)
+    if before is not None:
+        yield before
+    yield "]"

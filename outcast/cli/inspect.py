@@ -1,0 +1,64 @@
+"""`outcast inspect`: packet by packet, what came in, whether it left, and what it found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outcast.errors import ConfigError
+from outcast.units import parse_time_ns
+
+
+@click.command("inspect")
+@click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
+@click.option("--port", metavar="PORT", help="Only packets that came in or went out by it.")
+@click.option("--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT.")
+@click.option("--around", type=float, metavar="SECONDS", help="Only what came in around this time.")
+@click.option(
+    "--within", metavar="TIME", help="How far around --around, either way [default: 1ms]."
+)
+@click.option(
+    "--verdict",
+    type=click.Choice(["forwarded", "dropped", "unknown"]),
+    help="Only packets of this fate.",
+)
+@click.option("--queue", "with_queue", is_flag=True, help="Show what each packet found queued.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+)
+def command(
+    source: Path,
+    port: str | None,
+    flow: str | None,
+    around: float | None,
+    within: str | None,
+    verdict: str | None,
+    with_queue: bool,
+    form: str,
+) -> None:
+    """Show the packets of a run (DIR) or of a joined table (FILE) in the order they came in.
+
+    Times are in milliseconds after the traffic's start or, for a table, after the first packet.
+    """
+    from outcast.analysis import listing
+
+    if within is not None and around is None:
+        raise ConfigError("--within: only together with --around")
+    try:
+        within_ns = parse_time_ns(within or "1ms")
+    except ValueError as error:
+        raise ConfigError(f"--within: {error}") from None
+    wanted = listing.Filter(
+        port=port,
+        flow=flow,
+        around_ns=None if around is None else round(around * 1e9),
+        within_ns=within_ns,
+        verdict=verdict,
+    )
+    for line in listing.lines(source, wanted, with_queue, form):
+        click.echo(line)

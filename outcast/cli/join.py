@@ -1,0 +1,187 @@
+"""`outcast join`: joins the captures of a switch's ports, ours or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from outcast.errors import ConfigError
+from outcast.units import parse_time_ns
+
+if TYPE_CHECKING:
+    from outcast.analysis.blackout import Chains
+    from outcast.analysis.join import Joined
+    from outcast.analysis.pcap import PortCapture
+
+LISTS = ("--in", "--out")
+
+
+class _Lists(click.Command):
+    """Lets an option that can be given several times take several values at once."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        current: str | None = None
+        for argument in args:
+            if argument.startswith("-"):
+                current = argument if argument in LISTS else None
+                if current is None:
+                    spread.append(argument)
+            elif current is not None:
+                spread += [current, argument]
+            else:
+                spread.append(argument)
+        return super().parse_args(ctx, spread)
+
+
+def _port(text: str) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if not separator or not name or not path:
+        raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
+    return name, Path(path)
+
+
+@click.command("join", cls=_Lists)
+@click.option("--in", "inputs", multiple=True, metavar="NAME=PCAP...", help="Input ports.")
+@click.option("--out", "outputs", multiple=True, metavar="NAME=PCAP...", help="Output ports.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the packets go, .parquet or .csv.",
+)
+@click.option(
+    "--queue",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where every change of the queue goes.",
+)
+@click.option(
+    "--blackouts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the chains of drops go.",
+)
+@click.option(
+    "--to",
+    "addresses",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Only packets to this address [default: to any that packets leave for].",
+)
+@click.option("--routed", is_flag=True, help="The switch routes: the TTL may change.")
+@click.option(
+    "--max-sojourn",
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="No packet stays longer in the switch.",
+)
+def command(
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    output: Path | None,
+    queue: Path | None,
+    blackouts: Path | None,
+    addresses: tuple[str, ...],
+    routed: bool,
+    max_sojourn: str,
+) -> None:
+    """Match the packets that came in at a switch with those that left it.
+
+    Every capture is a pcap or pcapng file, also with gzip or zstd, and holds what came in at a
+    port (--in) or what left by it (--out). Prints what became of the packets of each port.
+    """
+    ports_in = [_port(text) for text in inputs]
+    ports_out = [_port(text) for text in outputs]
+    for path in (output, queue, blackouts):
+        if path is not None and path.suffix not in (".parquet", ".csv"):
+            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
+    try:
+        max_sojourn_ns = parse_time_ns(max_sojourn)
+    except ValueError as error:
+        raise ConfigError(f"--max-sojourn: {error}") from None
+
+    from outcast.analysis import blackout, store
+    from outcast.analysis import queue as queues
+    from outcast.analysis.join import JoinOptions, join
+    from outcast.analysis.pcap import read_captures
+
+    captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
+    for text in _flaws(captures):
+        click.echo(f"outcast: {text}", err=True)
+    joined = join(
+        captures[: len(ports_in)],
+        captures[len(ports_in) :],
+        JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed),
+    )
+    for text in joined.warnings:
+        click.echo(f"outcast: {text}", err=True)
+    replayed = queues.replay(joined)
+    chains = blackout.port_chains(joined)
+    if output is not None:
+        store.write(store.packet_table(joined, replayed, store.flow_numbers(joined)), output)
+    if queue is not None:
+        store.write(store.queue_table(joined, replayed), queue)
+    if blackouts is not None:
+        store.write(store.chain_table(joined, chains), blackouts)
+    _print(joined, chains)
+
+
+def _flaws(captures: list[PortCapture]) -> list[str]:
+    flaws = []
+    for capture in captures:
+        if capture.cut_short:
+            flaws.append(
+                f"{capture.path}: cut off after {capture.records} packets, inside a record, "
+                f"which is left out"
+            )
+        if capture.cut:
+            flaws.append(
+                f"{capture.path}: {capture.cut} packets were captured too short for their "
+                f"headers and are left out"
+            )
+    return flaws
+
+
+def _print(joined: Joined, chains: Chains) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from outcast.analysis.join import Verdict
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("input")
+    for column in ("packets", "forwarded", "dropped", "unknown", "chains", "longest", "blackouts"):
+        table.add_column(column, justify="right")
+    for index, name in enumerate(joined.inputs):
+        verdict = joined.verdict[joined.arrivals.port == index]
+        of_port = chains.ingress == index
+        table.add_row(
+            escape(name),
+            str(verdict.size),
+            *(str(int((verdict == code).sum())) for code in Verdict),
+            str(int(of_port.sum())),
+            str(int(chains.drops[of_port].max(initial=0))),
+            str(int((chains.others_through[of_port] > 0).sum())),
+        )
+    console = Console()
+    console.print(table)
+    counts = joined.counts
+    console.print(
+        f"in {counts.entered} = forwarded {counts.forwarded} + dropped {counts.dropped} + "
+        f"in flight {counts.in_flight} + before the output's capture {counts.before_output}; "
+        f"reordered {counts.reordered}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        f"out {counts.left} = forwarded {counts.forwarded} + queued before the capture "
+        f"{counts.early} + duplicates {counts.duplicates} + unexplained {counts.unexplained}",
+        highlight=False,
+        soft_wrap=True,
+    )
