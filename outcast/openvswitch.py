@@ -7,6 +7,8 @@ The machine's Open vSwitch, if it runs, is never talked to: every tool follows O
 from __future__ import annotations
 
 import signal
+import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -101,5 +103,16 @@ class OpenVSwitch:
 
 
 def has_kernel_module() -> bool:
-    """Whether the kernel's own datapath is loaded."""
-    return Path("/sys/module/openvswitch").exists()
+    """Whether the kernel has its own datapath, as a module or built in.
+
+    Asks for the generic netlink family by which ovs-vswitchd talks to it, which also makes the
+    kernel load the module (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
+    """
+    generic, control, get_family, family_name, request, error = 16, 16, 3, 2, 1, 2
+    name = b"ovs_datapath\0"
+    attribute = struct.pack("HH", 4 + len(name), family_name) + name + bytes(-len(name) % 4)
+    header = struct.pack("IHHII", 20 + len(attribute), control, request, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, generic) as netlink:
+        netlink.send(header + struct.pack("BBH", get_family, 1, 0) + attribute)
+        (kind,) = struct.unpack_from("H", netlink.recv(65536), 4)
+    return bool(kind != error)

@@ -26,6 +26,10 @@ LEAD_PER_FLOW_S = 0.02
 END_GRACE_S = 30.0
 """How long a flow may take to hand over what its socket still holds after its time."""
 SAMPLE_PAUSE_S = 0.25
+_VARIATION_MARGIN = 8.0
+"""ss(8) shows a quarter of what the kernel adds at the least, and the kernel keeps peaks longer."""
+_JIFFIES_MS = 8.0
+"""Rounding of an RTO to whole jiffies, twice, where HZ is 250."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +239,31 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample], wanted
             raise ReadBackError(
                 f"flow {flow.flow} at {flow.src}", "congestion control", wanted, found
             )
+
+
+def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:
+    """The sockets' timeouts go down to the minimum RTO and not below.
+
+    A timeout is the smoothed RTT plus four times its variation, or plus the minimum where that is
+    more (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). Where no socket is as near to its RTT as
+    the minimum and its own variation allow, the setting has not taken, whatever the route shows.
+
+    Raises:
+        ReadBackError: with the nearest timeout seen.
+    """
+    above_ms = []
+    for sample in samples:
+        rtt_ms, variation_ms = (float(part) for part in sample.values["rtt"].split("/"))
+        if "backoff" not in sample.values:
+            rto_ms = float(sample.values["rto"])
+            above_ms.append((rto_ms - rtt_ms, _VARIATION_MARGIN * variation_ms))
+    if not above_ms:
+        return
+    minimum_ms = effective_ns / 1e6
+    too_long = all(above > minimum_ms + slack + _JIFFIES_MS for above, slack in above_ms)
+    too_short = min(above for above, _ in above_ms) < minimum_ms - _JIFFIES_MS
+    if too_long or too_short:
+        nearest = min(above for above, _ in above_ms)
+        raise ReadBackError(
+            "every socket", "minimum RTO", f"{minimum_ms:g} ms", f"an RTO of RTT + {nearest:g} ms"
+        )

@@ -170,6 +170,14 @@ class _Run:
             self.samples,
             self.experiment.transport.congestion_control,
         )
+        min_rto_ns = transport.effective_min_rto_ns(
+            self.experiment.transport.min_rto_ns, transport.kernel_hz()
+        )
+        if min_rto_ns is not None:
+            ports = {flow.sport for flow in flows}
+            traffic.check_min_rto(
+                [sample for sample in self.samples if sample.local_port in ports], min_rto_ns
+            )
         return TrafficRecord(
             t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
         )

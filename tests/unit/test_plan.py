@@ -100,7 +100,9 @@ def test_a_fat_tree_has_the_size_and_addresses_it_should(k: int) -> None:
     assert len(set(addresses)) == len(addresses)
 
 
-@pytest.mark.parametrize(("topology", "value"), [(FatTreeTopo, 3), (FatTreeTopo, 0), (LinearTopo, 0)])
+@pytest.mark.parametrize(
+    ("topology", "value"), [(FatTreeTopo, 3), (FatTreeTopo, 0), (LinearTopo, 0)]
+)
 def test_impossible_topologies_are_refused(topology: type, value: int) -> None:
     with pytest.raises(ValueError, match="allowed"):
         topology(value)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import experiment, queues
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.queues import PortQueue
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+
+def port_queue(queue: str, delay: str = "0us", rate: str = "100mbit") -> PortQueue:
+    loaded = experiment.load(
+        FIG3C, [f"queue={queue}", f"links.delay={delay}", f"links.rate={rate}"]
+    )
+    return queues.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+
+
+class Shown(dict[str, Any]):
+    """Stands for one of pyroute2's messages."""
+
+    def get_attr(self, name: str) -> Any:
+        return self.get(name)
+
+
+def qdisc(handle: int, kind: str, options: Any, **more: Any) -> Shown:
+    return Shown(
+        event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_OPTIONS=options, **more
+    )
+
+
+def tbf(rate_bps: int = 10**8, burst_bytes: int = 1600) -> Shown:
+    ticks = burst_bytes * 8 * 10**9 // rate_bps // queues.TICK_NS
+    return qdisc(2, "tbf", Shown(TCA_TBF_PARMS={"rate": rate_bps // 8, "buffer": ticks}))
+
+
+def bfifo(limit_bytes: int) -> Shown:
+    raw = limit_bytes.to_bytes(4, "little").hex(":")
+    return qdisc(3, "bfifo", raw)
+
+
+@pytest.mark.parametrize(
+    ("queue", "lines"),
+    [
+        (
+            "{kind: tbf, limit: 16KB}",
+            [
+                "qdisc replace dev s1-eth1 root handle 2: "
+                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "qdisc replace dev s1-eth1 parent 2:1 handle 3: bfifo limit 16384",
+            ],
+        ),
+        (
+            "{kind: htb, limit: 11 packets, burst: 2000B}",
+            [
+                "qdisc replace dev s1-eth1 root handle 2: htb default 1",
+                "class replace dev s1-eth1 parent 2: classid 2:1 htb rate 100000000bit "
+                "ceil 100000000bit burst 2000 cburst 2000 quantum 1514",
+                "qdisc replace dev s1-eth1 parent 2:1 handle 3: pfifo limit 11",
+            ],
+        ),
+        (
+            "{kind: red, limit: 64KB}",
+            [
+                "qdisc replace dev s1-eth1 root handle 2: "
+                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "qdisc replace dev s1-eth1 parent 2:1 handle 3: red limit 65536 min 7570 "
+                "max 22710 avpkt 1514 burst 9 probability 0.1",
+            ],
+        ),
+        (
+            "{kind: sfq, limit: 11 packets}",
+            [
+                "qdisc replace dev s1-eth1 root handle 2: "
+                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "qdisc replace dev s1-eth1 parent 2:1 handle 3: sfq limit 11 divisor 4 perturb 0",
+            ],
+        ),
+    ],
+)
+def test_what_tc_is_told(queue: str, lines: list[str]) -> None:
+    assert queues.commands(port_queue(queue)) == lines
+
+
+def test_a_delay_stands_above_the_shaper() -> None:
+    lines = queues.commands(port_queue("{kind: tbf, limit: 16KB}", delay="5us"))
+    assert lines[0] == "qdisc replace dev s1-eth1 root handle 1: netem delay 5000ns limit 100000"
+    assert " parent 1:1 handle 2: tbf " in lines[1]
+
+
+def test_a_queue_can_be_at_the_bottleneck_only() -> None:
+    loaded = experiment.load(FIG3C, ["queue.where=bottleneck", "links.delay=0us"])
+    elsewhere = queues.switch_queue(loaded, "s1-eth9", is_bottleneck=False)
+    assert queues.commands(elsewhere)[-1].endswith("pfifo limit 1000")
+    here = queues.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+    assert queues.commands(here)[-1].endswith("bfifo limit 16384")
+
+
+def test_what_the_kernel_shows_is_returned() -> None:
+    wanted = port_queue("{kind: tbf, limit: 16KB}")
+    effective = queues.read_back(wanted, [tbf(), bfifo(16384)])
+    assert effective["rate_bps"] == 10**8
+    assert effective["limit_bytes"] == 16384
+    assert effective["burst_bytes"] == 1600
+
+
+@pytest.mark.parametrize(
+    ("shown", "setting"),
+    [
+        ([tbf(rate_bps=10**7), bfifo(16384)], "rate_bps"),
+        ([tbf(), bfifo(16383)], "limit_bytes"),
+        ([tbf(burst_bytes=1500), bfifo(16384)], "below a full frame"),
+        ([tbf()], "qdisc 3:"),
+        ([bfifo(16384)], "qdisc 2:"),
+        ([tbf(), qdisc(3, "pfifo", {"limit": 11})], "qdisc 3:"),
+    ],
+)
+def test_any_other_setting_stops_the_run(shown: list[Shown], setting: str) -> None:
+    with pytest.raises(ReadBackError, match=setting):
+        queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), shown)
+
+
+def red_options(flags: int, weight_exponent: int = 9) -> str:
+    parameters = b"".join(value.to_bytes(4, "little") for value in (65536, 7570, 22710))
+    parameters += bytes([weight_exponent, 10, 5, flags])
+    other = (8).to_bytes(2, "little") + (3).to_bytes(2, "little") + b"\0\0\0\0"
+    mine = (4 + len(parameters)).to_bytes(2, "little") + (1).to_bytes(2, "little") + parameters
+    return (other + mine).hex(":")
+
+
+def test_red_is_read_from_its_raw_attributes() -> None:
+    wanted = port_queue("{kind: red, limit: 64KB}")
+    assert queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0))])["min_bytes"] == 7570
+    with pytest.raises(ReadBackError, match="ecn"):
+        queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(1))])
+    with pytest.raises(ReadBackError, match="weight"):
+        queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0, 5))])
+
+
+def test_counters_are_the_shapers() -> None:
+    stats = Shown(
+        TCA_STATS_BASIC={"bytes": 1, "packets": 2},
+        TCA_STATS_QUEUE={"drops": 3, "overlimits": 4, "backlog": 5, "qlen": 6},
+    )
+    shown = [qdisc(3, "bfifo", ""), qdisc(2, "tbf", None, TCA_STATS2=stats)]
+    assert queues.counters(shown)["drops"] == 3
+    with pytest.raises(ReadBackError):
+        queues.counters(shown[:1])
+
+
+def test_kinds_that_the_kernel_lacks_are_named() -> None:
+    needed = queues.kinds(port_queue("{kind: red, limit: 64KB}", delay="1us"))
+    assert needed == {"netem", "tbf", "red"}
+    with pytest.raises(FeatureMissingError, match="netem, red"):
+        queues.require_kinds(needed, {"tbf": True, "red": False})

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast import transport
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.experiment import Transport
+
+
+def test_sysctls_of_a_transport() -> None:
+    wanted = transport.sysctls(Transport(congestion_control="bic", sack=False, ecn=True))
+    assert wanted["ipv4/tcp_congestion_control"] == "bic"
+    assert wanted["ipv4/tcp_sack"] == "0"
+    assert wanted["ipv4/tcp_ecn"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("hz", "effective_ns"), [(1000, 2_000_000), (250, 4_000_000), (100, 10_000_000), (None, None)]
+)
+def test_the_minimum_rto_is_whole_jiffies(hz: int | None, effective_ns: int | None) -> None:
+    assert transport.effective_min_rto_ns(2_000_000, hz) == effective_ns
+
+
+def test_a_sysctl_that_does_not_take_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
+    (tmp_path / "ipv4").mkdir()
+    (tmp_path / "ipv4/tcp_sack").write_text("1\n")
+    assert transport.write_sysctl("ipv4/tcp_sack", "0", "h1") == "0"
+    monkeypatch.setattr(transport, "read_sysctl", lambda name: "1")
+    with pytest.raises(ReadBackError, match="h1: ipv4/tcp_sack: requested 0, the kernel shows 1"):
+        transport.write_sysctl("ipv4/tcp_sack", "0", "h1")
+
+
+def test_a_sysctl_that_is_refused_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_SYSCTL", tmp_path)
+    with pytest.raises(ReadBackError, match="No such file"):
+        transport.write_sysctl("ipv4/tcp_sack", "0", "h1")
+
+
+def test_allowing_a_congestion_control(tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.write_text("reno bbr\n")
+    transport.allow_congestion_control("cubic", allowed)
+    assert allowed.read_text().split() == ["reno", "bbr", "cubic"]
+    transport.allow_congestion_control("bbr", allowed)
+    assert allowed.read_text().split() == ["reno", "bbr", "cubic"]
+
+
+def test_a_congestion_control_that_the_kernel_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available = tmp_path / "available"
+    available.write_text("reno cubic\n")
+    monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
+    transport.require_congestion_control("cubic")
+    with pytest.raises(FeatureMissingError, match="no congestion control bic"):
+        transport.require_congestion_control("bic")
+
+
+ETHTOOL = """Features for h1-eth0:
+rx-checksumming: off
+tx-checksumming: off
+\ttx-checksum-ipv4: off [fixed]
+scatter-gather: off
+tcp-segmentation-offload: off
+generic-segmentation-offload: off [requested on]
+generic-receive-offload: on
+"""
+
+
+def test_offloads_are_read_and_checked() -> None:
+    shown = transport.parse_offloads(ETHTOOL)
+    assert shown["generic-receive-offload"] is True
+    with pytest.raises(ReadBackError, match="generic-receive-offload"):
+        transport.check_offloads("h1-eth0", shown, on=False)
+    shown["generic-receive-offload"] = False
+    assert not any(transport.check_offloads("h1-eth0", shown, on=False).values())
+    with pytest.raises(ReadBackError, match="tcp-segmentation-offload"):
+        transport.check_offloads("h1-eth0", shown, on=True)
