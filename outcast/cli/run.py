@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import FrameType
 
 import click
 from rich.console import Console
@@ -41,6 +43,8 @@ def command(
     from outcast.plan import make_plan
     from outcast.progress import Progress
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
     wanted = experiment.load(config, overrides)
@@ -56,3 +60,8 @@ def command(
         console.print(str(figure), highlight=False, soft_wrap=True)
     if outcome.distrust:
         raise UntrustedError(f"{target}: not to be trusted: {'; '.join(outcome.distrust)}")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Being asked to end is as Ctrl-C: what the run made is removed on the way out."""
+    raise KeyboardInterrupt

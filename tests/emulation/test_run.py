@@ -1,0 +1,215 @@
+"""Whole runs on this kernel: real Mininet, Open vSwitch, qdiscs, captures, iperf."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast import ledger
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHORT = ["--set", "duration=1500ms", "--set", "analysis.windows=[1s]"]
+
+
+def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from outcast.cli import main; main()", *argv],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def interfaces() -> set[str]:
+    return set(os.listdir("/sys/class/net"))
+
+
+def leftovers() -> list[str]:
+    """Processes of a run that are still alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if "outcast.engines.inside" in line or "-m controllers" in line:
+                found.append(line)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = interfaces()
+    yield
+    assert interfaces() == before
+    assert leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides"),
+    [
+        ("linear-12", ["topology.rivals=6", "flows.1.hosts=6"]),
+        ("linear-12", ["queue={kind: htb, limit: 11 packets}"]),
+        ("linear-12", ["queue={kind: pfifo, limit: 11 packets}", "flows.0.per_host=3"]),
+        ("fattree-12", ["transport.congestion_control=reno", "transport.sack=false"]),
+        ("fattree-12", ["queue={kind: bfifo, limit: 32KB, shaper: htb}", "flows.1.start=300ms"]),
+    ],
+)
+def test_a_run_is_complete_and_agrees_with_the_counters(
+    config: str, overrides: list[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "run"
+    options = [word for override in overrides for word in ("--set", override)]
+    done = outcast("run", str(CONFIGS / f"{config}.yaml"), *SHORT, *options, "-o", str(target))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"] > 0
+    assert summary["capture"]["tcpdump_kernel_drops"] == 0
+    assert summary["total_goodput_bps"] > 50e6
+    assert {"boot", "setup", "traffic", "analysis"} <= set(summary["wall_s"])
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert manifest["effective"]["bottleneck.rate_bps"] == 10**8
+    assert manifest["effective"]["offloads"] is False
+    for name in ("packets", "queue", "blackouts", "throughput", "flows"):
+        assert pl.read_parquet(target / f"{name}.parquet").height > 0
+    packets = pl.read_parquet(target / "packets.parquet")
+    verdicts = dict(packets["verdict"].value_counts().iter_rows())
+    assert verdicts["dropped"] == summary["capture"]["qdisc_drops"]
+    flows = pl.read_parquet(target / "flows.parquet")
+    assert flows.height == len(manifest["flows"])
+    assert {path.suffix for path in target.glob("*.png")} == {".png"}
+
+
+def test_the_same_directory_gives_the_same_summary(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
+    assert done.returncode == 0, done.stderr
+    before = (target / "summary.json").read_bytes()
+    (target / "summary.json").unlink()
+    done = outcast("analyze", str(target))
+    assert done.returncode == 0, done.stderr
+    assert (target / "summary.json").read_bytes() == before
+
+
+def start(target: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from outcast.cli import main; main()", "run"),
+            *(str(CONFIGS / "fattree-12.yaml"), "-o", str(target), *options),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def await_flows(target: Path) -> None:
+    """Waits until the run's own flows have begun to log."""
+    end = time.monotonic() + 30
+    while not list(target.parent.glob(f".{target.name}.*.partial/flows/client.12.out")):
+        assert time.monotonic() < end, "the flows never started"
+        time.sleep(0.05)
+    time.sleep(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    target = tmp_path / "run"
+    bridge = "notours0"
+    foreign = subprocess.Popen(["iperf", "-s", "-p", "5999"], stdout=subprocess.DEVNULL)
+    subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
+    try:
+        run = start(target)
+        await_flows(target)
+        run.send_signal(number)
+        _, errors = run.communicate(timeout=15)
+        assert run.returncode == (-9 if number == signal.SIGKILL else 1)
+        if number != signal.SIGKILL:
+            assert errors.splitlines()[-1] == "outcast: interrupted"
+            assert list(tmp_path.iterdir()) == []
+        end = time.monotonic() + 5
+        while leftovers() and time.monotonic() < end:
+            time.sleep(0.05)
+        done = outcast("clean")
+        assert done.returncode == 0, done.stderr
+        assert list(tmp_path.iterdir()) == []
+        assert ledger.read_entries(ledger.default_folder()) == []
+        assert foreign.poll() is None
+        assert bridge in interfaces()
+        done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
+        assert done.returncode == 0, done.stderr
+        assert foreign.poll() is None
+        assert bridge in interfaces()
+    finally:
+        foreign.kill()
+        foreign.wait()
+        subprocess.run(["ip", "link", "del", bridge], check=True)
+
+
+def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
+    first = start(tmp_path / "one", *SHORT)
+    await_flows(tmp_path / "one")
+    second = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(tmp_path / "two"))
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+    assert second.returncode == 1
+    assert "another realtime run is going on" in second.stderr
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_controller_that_cannot_start_is_named(tmp_path: Path) -> None:
+    done = outcast(
+        *("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(tmp_path / "run")),
+        OUTCAST_OPENFLOW="nonsense",
+    )
+    assert done.returncode == 1
+    assert "controllers" in done.stderr.splitlines()[-1]
+    assert "nonsense" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "lacking"),
+    [
+        ("transport.congestion_control=nosuch", "no congestion control nosuch"),
+        ("transport.congestion_control=vegas_plus", "no congestion control vegas_plus"),
+    ],
+)
+def test_what_the_kernel_lacks_is_refused_before_anything_is_built(
+    override: str, lacking: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "run"
+    done = outcast(
+        *("run", str(CONFIGS / "linear-12.yaml"), "--engine", "realtime"),
+        *("--set", override, "-o", str(target)),
+    )
+    assert done.returncode == 3
+    assert lacking in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_names_features_and_engines() -> None:
+    done = outcast("doctor", "--json")
+    assert done.returncode == 0
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["engines"]["realtime"] is True
+    features = {feature["feature"]: feature for feature in found["features"]}
+    assert features["qdisc tbf"]["present"] is True
+    for feature in features.values():
+        assert feature["present"] or feature["remedy"]
