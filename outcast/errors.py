@@ -70,6 +70,10 @@ class ReadBackError(RunError):
         super().__init__(f"{where}: {setting}: requested {requested}, the kernel shows {effective}")
 
 
+class KernelError(OutcastError):
+    """The virtual engine's kernel could not be found, patched, configured or used."""
+
+
 class GuestError(RunError):
     """The virtual engine's guest did not boot, panicked, hung or was ended from outside."""
 

@@ -1,0 +1,119 @@
+"""`outcast kernel`: the virtual engine's kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.progress import Progress as Bar
+
+from outcast.errors import FeatureMissingError
+
+_STAGES = {
+    "search": "looking for the source",
+    "fetch": "fetching",
+    "unpack": "unpacking",
+    "configure": "configuring",
+    "compile": "compiling",
+    "check": "booting it",
+}
+
+
+@click.group("kernel")
+def command() -> None:
+    """The kernel of the virtual engine: built once, kept for this user."""
+
+
+@command.command("build")
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    help="Of the distribution's archive, where the source is looked for; can be repeated.",
+)
+@click.option("--package", metavar="NAME", help="linux-source-VERSION instead of the newest.")
+@click.option(
+    "--tarball",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Build from this kernel source instead of a package.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time [default: cores].")
+@click.option("--again", is_flag=True, help="Build although it is there already.")
+def build_kernel(
+    suites: tuple[str, ...],
+    package: str | None,
+    tarball: Path | None,
+    jobs: int | None,
+    again: bool,
+) -> None:
+    """Fetch, configure, compile and boot the kernel; no root needed."""
+    from outcast.kernel import build, source
+
+    console = Console(stderr=True)
+    shown = ""
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def on_progress(progress: build.Progress) -> None:
+            nonlocal shown
+            text = _STAGES[progress.stage]
+            if progress.stage != "compile" and progress.detail:
+                text += f" {progress.detail}"
+            bar.update(
+                task, description=text, completed=progress.done, total=progress.total or None
+            )
+            if not console.is_terminal and text != shown:
+                console.print(text, highlight=False)
+            shown = text
+
+        kernel = build.build(
+            suites=suites or source.SUITES,
+            package=package,
+            tarball=tarball,
+            jobs=jobs,
+            again=again,
+            on_progress=on_progress,
+        )
+    click.echo(_describe(kernel))
+
+
+@command.command("info")
+def info() -> None:
+    """Show the kernel that the virtual engine uses."""
+    from outcast.kernel import cache
+
+    kernel = cache.find()
+    if kernel is None:
+        raise FeatureMissingError(
+            "the virtual engine's kernel is missing; run outcast kernel build"
+        )
+    click.echo(_describe(kernel))
+
+
+def _describe(kernel: object) -> str:
+    from outcast.kernel.cache import Kernel
+
+    assert isinstance(kernel, Kernel)
+    return (
+        f"{kernel.program}\n"
+        f"Linux {kernel.release} from {kernel.source} {kernel.version}\n"
+        f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s"
+    )

@@ -1,0 +1,329 @@
+"""Boots the guest, runs one program in it as root, and ends it, whatever happens.
+
+The guest is one process of the user who starts it (and one per guest process, all of which the
+host's kernel kills when the first one ends). Its clock is virtual: it stands still while the
+guest computes and jumps when every process waits, see `time-travel` in the kernel's
+arch/um/kernel/time.c.
+
+What the guest sees of the host is kept the same in every boot, so that the same seed gives the
+same run: the kernel's command line holds no path (the kernel mixes it into its random numbers),
+the environment is ours, the clock starts at START_NS, and the run directory has a fixed name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.errors import FeatureMissingError, GuestError
+from outcast.guest import init
+
+RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
+"""Where the guest finds the run directory."""
+
+START_NS = 1_000_000_000_000_000_000
+"""The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
+
+MEMORY_MIB = 3072
+"""The guest's memory. The host gives a page when the guest first touches it."""
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",
+    "USER": "root",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""The payload's environment; nothing of the host's own gets in."""
+
+CONSOLE_LINES = 200
+PIPE_BYTES = 1 << 20
+_PYTHON = "/usr/bin/python3"
+_PR_SET_PDEATHSIG = 1
+_END_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True)
+class GuestResult:
+    """A guest that ran its payload to the end.
+
+    Attributes:
+        status: the payload's exit status; negative for the signal that ended it.
+        boot_s: seconds by the host's clock from the start to the payload's start.
+        wall_s: seconds by the host's clock from the start to the guest's end.
+        console: the last lines of the kernel's messages and the payload's standard error.
+    """
+
+    status: int
+    boot_s: float
+    wall_s: float
+    console: tuple[str, ...]
+
+
+def boot(
+    kernel: Path,
+    run_directory: Path,
+    argv: Sequence[str],
+    *,
+    seed: int,
+    on_line: Callable[[str], None],
+    on_start: Callable[[int], None] = lambda pid: None,
+    stall_s: float = 120.0,
+    virtual_limit_s: float = 86_400.0,
+    memory_mib: int = MEMORY_MIB,
+    environment: Mapping[str, str] | None = None,
+) -> GuestResult:
+    """Boots the guest and runs a program in it.
+
+    Args:
+        kernel: the User-Mode Linux program, see `outcast.kernel`.
+        run_directory: the only folder of the host that the guest can write to. It is the
+            program's working directory and stands at RUN_DIRECTORY there.
+        argv: the program, by its absolute path on the host, and its arguments.
+        seed: decides every random number of the guest, 64 bits.
+        on_line: is given each line that the program writes to its standard output.
+        on_start: is given the process number of the guest's kernel.
+        stall_s: seconds by the host's clock in which the guest may show no sign of life, neither
+            a line nor a second of virtual time gone by.
+        virtual_limit_s: seconds of virtual time after which the program is ended.
+        memory_mib: the guest's memory.
+        environment: variables of the program, besides ENVIRONMENT.
+
+    Raises:
+        FeatureMissingError: the host has no room for the guest's memory, or cannot start it.
+        GuestError: the guest panicked, stalled, or was killed; with the console's last lines.
+    """
+    memory_directory = _memory_directory(memory_mib)
+    description = {
+        "run_directory": str(run_directory.resolve()),
+        "argv": list(argv),
+        "environment": {**ENVIRONMENT, **(environment or {})},
+        "virtual_limit_s": virtual_limit_s,
+    }
+    with _boot_directory(description) as directory, _free_core() as core:
+        process = _start(command_line(kernel, seed, memory_mib), directory, memory_directory, core)
+        try:
+            on_start(process.pid)
+            return _follow(process, on_line, stall_s)
+        finally:
+            _end(process)
+
+
+def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
+    """The guest kernel's arguments. Only the kernel's own path depends on where we are.
+
+    The first process is the distribution's Python: it mounts the boot directory, which is the
+    working directory of the guest's kernel, and goes on with init.py from there.
+    """
+    first = (
+        f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
+        f"b'/proc/self/cwd');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
+    )
+    return [
+        str(kernel),
+        f"mem={memory_mib}M",
+        "seccomp=auto",
+        "time-travel=inf-cpu",
+        f"time-travel-start={START_NS}",
+        f"entropy-seed={seed % (1 << 64)}",
+        "norandmaps",
+        "root=none",
+        "rootfstype=hostfs",
+        "hostfs=/",
+        "con=null",
+        "con0=null,fd:1",
+        "con1=null,fd:2",
+        "console=tty1",
+        "noreboot",
+        "panic=-1",
+        f"init={_PYTHON}",
+        "--",
+        "-I",
+        "-S",
+        "-c",
+        first,
+    ]
+
+
+def _memory_directory(memory_mib: int) -> str:
+    """Where the file that is the guest's memory goes: in memory, with room for all of it."""
+    tried = []
+    for path in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp"):
+        try:
+            room_mib = shutil.disk_usage(path).free >> 20
+        except OSError:
+            continue
+        if room_mib >= memory_mib and os.access(path, os.W_OK | os.X_OK):
+            return path
+        tried.append(f"{path} has {room_mib} MiB")
+    raise FeatureMissingError(
+        f"no room for the guest's memory: {memory_mib} MiB are needed, {', '.join(tried)}; "
+        "enlarge /dev/shm (mount -o remount,size=...) or set TMPDIR"
+    )
+
+
+@contextlib.contextmanager
+def _boot_directory(description: Mapping[str, object]) -> Iterator[Path]:
+    """A folder with init.py and what it is to do."""
+    with tempfile.TemporaryDirectory(prefix="outcast-guest-") as name:
+        directory = Path(name)
+        shutil.copyfile(init.__file__, directory / "init.py")
+        (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
+        yield directory
+
+
+@contextlib.contextmanager
+def _free_core() -> Iterator[int]:
+    """A core that no other guest of this user runs on; where all are taken, one of them.
+
+    The guest's kernel and the guest's processes hand each other a futex for every system call
+    and never run at the same time. On one core that is a switch of some microseconds; spread
+    over two, waking the other core makes a system call five times as slow.
+    """
+    folder = Path(tempfile.gettempdir()) / f"outcast-cores-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    for core in cores:
+        descriptor = os.open(folder / str(core), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            yield core
+        finally:
+            os.close(descriptor)
+        return
+    yield cores[os.getpid() % len(cores)]
+
+
+def _start(
+    argv: Sequence[str], directory: Path, memory_directory: str, core: int
+) -> subprocess.Popen[bytes]:
+    libc = ctypes.CDLL(None)
+
+    def before_exec() -> None:
+        # The guest ends with us, also when we are killed; and its processes with it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.sched_setaffinity(0, {core})
+
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=directory,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "TMPDIR": memory_directory},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pipesize=PIPE_BYTES,
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+    except OSError as error:
+        raise FeatureMissingError(f"the guest's kernel cannot be started: {error}") from None
+
+
+def _follow(
+    process: subprocess.Popen[bytes], on_line: Callable[[str], None], stall_s: float
+) -> GuestResult:
+    """Reads both outputs until the guest has ended."""
+    began = time.monotonic()
+    console: deque[str] = deque(maxlen=CONSOLE_LINES)
+    boot_s = 0.0
+    status: int | None = None
+
+    def on_console(line: str) -> None:
+        nonlocal boot_s, status
+        if line.startswith(init.BEAT_LINE):
+            return
+        if line.startswith(init.START_LINE):
+            boot_s = time.monotonic() - began
+        if line.startswith(init.EXIT_LINE):
+            status = int(line.removeprefix(init.EXIT_LINE))
+            return
+        if line:
+            console.append(line)
+
+    def panic_of() -> str:
+        return next((line for line in console if "Kernel panic" in line), "")
+
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with selectors.DefaultSelector() as selector:
+        for stream, take in ((process.stdout, on_line), (process.stderr, on_console)):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ, _Lines(take))
+        while selector.get_map():
+            ready = selector.select(stall_s)
+            if not ready:
+                raise GuestError(_with_console(f"no sign of life for {stall_s:g} s", console))
+            for key, _ in ready:
+                data = os.read(key.fd, PIPE_BYTES)
+                key.data.feed(data)
+                if not data:
+                    selector.unregister(key.fileobj)
+    try:
+        ended = process.wait(_END_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise GuestError(_with_console("it closed its console and did not end", console)) from None
+    if panic_of():
+        raise GuestError(_with_console("its kernel panicked", console))
+    if status is None:
+        how = f"signal {-ended}" if ended < 0 else f"status {ended}"
+        raise GuestError(_with_console(f"it ended with {how} before its program did", console))
+    return GuestResult(status, boot_s, time.monotonic() - began, tuple(console))
+
+
+class _Lines:
+    """Cuts a stream of bytes into lines of text."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Takes what was read; nothing at the end of the stream."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data and self._rest:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            self._take(line.rstrip(b"\r").decode(errors="replace"))
+
+
+def _with_console(what: str, console: deque[str]) -> str:
+    last = " | ".join(list(console)[-8:])
+    return f"the guest: {what}; its console's last lines: {last or 'none'}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what still runs of the guest, and reaps it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:
+        process.kill()
+    process.wait(_END_DEADLINE_S)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def payload(module: str, *arguments: str) -> list[str]:
+    """The argv that runs one of our modules in the guest, in this very Python."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,123 @@
+"""The programs that fetch and build a kernel, and the one place where they are started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from outcast.errors import CommandError, FeatureMissingError
+
+NEEDED = {
+    "apt-get": "apt",
+    "dpkg-deb": "dpkg",
+    "tar": "tar",
+    "xz": "xz-utils",
+    "patch": "patch",
+    "make": "make",
+    "gcc": "gcc and libc6-dev",
+    "strip": "binutils",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+}
+"""Program to Debian package."""
+
+_ERROR_LINES = 12
+
+
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Programs(Protocol):
+    """What fetching and building need of the operating system."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        """Runs a program to its end; its standard output. Raises CommandError."""
+
+
+class SystemPrograms:
+    """The real thing. A program that is interrupted is ended, with all that it started."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        """See Programs.run. Only PATH, HOME and proxies are taken over from our environment."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("PATH", "HOME") or name.lower().endswith("_proxy")
+        }
+        try:
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**kept, "LC_ALL": "C.UTF-8", **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        except FileNotFoundError:
+            raise FeatureMissingError(missing([argv[0]])) from None
+        lines: list[str] = []
+        last: deque[str] = deque(maxlen=_ERROR_LINES)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                last.append(line.strip())
+                if on_line is not None:
+                    on_line(line.rstrip("\n"))
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if status:
+            raise CommandError(argv, status, " | ".join(last))
+        return "".join(lines)
+
+
+def require() -> None:
+    """Raises FeatureMissingError naming the packages whose programs this machine lacks."""
+    lacking = [program for program in NEEDED if shutil.which(program) is None]
+    if lacking:
+        raise FeatureMissingError(missing(lacking))
+
+
+def missing(programs: Sequence[str]) -> str:
+    """What to say where programs are not there."""
+    packages = ", ".join(NEEDED.get(program, program) for program in programs)
+    return (
+        f"the kernel cannot be built: {', '.join(programs)} missing; "
+        f"install the packages {packages} (scripts/install.sh does)"
+    )
