@@ -30,7 +30,7 @@ from outcast.errors import ConfigError, InputError
 MTU_FRAME_BYTES = 1514
 """A full Ethernet frame without its checksum, as a qdisc sees it."""
 
-_UNIT_SCHEMA = {
+UNIT_SCHEMA = {
     "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
     "size": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmM]?i?[bB])\s*$",
     "time": r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|min)\s*$",
@@ -76,7 +76,7 @@ class Limit(_Part):
 
 
 def _unit(kind: str, parse: Any, format_: Any) -> Any:
-    schema = {"type": "string", "pattern": _UNIT_SCHEMA[kind]}
+    schema = {"type": "string", "pattern": UNIT_SCHEMA[kind]}
     return (
         BeforeValidator(parse),
         PlainSerializer(format_, return_type=str),
@@ -237,16 +237,28 @@ Queue = Annotated[Tbf | Htb | Pfifo | Bfifo | Red | Sfq, Field(discriminator="ki
 class Routing(_Part):
     """How paths are chosen; see controllers/routes.py."""
 
-    kind: Literal["shortest", "spanning_tree"] = "shortest"
+    kind: Literal["shortest", "spanning_tree"] = Field(
+        default="shortest",
+        description="shortest: ties by the destination's trailing bits (section 3.1 of the paper); "
+        "spanning_tree: the only paths in one tree",
+    )
 
 
 class Transport(_Part):
     """TCP's settings at every host."""
 
-    congestion_control: str = Field(default="cubic", pattern=r"^[a-z][a-z0-9_]*$")
-    min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto")
-    sack: bool = True
-    ecn: bool = False
+    congestion_control: str = Field(
+        default="cubic",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="the kernel's name: cubic, reno, bic, dctcp, bbr",
+    )
+    min_rto_ns: TimeNs = Field(
+        default=200_000_000,
+        alias="min_rto",
+        description="whole milliseconds; the kernel rounds it up to its tick",
+    )
+    sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
+    ecn: bool = Field(default=False, description="explicit congestion notification (RFC 3168)")
     offloads: bool = Field(default=False, description="TSO, GSO, GRO and checksum offloads")
 
     @model_validator(mode="after")
@@ -265,9 +277,13 @@ class FlowGroup(_Part):
     to: str | None = Field(default=None, description="a host's name; else the topology's receiver")
     hosts: int | None = Field(default=None, ge=1, description="how many of the class; else all")
     per_host: int = Field(default=1, ge=1, le=1000, description="flows of each host")
-    start_ns: TimeNs = Field(default=0, alias="start")
-    duration_ns: TimeNs | None = Field(default=None, alias="duration", gt=0)
-    size_bytes: SizeBytes | None = Field(default=None, alias="bytes", gt=0)
+    start_ns: TimeNs = Field(default=0, alias="start", description="after the first flows' start")
+    duration_ns: TimeNs | None = Field(
+        default=None, alias="duration", gt=0, description="else up to the experiment's end"
+    )
+    size_bytes: SizeBytes | None = Field(
+        default=None, alias="bytes", gt=0, description="instead of a duration"
+    )
 
     @model_validator(mode="after")
     def _one_end(self) -> FlowGroup:
@@ -289,26 +305,38 @@ class Capture(_Part):
 class Analysis(_Part):
     """How the captures are summed up."""
 
-    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(default=(), alias="windows")
-    bin_ns: TimeNs = Field(default=100_000_000, alias="bin", gt=0)
+    windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
+        default=(), alias="windows", description="from the start; goodput is summed up in each"
+    )
+    bin_ns: TimeNs = Field(
+        default=100_000_000, alias="bin", gt=0, description="of the curves over time"
+    )
 
 
 class Experiment(_Part):
     """The whole experiment."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the results")
     topology: Topology
     links: Links
     queue: Queue
     routing: Routing = Routing()
     transport: Transport = Transport()
     flows: Annotated[tuple[FlowGroup, ...], Field(min_length=1)]
-    duration_ns: TimeNs = Field(alias="duration", gt=0)
+    duration_ns: TimeNs = Field(
+        alias="duration", gt=0, description="from the start of the first flows"
+    )
     capture: Capture = Capture()
     analysis: Analysis = Analysis()
-    engine: Literal["auto", "realtime", "virtual"] = "auto"
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    repetitions: int = Field(default=1, ge=1, le=10_000)
+    engine: Literal["auto", "realtime", "virtual"] = Field(
+        default="auto", description="auto: virtual where it can run, else realtime"
+    )
+    seed: int = Field(
+        default=1, ge=0, lt=2**63, description="decides all that is random in the virtual engine"
+    )
+    repetitions: int = Field(
+        default=1, ge=1, le=10_000, description="of a sweep; `outcast run` runs once"
+    )
 
     @model_validator(mode="after")
     def _times_fit(self) -> Experiment:

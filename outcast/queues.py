@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import (
     MTU_FRAME_BYTES,
     Bfifo,
@@ -124,8 +124,7 @@ def _leaf(queue: Queue) -> str:
     match queue:
         case Red():
             average = MTU_FRAME_BYTES
-            # tc-red(8) recommends this burst; below it tc refuses the average's weight.
-            burst = (2 * queue.min_packets + queue.max_packets) // 3 + 1
+            burst = red_burst(queue.min_packets, queue.weight_exponent)
             ecn = " ecn" if queue.ecn else ""
             return (
                 f"red limit {queue.limit.size_bytes} min {queue.min_packets * average} "
@@ -141,6 +140,28 @@ def _leaf(queue: Queue) -> str:
             if queue.limit.packets is not None:
                 return f"pfifo limit {queue.limit.packets}"
             return f"bfifo limit {queue.limit.size_bytes}"
+
+
+def red_burst(min_packets: int, weight_exponent: int) -> int:
+    """The `burst` from which tc works out this weight of the average; it takes no weight itself.
+
+    See tc_red_eval_ewma in iproute2's tc/tc_red.c, which is repeated here.
+
+    Raises:
+        ConfigError: where no burst gives this weight.
+    """
+
+    def exponent_of(burst: int) -> int | None:
+        gap = burst + 1 - min_packets
+        if gap < 1:
+            return None
+        weights = ((n, 0.5**n) for n in range(1, 32))
+        return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
+
+    for burst in range(1, 100_000):
+        if exponent_of(burst) == weight_exponent:
+            return burst
+    raise ConfigError(f"queue.weight: no burst of tc-red(8) gives the weight 2^-{weight_exponent}")
 
 
 def kinds(wanted: PortQueue) -> set[str]:

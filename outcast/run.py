@@ -201,7 +201,7 @@ class RunDirectory:
         files = {
             str(path.relative_to(self.path)): sha256(path)
             for path in sorted(self.path.rglob("*"))
-            if path.is_file() and path not in (self.manifest, self.log)
+            if path.is_file() and path != self.manifest
         }
         manifest = self.read_manifest().model_copy(update={**changes, "files": files})
         self.write_manifest(manifest)

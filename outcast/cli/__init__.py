@@ -35,10 +35,10 @@ def _root() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The `outcast` program; its exit statuses are those of outcast/errors.py."""
-    sys.exit(run(argv))
+    sys.exit(invoke(argv))
 
 
-def run(argv: list[str] | None = None) -> int:
+def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb; the exit status. Errors go to standard error as one line."""
     try:
         result: Any = _root.main(args=argv, prog_name="outcast", standalone_mode=False)

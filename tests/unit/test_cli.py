@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    status = cli.run(list(argv))
+    status = cli.invoke(list(argv))
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 

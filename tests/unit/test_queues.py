@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment, queues
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.queues import PortQueue
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
@@ -68,7 +68,7 @@ def bfifo(limit_bytes: int) -> Shown:
                 "qdisc replace dev s1-eth1 root handle 2: "
                 "tbf rate 100000000bit burst 1600 limit 1073741824",
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: red limit 65536 min 7570 "
-                "max 22710 avpkt 1514 burst 9 probability 0.1",
+                "max 22710 avpkt 1514 burst 48 probability 0.1",
             ],
         ),
         (
@@ -156,3 +156,9 @@ def test_kinds_that_the_kernel_lacks_are_named() -> None:
     assert needed == {"netem", "tbf", "red"}
     with pytest.raises(FeatureMissingError, match="netem, red"):
         queues.require_kinds(needed, {"tbf": True, "red": False})
+
+
+def test_the_burst_that_gives_reds_weight() -> None:
+    assert queues.red_burst(5, 9) == 48
+    with pytest.raises(ConfigError, match="weight"):
+        queues.red_burst(5, 31)
