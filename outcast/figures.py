@@ -37,6 +37,8 @@ CLASS_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
 EVENT_MARKS = (("enqueue", "^", BLUE), ("drop", "x", VERMILION), ("dequeue", "v", GREEN))
 MOST_CURVES = 40
 """Beyond this many flows, the flows of one sender are added up."""
+ZOOM_PACKETS = 40
+"""So many packet times are shown of a blackout, that each packet can be told apart."""
 LONGEST_BAR = 10
 """Chains longer than this share one bar."""
 
@@ -107,12 +109,6 @@ def _save(figure: Figure, path: Path) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
-
-
-def _nice(value: float) -> float:
-    """The nearest of 1, 2, 5 times a power of ten below `value`."""
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(max(step * power for step in (1, 2, 5) if step * power <= value))
 
 
 def _nothing(axes: Axes, text: str) -> None:
@@ -233,7 +229,7 @@ def goodput_by_class(run: _Run) -> Figure:
     windows = list(run.summary.windows.values())
     if all((window.start_s, window.end_s) != (main.start_s, main.end_s) for window in windows):
         windows.append(main)
-    figure = Figure(figsize=(max(5.0, 1.9 + 1.5 * len(windows)), 3.6), layout="constrained")
+    figure = Figure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(run.hops)
     top = 0.0
@@ -273,10 +269,14 @@ def goodput_by_class(run: _Run) -> Figure:
     )
     axes.set_ylim(0, (top or 1) * 1.12)
     axes.set_ylabel("mean goodput of a flow (Mbps)")
-    axes.set_title(f"{run.summary.name}: mean goodput per class", pad=28)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(run.hops) + 1, borderaxespad=0.2
+    figure.suptitle(
+        f"{run.summary.name}: mean goodput per class",
+        x=0.01,
+        ha="left",
+        fontsize=10,
+        fontweight="bold",
     )
+    figure.legend(loc="outside right center")
     return figure
 
 
@@ -302,10 +302,8 @@ def chain_lengths(run: _Run) -> Figure:
         )
         for hops, chains in run.summary.flow_chains.items()
     }
-    _chain_bars(left, list(ports.values()), "chains of an input port")
-    left.set_title("per input port")
-    _chain_bars(right, list(classes.values()), "chains of a flow")
-    right.set_title("per flow")
+    _chain_bars(left, list(ports.values()), "chains of drops of a port")
+    _chain_bars(right, list(classes.values()), "chains of drops of a flow")
     figure.suptitle(
         f"{run.summary.name}: consecutive drops", x=0.01, ha="left", fontsize=10, fontweight="bold"
     )
@@ -329,14 +327,14 @@ def _chain_bars(axes: Axes, groups: list[tuple[str, str, dict[str, int], int]], 
         lowest = min(lowest, *heights[heights > 0], 1.0)
         axes.bar(at, heights, width * 0.92, color=colour, label=label)
     axes.set_yscale("log")
-    axes.set_ylim(10 ** np.floor(np.log10(lowest) - 0.2), None)
+    axes.set_ylim(lowest / 2, None)
     names = [str(length) for length in range(1, longest + 1)]
     if longest > LONGEST_BAR:
         names[-1] = f"> {LONGEST_BAR}"
     axes.set_xticks(range(1, longest + 1), names)
     axes.set_xlabel("packets dropped in a row")
-    axes.set_ylabel(f"{what} (number)")
-    axes.legend(loc="upper right", fontsize=8)
+    axes.set_ylabel(what)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2, borderaxespad=0.2)
 
 
 # --- figure 10
@@ -394,7 +392,7 @@ def drops_over_time(run: _Run) -> Figure:
     return figure
 
 
-def _worst(run: _Run, port: str) -> dict[str, int] | None:
+def _worst(run: _Run, port: str) -> dict[str, Any] | None:
     """The port's blackout with the most drops; among equals the shortest."""
     rows = (
         run.table("blackouts")
@@ -407,15 +405,16 @@ def _worst(run: _Run, port: str) -> dict[str, int] | None:
     return rows.row(0, named=True) if rows.height else None
 
 
-def _around(run: _Run, row: dict[str, int]) -> tuple[int, int]:
-    """A blackout with as much again before and after it, but at least five packet times."""
+def _around(run: _Run, row: dict[str, Any]) -> tuple[int, int]:
+    """A blackout's beginning, `ZOOM_PACKETS` packet times at most, and somewhat around it."""
     queue = run.manifest.bottlenecks[0].queue
     packet_ns = 1514 * 8 * 10**9 // queue.rate_bps if queue.rate_bps else 100_000
-    margin = max((row["t_end"] - row["t_start"]) * 3 // 10, 5 * packet_ns)
-    return row["t_start"] - margin, row["t_end"] + margin
+    lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * packet_ns)
+    margin = max(lasts * 3 // 10, 5 * packet_ns)
+    return row["t_start"] - margin, row["t_start"] + lasts + margin
 
 
-def _zoom(run: _Run, axes: Axes, ports: list[str], port: str, row: dict[str, int]) -> None:
+def _zoom(run: _Run, axes: Axes, ports: list[str], port: str, row: dict[str, Any]) -> None:
     low, high = _around(run, row)
     frame = (
         run.table("packets")
@@ -498,13 +497,13 @@ def queue_in_blackout(run: _Run) -> Figure:
         limit = record.queue.limit_bytes / 1024
         upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
         upper.annotate(
-            f"limit {limit:g} KiB",
-            (0.995, limit),
-            (0, 2),
+            f"limit\n{limit:g} KiB",
+            (1.005, limit),
+            (0, 0),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
-            ha="right",
-            va="bottom",
+            ha="left",
+            va="center",
             fontsize=8,
             color=VERMILION,
         )

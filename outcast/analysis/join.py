@@ -8,9 +8,9 @@ TCP outcast paper). The rules are stated in docs/join.md; the ones that decide a
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
 3. Order: of equal packets, the first one that came in after whatever of the same port (in a FIFO
    queue) or flow (in any queue) has left already; failing that, the first one.
-4. A packet that never left was dropped if a later one of its port (FIFO) or flow left, or if the
-   output was watched long enough after it; otherwise it is unknown: in flight at the end, or
-   come in before the output was watched.
+4. A packet that never left was dropped if one that came in later left by the same output (later
+   by more than the switch is seen to reorder), or if the output was watched long enough after it;
+   otherwise it is unknown: in flight at the end, or come in before the output was watched.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ from outcast.analysis.pcap import PortCapture
 from outcast.errors import InputError
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
+
+LATE_START_GAPS = 8
+"""Where nothing that came in leaves for so many packet times, the output was not watched yet: no
+queue that drains meanwhile refuses everything."""
+
+_NEVER = np.iinfo(np.int64).min // 2
 
 
 class Verdict(IntEnum):
@@ -173,14 +179,18 @@ def join(
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
     parts = _identity_parts(arrivals, departures, options)
-    left_as, came_as, reordered, inversions = _run_match(
-        arrivals, departures, parts, len(flows), len(inputs), options.max_sojourn_ns
+    matched = _run_match(
+        arrivals,
+        departures,
+        parts,
+        len(flows),
+        len(inputs),
+        len(outputs),
+        options.max_sojourn_ns,
     )
-    fifo = inversions == 0
+    left_as, came_as = matched.left_as, matched.came_as
     egress = _egress(arrivals, departures, left_as, flows, len(outputs))
-    verdict, note = _judge(
-        arrivals, departures, left_as, reordered, fifo, egress, inputs, outputs, options, len(flows)
-    )
+    verdict, note = _judge(arrivals, departures, matched, egress, outputs, options, len(flows))
     stray = _strays(arrivals, departures, left_as, came_as, _identities(arrivals, parts), parts)
     counts = _count(verdict, note, stray)
     _check_conservation(counts, len(arrivals), len(departures))
@@ -196,7 +206,7 @@ def join(
         note=note,
         egress=egress,
         stray=stray,
-        fifo=tuple(bool(value) for value in fifo),
+        fifo=tuple(bool(value == 0) for value in matched.inversions),
         identity=parts,
         counts=counts,
     )
@@ -375,6 +385,7 @@ def _match(
     in_port: I8,
     out_stamp: I64,
     out_identity: U64,
+    out_port: I8,
     max_sojourn: int,
     heads: I32,
     tails: I32,
@@ -382,6 +393,8 @@ def _match(
     last_of_flow: I32,
     last_of_port: I32,
     inversions: I64,
+    newest: I64,
+    slack: I64,
     left_as: I32,
     came_as: I32,
     reordered: Bool,
@@ -389,6 +402,8 @@ def _match(
     """Walks both sides in the order of time.
 
     Arrivals that have not left are kept in a hash table of chains, each in order of arrival.
+    `newest` becomes the latest stamp of what has left by each output, `slack` how far behind it
+    came in what left later.
     """
     mask = np.uint64(heads.size - 1)
     arrived = 0
@@ -449,6 +464,21 @@ def _match(
             inversions[port] += 1
         else:
             last_of_port[port] = chosen
+        output = out_port[out]
+        slack[output] = max(slack[output], newest[output] - in_stamp[chosen])
+        newest[output] = max(newest[output], in_stamp[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """What the walk found; `newest` and `slack` as in `_match`, per output."""
+
+    left_as: I32
+    came_as: I32
+    reordered: Bool
+    inversions: I64
+    newest: I64
+    slack: I64
 
 
 def _run_match(
@@ -456,14 +486,19 @@ def _run_match(
     departures: Packets,
     parts: Sequence[str],
     flows: int,
-    ports: int,
+    inputs: int,
+    outputs: int,
     max_sojourn_ns: int,
-) -> tuple[I32, I32, Bool, I64]:
+) -> _Matched:
     size = 1 << min(max(len(arrivals).bit_length(), 8), 18)
-    left_as = np.full(len(arrivals), -1, np.int32)
-    came_as = np.full(len(departures), -1, np.int32)
-    reordered = np.zeros(len(arrivals), np.bool_)
-    inversions = np.zeros(ports, np.int64)
+    matched = _Matched(
+        left_as=np.full(len(arrivals), -1, np.int32),
+        came_as=np.full(len(departures), -1, np.int32),
+        reordered=np.zeros(len(arrivals), np.bool_),
+        inversions=np.zeros(inputs, np.int64),
+        newest=np.full(outputs, _NEVER, np.int64),
+        slack=np.zeros(outputs, np.int64),
+    )
     _match(
         arrivals.columns.stamp_ns,
         _identities(arrivals, parts),
@@ -471,18 +506,21 @@ def _run_match(
         arrivals.port,
         departures.columns.stamp_ns,
         _identities(departures, parts),
+        departures.port,
         max_sojourn_ns,
         np.full(size, -1, np.int32),
         np.full(size, -1, np.int32),
         np.empty(len(arrivals), np.int32),
         np.full(flows, -1, np.int32),
-        np.full(ports, -1, np.int32),
-        inversions,
-        left_as,
-        came_as,
-        reordered,
+        np.full(inputs, -1, np.int32),
+        matched.inversions,
+        matched.newest,
+        matched.slack,
+        matched.left_as,
+        matched.came_as,
+        matched.reordered,
     )
-    return left_as, came_as, reordered, inversions
+    return matched
 
 
 # --- verdicts
@@ -515,37 +553,37 @@ def _egress(
 def _judge(
     arrivals: Packets,
     departures: Packets,
-    left_as: I32,
-    reordered: Bool,
-    fifo: Bool,
+    matched: _Matched,
     egress: I8,
-    inputs: Sequence[PortCapture],
     outputs: Sequence[PortCapture],
     options: JoinOptions,
     flows: int,
 ) -> tuple[I8, I8]:
     """Verdict and note of every arrival (rule 4)."""
+    left_as = matched.left_as
     verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
-    note = np.where(reordered, Note.REORDERED, Note.NONE).astype(np.int8)
+    note = np.where(matched.reordered, Note.REORDERED, Note.NONE).astype(np.int8)
     missing = np.flatnonzero(left_as < 0)
     if not missing.size:
         return verdict, note
     left = np.flatnonzero(left_as >= 0)
     stamps = arrivals.columns.stamp_ns
+    out_stamps = departures.columns.stamp_ns
     patience = options.max_sojourn_ns
     if left.size:
-        sojourn = departures.columns.stamp_ns[left_as[left]] - stamps[left]
+        sojourn = out_stamps[left_as[left]] - stamps[left]
         patience = min(patience, 2 * int(sojourn.max()) + 1_000_000)
 
-    # The last arrival that has left: per flow, and per input and output.
+    # Overtaken by a later one of the same flow, of the same port if that is a FIFO, or of any.
+    port, to = arrivals.port[missing], egress[missing]
     last_of_flow = np.full(flows, -1, np.int64)
     last_of_flow[arrivals.flow[left]] = left
-    last_of_pair = np.full((len(inputs), len(outputs) + 1), -1, np.int64)
+    last_of_pair = np.full((matched.inversions.size, len(outputs) + 1), -1, np.int64)
     last_of_pair[arrivals.port[left], egress[left]] = left
+    newest = np.append(matched.newest - matched.slack, _NEVER)
     overtaken = missing < last_of_flow[arrivals.flow[missing]]
-    overtaken |= fifo[arrivals.port[missing]] & (
-        missing < last_of_pair[arrivals.port[missing], egress[missing]]
-    )
+    overtaken |= (matched.inversions[port] == 0) & (missing < last_of_pair[port, to])
+    overtaken |= stamps[missing] < newest[to]
 
     begins = np.array([capture.first_ns or 0 for capture in outputs], np.int64)
     ends = np.array([capture.last_ns or 0 for capture in outputs], np.int64)
@@ -555,15 +593,10 @@ def _judge(
     # An output that is not known (index -1) was watched while all of them were.
     begins = np.append(begins, begins.max())
     ends = np.append(ends, ends.min())
-    begin, end = begins[egress[missing]], ends[egress[missing]]
-    # What came in before the output was watched, and before all that was seen to leave, may
-    # have left unseen.
-    first_of_pair = np.full((len(inputs), len(outputs) + 1), np.iinfo(np.int64).max, np.int64)
-    first_of_pair[arrivals.port[left][::-1], egress[left][::-1]] = left[::-1]
-    before = (stamps[missing] < begin) & (
-        missing < first_of_pair[arrivals.port[missing], egress[missing]]
-    )
-    dropped = ~before & (overtaken | (stamps[missing] + patience <= end))
+    first = int(stamps[left[0]]) if left.size else int(begins[-1])
+    gap = int(np.median(np.diff(out_stamps[:1001]))) if out_stamps.size > 1 else 10**9
+    before = (stamps[missing] < begins[to]) & (stamps[missing] < first - LATE_START_GAPS * gap)
+    dropped = ~before & (overtaken | (stamps[missing] + patience <= ends[to]))
     verdict[missing] = np.where(dropped, Verdict.DROPPED, Verdict.UNKNOWN)
     note[missing] = np.where(
         dropped, Note.NONE, np.where(before, Note.BEFORE_OUTPUT, Note.IN_FLIGHT)

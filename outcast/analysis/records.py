@@ -338,6 +338,8 @@ class CaptureFile:
             source = _Source(self.path, stream)
             source.refill()
             head = bytes(source.window[: min(source.end, 28)])
+            if not head and source.cut_short:
+                raise InputError(f"{self.path}: cut off inside its first compressed block")
             if not head:
                 raise InputError(f"{self.path}: empty; a pcap or pcapng file is needed")
             magic = head[:4]

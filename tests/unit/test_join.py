@@ -1,0 +1,401 @@
+"""The join's rules on captures written by hand, on the reference switch's, and at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcast.analysis.join import Joined, JoinOptions, Note, Stray, Verdict, join
+from outcast.analysis.pcap import PortCapture, read_capture, read_captures
+from outcast.errors import InputError
+from tests.golden import model
+from tests.golden.packets import P, capture
+
+F, D, U = Verdict.FORWARDED, Verdict.DROPPED, Verdict.UNKNOWN
+
+
+def joined(
+    folder: Path,
+    inputs: dict[str, list[P]],
+    output: list[P],
+    options: JoinOptions | None = None,
+) -> Joined:
+    captures = [
+        read_capture(name, capture(folder / f"{name}.pcap", packets))
+        for name, packets in inputs.items()
+    ]
+    out = read_capture("out", capture(folder / "out.pcap", output))
+    return join(captures, [out], options)
+
+
+def data(at_us: float, number: int, **fields: object) -> P:
+    """The n-th segment of a flow; each has its own sequence number and IP id."""
+    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
+
+
+def test_forwarded_and_dropped(tmp_path: Path) -> None:
+    got = joined(
+        tmp_path,
+        {"a": [data(10, 0), data(20, 1), data(30, 2)]},
+        [data(15, 0), data(40, 2)],
+    )
+    assert got.verdict.tolist() == [F, D, F]
+    assert got.t_out_ns.tolist() == [15_000, -1, 40_000]
+    assert got.counts.forwarded == 2
+    assert got.counts.dropped == 1
+    assert got.fifo == (True,)
+
+
+def test_a_retransmission_is_another_packet(tmp_path: Path) -> None:
+    """The same bytes sent again under a new IP id: the first copy was dropped."""
+    again = P(900, seq=1000, ip_id=105)
+    got = joined(
+        tmp_path, {"a": [data(10, 0), data(20, 1), again]}, [data(30, 1), P(910, 1000, ip_id=105)]
+    )
+    assert got.verdict.tolist() == [D, F, F]
+
+
+def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path: Path) -> None:
+    """A keep-alive's number is one below what is due; with a byte of payload or none."""
+    packets = [
+        P(10, seq=1000, ip_id=0, payload=1, flags=0x18),
+        P(200, seq=1000, ip_id=0, payload=0),
+        P(300, seq=1000, ip_id=0, payload=1, flags=0x10),
+    ]
+    leaving = [P(310, seq=1000, ip_id=0, payload=1, flags=0x10)]
+    assert joined(tmp_path, {"a": packets}, leaving).verdict.tolist() == [D, D, F]
+
+
+def test_equal_packets_leave_in_the_order_they_came(tmp_path: Path) -> None:
+    """IP id always 0 and one time stamp: three equal packets, two of which left."""
+    same = {"seq": 5000, "ip_id": 0}
+    got = joined(
+        tmp_path,
+        {"a": [P(10, **same), P(20, **same), P(30, **same), data(40, 9)]},  # type: ignore[arg-type]
+        [P(50, **same), P(60, **same), data(70, 9)],  # type: ignore[arg-type]
+    )
+    assert got.left_as.tolist() == [0, 1, -1, 2]
+    assert got.verdict.tolist() == [F, F, D, F]
+
+
+def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
+    """What left between them came in between them, so the first of two equal ones is gone."""
+    same = {"seq": 5000, "ip_id": 0}
+    got = joined(
+        tmp_path,
+        {"a": [P(10, **same), data(20, 1), P(30, **same)]},  # type: ignore[arg-type]
+        [data(45, 1), P(60, **same)],  # type: ignore[arg-type]
+    )
+    assert got.verdict.tolist() == [D, F, F]
+    # The same over two flows of one port, as long as that port is a FIFO.
+    other = {"src": "10.0.0.3", "sport": 9}
+    got = joined(
+        tmp_path,
+        {"a": [P(10, **same), data(20, 1, **other), P(30, **same)]},  # type: ignore[arg-type]
+        [data(45, 1, **other), P(60, **same)],  # type: ignore[arg-type]
+    )
+    assert got.verdict.tolist() == [D, F, F]
+
+
+def test_equal_packets_in_another_ports_shadow(tmp_path: Path) -> None:
+    """Ports are independent: what another port let through decides nothing."""
+    same = {"seq": 5000, "ip_id": 0}
+    other = {"src": "10.0.0.3", "sport": 9}
+    got = joined(
+        tmp_path,
+        {"a": [P(10, **same), P(30, **same)], "b": [data(20, 1, **other)]},  # type: ignore[arg-type]
+        [data(45, 1, **other), P(60, **same)],  # type: ignore[arg-type]
+    )
+    assert got.left_as.tolist() == [1, 0, -1]
+
+
+def test_a_packet_leaves_after_it_came(tmp_path: Path) -> None:
+    """An equal packet that left earlier is not this one's departure."""
+    got = joined(
+        tmp_path,
+        {"a": [data(10, 0), P(50, seq=9000)]},
+        [data(12, 0), P(40, seq=9000), P(55, seq=9000)],
+    )
+    assert got.t_out_ns.tolist() == [12_000, 55_000]
+    assert got.stray.tolist() == [-1, Stray.DUPLICATE, -1]
+
+
+def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path: Path) -> None:
+    same = {"seq": 5000, "ip_id": 0}
+    packets = [P(10, **same), P(2_000_000, **same)]  # type: ignore[arg-type]
+    leaving = [P(2_000_010, **same)]  # type: ignore[arg-type]
+    assert joined(tmp_path, {"a": packets}, leaving).left_as.tolist() == [-1, 0]
+    long = JoinOptions(max_sojourn_ns=3 * 10**9)
+    assert joined(tmp_path, {"a": packets}, leaving, long).left_as.tolist() == [0, -1]
+    # A lone candidate that is too old is no candidate.
+    got = joined(tmp_path, {"a": packets[:1]}, leaving)
+    assert got.left_as.tolist() == [-1]
+    assert got.counts.forwarded == 0
+
+
+def test_the_ip_id_wraps(tmp_path: Path) -> None:
+    """65536 packets later the same IP id names another packet; here the flow is UDP-like."""
+    early = [P(1 + 0.01 * n, seq=0, ip_id=n % 65536) for n in range(65_540)]
+    kept = [n for n in range(65_540) if n != 2]
+    leaving = [P(5 + 0.01 * n, seq=0, ip_id=n % 65536) for n in kept]
+    got = joined(tmp_path, {"a": early}, leaving)
+    assert np.flatnonzero(got.verdict == D).tolist() == [2]
+    assert got.left_as[65_538] == 65_537
+
+
+def test_packets_in_flight_at_the_end_are_not_drops(tmp_path: Path) -> None:
+    got = joined(
+        tmp_path,
+        {"a": [data(10, 0), data(20, 1), data(30, 2), data(31, 3)]},
+        [data(15, 0), data(28, 1)],
+    )
+    assert got.verdict.tolist() == [F, F, U, U]
+    assert got.note.tolist()[2:] == [Note.IN_FLIGHT] * 2
+    assert got.counts.in_flight == 2
+    assert got.counts.dropped == 0
+
+
+def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path: Path) -> None:
+    packets = {"a": [data(10, 0), data(20, 1)]}
+    watched = JoinOptions(watched_ns=(0, 10**9))
+    assert joined(tmp_path, packets, [data(15, 0)], watched).verdict.tolist() == [F, D]
+    # Any packet in the output's capture shows that it was watched, also one that takes no part.
+    late = P(9000, src="10.0.0.1", dst="10.0.0.2")
+    got = joined(tmp_path, packets, [data(15, 0), late])
+    assert got.verdict.tolist() == [F, D]
+
+
+def test_a_later_packet_of_another_port_left(tmp_path: Path) -> None:
+    """One queue serves all ports in order; unless the switch is seen to reorder by more."""
+    other = {"src": "10.0.0.3", "sport": 9}
+    inputs = {"a": [data(10, 0), data(40, 1)], "b": [data(41, 0, **other), data(80, 1, **other)]}
+    leaving = [data(20, 0), data(60, 0, **other)]
+    assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, D, F, U]
+    inputs["b"].insert(0, data(12, 7, **other))
+    leaving = [data(19, 7, **other), *leaving]
+    assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, U, F, U]
+
+
+def test_the_first_packet_can_be_a_drop(tmp_path: Path) -> None:
+    """What the queue refused just before it took one was dropped, not missed by the capture."""
+    times = [300, 310, 320, 330]
+    leaving = [data(500 + 12 * n, n) for n in range(2, 4)]
+    got = joined(tmp_path, {"a": [data(at, n) for n, at in enumerate(times)]}, leaving)
+    assert got.verdict.tolist() == [D, D, F, F]
+
+
+def test_a_capture_of_the_output_that_began_late(tmp_path: Path) -> None:
+    packets = {"a": [data(10, 0), data(20, 1), data(300, 2), data(310, 3)]}
+    leaving = [data(305, 2), data(315, 3)]
+    got = joined(tmp_path, packets, leaving)
+    assert got.verdict.tolist() == [U, U, F, F]
+    assert got.note.tolist()[:2] == [Note.BEFORE_OUTPUT] * 2
+    # But if it is known to have been watched, they were dropped.
+    watched = JoinOptions(watched_ns=(0, 0))
+    assert joined(tmp_path, packets, leaving, watched).verdict.tolist() == [D, D, F, F]
+
+
+def test_a_capture_of_the_input_that_began_late(tmp_path: Path) -> None:
+    got = joined(
+        tmp_path, {"a": [data(30, 2), data(40, 3)]}, [data(32, 1), data(35, 2), data(45, 3)]
+    )
+    assert got.stray.tolist() == [Stray.EARLY, -1, -1]
+    assert got.counts.early == 1
+
+
+def test_a_duplicate_and_an_unexplained_departure(tmp_path: Path) -> None:
+    got = joined(
+        tmp_path,
+        {"a": [data(10, 0), data(20, 1)]},
+        [data(15, 0), data(16, 0), data(18, 7), data(25, 1)],
+    )
+    assert got.stray.tolist() == [-1, Stray.DUPLICATE, Stray.UNEXPLAINED, -1]
+    assert (got.counts.duplicates, got.counts.unexplained) == (1, 1)
+
+
+def test_a_duplicate_that_came_in_twice_leaves_twice(tmp_path: Path) -> None:
+    got = joined(tmp_path, {"a": [data(10, 0), data(11, 0)]}, [data(15, 0), data(16, 0)])
+    assert got.left_as.tolist() == [0, 1]
+
+
+def test_packets_reordered_in_the_switch(tmp_path: Path) -> None:
+    """Both are forwarded; the port is no FIFO, and the overtaken one carries a note."""
+    got = joined(
+        tmp_path,
+        {"a": [data(10, 0), data(20, 1), data(30, 2)]},
+        [data(25, 1), data(27, 0), data(35, 2)],
+    )
+    assert got.verdict.tolist() == [F, F, F]
+    assert got.note.tolist() == [Note.REORDERED, Note.NONE, Note.NONE]
+    assert got.fifo == (False,)
+
+
+def test_without_a_fifo_only_the_own_flow_tells_a_drop_at_once(tmp_path: Path) -> None:
+    """Fair queueing: another flow of the port has overtaken, so its leaving proves nothing."""
+    other = {"src": "10.0.0.3", "sport": 9}
+    inputs = {"a": [data(10, 0), data(20, 0, **other), data(30, 1), data(31, 1, **other)]}
+    leaving = [data(25, 0, **other), data(26, 0), data(40, 1, **other)]
+    got = joined(tmp_path, inputs, leaving)
+    assert got.fifo == (False,)
+    assert got.verdict.tolist() == [F, F, U, F]
+    # With a FIFO it would have been dropped.
+    leaving = [data(24, 0), data(25, 0, **other), data(40, 1, **other)]
+    assert joined(tmp_path, inputs, leaving).verdict.tolist() == [F, F, D, F]
+
+
+def test_other_traffic_takes_no_part(tmp_path: Path) -> None:
+    back = P(12, src="10.0.0.1", dst="10.0.0.2", sport=5001)
+    got = joined(tmp_path, {"a": [data(10, 0), back, data(20, 1)]}, [data(15, 0), data(25, 1)])
+    assert len(got.arrivals) == 2
+    assert {flow.dst for flow in got.flows} >= {"10.0.0.1"}
+
+
+def test_several_outputs(tmp_path: Path) -> None:
+    """A packet that was dropped is attributed to the output its destination leaves by."""
+    to_b = {"dst": "10.0.0.9"}
+    captures = [
+        read_capture(
+            "in",
+            capture(
+                tmp_path / "in",
+                [data(10, 0), data(20, 1, **to_b), data(30, 2), data(40, 3, **to_b), data(50, 4)],
+            ),
+        )
+    ]
+    outs = [
+        read_capture("x", capture(tmp_path / "x", [data(15, 0), data(55, 4)])),
+        read_capture("y", capture(tmp_path / "y", [data(25, 1, **to_b), data(5000, 3, **to_b)])),
+    ]
+    got = join(captures, outs)
+    assert got.verdict.tolist() == [F, F, D, F, F]
+    assert got.egress.tolist() == [0, 1, 0, 1, 0]
+
+
+def test_ttl_counts_unless_the_hop_routes(tmp_path: Path) -> None:
+    inputs = {"a": [data(10 * n, n, ttl=64) for n in range(1, 5)]}
+    leaving = [data(10 * n + 5, n, ttl=63) for n in (1, 2, 4)]
+    with pytest.raises(InputError, match=r"another TTL .*lower by 1.*--routed"):
+        joined(tmp_path, inputs, leaving)
+    got = joined(tmp_path, inputs, leaving, JoinOptions(routed=True))
+    assert got.verdict.tolist() == [F, F, D, F]
+    assert "ttl" not in got.identity
+
+
+def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path: Path) -> None:
+    inputs = {"a": [data(10 * n, n) for n in range(1, 300)]}
+    leaving = [data(10 * n + 5, n, ttl=63 if n == 7 else 64) for n in range(1, 300)]
+    got = joined(tmp_path, inputs, leaving)
+    assert np.flatnonzero(got.verdict == D).tolist() == [6]
+    assert got.counts.unexplained + got.counts.early == 1
+
+
+@pytest.mark.parametrize("field", ["checksum", "tsval"])
+def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path: Path, field: str) -> None:
+    same = {"seq": 5000, "ip_id": 0}
+    first, second = P(10, **same, **{field: 1}), P(12, **same, **{field: 2})  # type: ignore[arg-type]
+    rest = [data(100 + n, n) for n in range(200)]
+    left = [data(100.5 + n, n) for n in range(200)]
+    leaving = P(50, **same, **{field: 2})  # type: ignore[arg-type]
+    got = joined(tmp_path, {"a": [first, second, *rest]}, [leaving, *left])
+    assert got.verdict[:2].tolist() == [D, F]
+
+
+def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path: Path) -> None:
+    """With checksum offload, what came in may carry an unfinished checksum."""
+    inputs = {"a": [data(10 * n, n, checksum=1) for n in range(1, 5)]}
+    leaving = [data(10 * n + 5, n, checksum=n) for n in (1, 2, 4)]
+    got = joined(tmp_path, inputs, leaving)
+    assert got.identity == ("ttl", "timestamp")
+    assert got.verdict.tolist() == [F, F, D, F]
+
+
+def test_ports_are_checked(tmp_path: Path) -> None:
+    one = read_capture("a", capture(tmp_path / "a", [data(10, 0)]))
+    none = read_capture("b", capture(tmp_path / "b", []))
+    with pytest.raises(InputError, match="no input capture"):
+        join([], [one])
+    with pytest.raises(InputError, match="no output capture"):
+        join([one], [])
+    with pytest.raises(InputError, match="port a is given twice"):
+        join([one, one], [one])
+    with pytest.raises(InputError, match="nothing left by the output"):
+        join([one], [none])
+    assert join([none], [one]).counts.early == 1
+
+
+# --- against the reference switch
+
+
+def read_all(folder: Path, traffic: model.Traffic) -> list[PortCapture]:
+    paths = model.write_captures(folder, model.captures(traffic))
+    return read_captures(list(paths.items()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reference_switch(tmp_path: Path, seed: int) -> None:
+    traffic = model.taildrop(model.make_traffic(seed, 50_000), 16_384, 10**9)
+    captures = read_all(tmp_path, traffic)
+    end = int(traffic.t_in[-1]) + 10**9
+    got = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+    assert got.t_out_ns.tolist() == traffic.t_out.tolist()
+    assert (got.verdict == D).tolist() == (traffic.t_out < 0).tolist()
+    assert got.counts.dropped == int((traffic.t_out < 0).sum()) > 5000
+    assert got.fifo == (True, True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    flows=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    limit=st.integers(1514, 30_000),
+    load=st.floats(0.3, 3),
+    lost_in=st.floats(0, 0.2),
+    lost_out=st.floats(0, 0.2),
+    doubled=st.floats(0, 0.1),
+)
+def test_conservation_whatever_the_captures_lost(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    flows: list[int],
+    limit: int,
+    load: float,
+    lost_in: float,
+    lost_out: float,
+    doubled: float,
+) -> None:
+    """in = out + dropped + in flight + before the output; nothing is used twice."""
+    rng = np.random.default_rng(seed)
+    traffic = model.make_traffic(seed, 400, tuple(flows), load=load)
+    traffic = model.taildrop(traffic, limit, 10**9)
+    made = model.captures(traffic)
+    for name, records in made.items():
+        lost = lost_out if name == "out" else lost_in
+        kept = records[rng.random(records.size) >= lost]
+        made[name] = np.repeat(kept, 1 + (rng.random(kept.size) < doubled))
+    folder = tmp_path_factory.mktemp("join")
+    captures = read_captures(list(model.write_captures(folder, made).items()))
+    if not captures[-1].records:
+        return
+    got = join(captures[:-1], captures[-1:])
+    counts = got.counts
+    assert counts.entered == sum(capture.records for capture in captures[:-1])
+    assert counts.left == captures[-1].records
+    assert counts.entered == (
+        counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
+    )
+    assert counts.left == (counts.forwarded + counts.early + counts.duplicates + counts.unexplained)
+    matched = got.left_as[got.left_as >= 0]
+    assert len(set(matched.tolist())) == matched.size == counts.forwarded
+    assert (got.came_as[matched] == np.flatnonzero(got.left_as >= 0)).all()
+    out = got.departures.columns
+    came = got.arrivals.columns
+    forwarded = got.left_as >= 0
+    assert (out.stamp_ns[matched] >= came.stamp_ns[forwarded]).all()
+    assert (out.identity[matched] == came.identity[forwarded]).all()
+    if not lost_in and not lost_out and not doubled:
+        wrong = (got.verdict == D) & (traffic.t_out >= 0)
+        assert not wrong.any()

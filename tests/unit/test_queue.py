@@ -1,0 +1,98 @@
+"""The queue's content over time: by hand, and against the reference switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast.analysis.join import JoinOptions, join
+from outcast.analysis.pcap import read_capture, read_captures
+from outcast.analysis.queue import Event, replay
+from tests.golden import model
+from tests.golden.packets import P, capture
+
+E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE
+
+
+def data(at_us: float, number: int, payload: int = 934) -> P:
+    """A frame of 1000 bytes."""
+    return P(at_us, seq=number * 1000, ip_id=number, payload=payload)
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    a = [data(10, 0), data(20, 1), data(30, 2), data(40, 3, payload=34)]
+    out = [data(25, 0), data(35, 1), data(45, 3, payload=34)]
+    got = replay(
+        join(
+            [read_capture("a", capture(tmp_path / "a", a))],
+            [read_capture("out", capture(tmp_path / "out", out))],
+        )
+    )
+    assert got.found_bytes.tolist() == [0, 1000, 1000, 0]
+    assert got.found_packets.tolist() == [0, 1, 1, 0]
+    assert got.time_ns.tolist() == [10_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000]
+    assert got.event.tolist() == [E, E, Q, X, Q, E, Q]
+    assert got.packet.tolist() == [0, 1, 0, 2, 1, 3, 3]
+    assert got.bytes.tolist() == [1000, 2000, 1000, 1000, 0, 100, 0]
+    assert got.packets.tolist() == [1, 2, 1, 1, 0, 1, 0]
+
+
+def test_what_was_queued_before_the_capture_counts(tmp_path: Path) -> None:
+    a = [data(10, 1)]
+    out = [data(12, 0), data(24, 1)]
+    got = replay(
+        join(
+            [read_capture("a", capture(tmp_path / "a", a))],
+            [read_capture("out", capture(tmp_path / "out", out))],
+        )
+    )
+    assert got.found_bytes.tolist() == [1000]
+    assert got.packet.tolist() == [0, -1, 0]
+    assert got.bytes.tolist() == [2000, 1000, 0]
+
+
+def test_at_equal_times_a_departure_comes_first_but_not_before_its_arrival(tmp_path: Path) -> None:
+    a = [data(10, 0), data(20, 1), data(30, 2)]
+    out = [data(20, 0), data(20, 1), data(30, 2)]
+    got = replay(
+        join(
+            [read_capture("a", capture(tmp_path / "a", a))],
+            [read_capture("out", capture(tmp_path / "out", out))],
+        )
+    )
+    assert got.found_bytes.tolist() == [0, 0, 0]
+    assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]
+
+
+def test_two_outputs_have_two_queues(tmp_path: Path) -> None:
+    a = [data(10, 0), P(11, seq=5, dst="10.0.0.9", payload=34), data(12, 1)]
+    out = [data(20, 0), data(30, 1)]
+    other = [P(40, seq=5, dst="10.0.0.9", payload=34)]
+    got = replay(
+        join(
+            [read_capture("a", capture(tmp_path / "a", a))],
+            [
+                read_capture("out", capture(tmp_path / "out", out)),
+                read_capture("other", capture(tmp_path / "other", other)),
+            ],
+        )
+    )
+    assert got.found_bytes.tolist() == [0, 0, 1000]
+    assert got.egress.tolist() == [0, 1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("limit", [3000, 16_384])
+def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
+    traffic = model.taildrop(model.make_traffic(11, 30_000), limit, 10**9)
+    paths = model.write_captures(tmp_path, model.captures(traffic))
+    captures = read_captures(list(paths.items()))
+    end = int(traffic.t_in[-1]) + 10**9
+    joined = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+    got = replay(joined)
+    assert got.found_bytes.tolist() == traffic.found.tolist()
+    assert got.bytes.max() <= limit
+    assert got.bytes.min() == 0
+    assert got.bytes[-1] == 0
+    assert (got.time_ns[1:] >= got.time_ns[:-1]).all()
+    assert got.time_ns.size == len(joined.arrivals) + len(joined.departures)

@@ -1,0 +1,314 @@
+"""The analysis of a run directory: what is stored, what is refused, what is not trusted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from outcast.analysis import analyze, compute, require_trusted, write
+from outcast.cli import invoke as outcast
+from outcast.errors import InputError, UntrustedError
+from outcast.run import RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+DURATION_NS = 100_000_000
+
+
+@pytest.fixture(scope="module")
+def traffic() -> model.Traffic:
+    return model.taildrop(model.make_traffic(7, 8_000), 16_384, 10**9)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory, traffic: model.Traffic) -> RunDirectory:
+    return write_run(tmp_path_factory.mktemp("pristine") / "run", traffic, DURATION_NS)
+
+
+@pytest.fixture
+def run(tmp_path: Path, pristine: RunDirectory) -> RunDirectory:
+    shutil.copytree(pristine.path, tmp_path / "run")
+    return RunDirectory(tmp_path / "run")
+
+
+def edit(path: Path, change: Any) -> None:
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+def test_the_contract_of_summary_json(run: RunDirectory, traffic: model.Traffic) -> None:
+    summary = analyze(run)
+    tree = json.loads(run.summary.read_text())
+    assert {
+        *("engine", "duration_s", "jain_index", "total_goodput_bps", "classes", "outcast_ratio"),
+        *("windows", "drops", "capture", "wall_s"),
+    } <= tree.keys()
+    assert tree["engine"] == "realtime"
+    assert tree["duration_s"] == 0.1
+    assert tree["wall_s"] == {"setup": 1.5, "traffic": 0.5}
+    assert list(tree["classes"]) == ["2", "3"]
+    assert tree["classes"]["3"]["flows"] == 12
+    assert tree["classes"]["3"]["timeouts"] == 24
+    assert tree["classes"]["3"]["retransmits"] == sum(range(1, 13))
+    assert tree["classes"]["2"]["retransmits"] == 0
+    dropped = traffic.t_out < 0
+    assert tree["capture"] == {
+        "tcpdump_kernel_drops": 0,
+        "inferred_drops": int(dropped.sum()),
+        "qdisc_drops": int(dropped.sum()),
+        "unmatched": 0,
+        "in_flight": 0,
+        "trusted": True,
+        "reasons": [],
+    }
+    require_trusted(summary)
+    for port in (0, 1):
+        drops = tree["drops"][f"s1-eth{2 + port}"]
+        assert drops["packets"] == int((traffic.port == port).sum())
+        assert drops["dropped"] == int((dropped & (traffic.port == port)).sum())
+        assert sum(int(k) * v for k, v in drops["chains"].items()) == drops["dropped"]
+        assert drops["longest_chain"] == max(map(int, drops["chains"]))
+        assert drops["hops"] == [2 + port]
+
+
+def unique_bytes(traffic: model.Traffic, address: int, start: int, end: int) -> int:
+    """Payload bytes of a sender that left in [start, end) for the first time, one by one."""
+    seen: dict[int, int] = {}
+    rows = np.flatnonzero((traffic.src == address) & (traffic.t_out >= 0))
+    for row in rows[np.argsort(traffic.t_out[rows], kind="stable")]:
+        for byte in range(int(traffic.seq[row]), int(traffic.seq[row] + traffic.payload[row])):
+            seen.setdefault(byte % 2**32, int(traffic.t_out[row]))
+    return sum(start <= at < end for at in seen.values())
+
+
+def test_goodput_over_main_interval_and_windows(run: RunDirectory, traffic: model.Traffic) -> None:
+    summary = analyze(run)
+    begin = int(traffic.t_in[0])
+    lone = int(traffic.src[traffic.port == 0][0])
+    whole = unique_bytes(traffic, lone, begin, begin + DURATION_NS)
+    assert summary.classes["2"].mean_goodput_bps == pytest.approx(whole * 8 / 0.1)
+    half = unique_bytes(traffic, lone, begin, begin + DURATION_NS // 2)
+    assert list(summary.windows) == ["50ms"]
+    window = summary.windows["50ms"]
+    assert window.classes["2"].mean_goodput_bps == pytest.approx(half * 8 / 0.05)
+    assert summary.outcast_ratio == pytest.approx(
+        summary.classes["3"].mean_goodput_bps / summary.classes["2"].mean_goodput_bps
+    )
+    flows = pl.read_parquet(run.path / "flows.parquet")
+    assert flows["goodput_bps"].sum() == pytest.approx(summary.total_goodput_bps)
+    assert flows["share"].sum() == pytest.approx(1)
+    assert summary.classes["3"].min_goodput_bps == flows.filter(hops=3)["goodput_bps"].min()
+    bins = pl.read_parquet(run.path / "throughput.parquet")
+    assert bins.height == 13 * 100
+    of_bins = bins.group_by("flow").agg(pl.col("goodput_bps").mean()).sort("flow")
+    assert of_bins["goodput_bps"].to_list() == pytest.approx(flows["goodput_bps"].to_list())
+
+
+def test_the_contract_of_the_tables(run: RunDirectory, traffic: model.Traffic) -> None:
+    analyze(run)
+    packets = pl.read_parquet(run.path / "packets.parquet")
+    assert packets["t_in"].to_list() == traffic.t_in.tolist()
+    assert packets["seq"].to_list() == traffic.seq.tolist()
+    assert packets["ip_id"].to_list() == traffic.ip_id.tolist()
+    assert packets["payload"].to_list() == traffic.payload.tolist()
+    assert packets["t_out"].to_list() == [at if at >= 0 else None for at in traffic.t_out.tolist()]
+    assert packets["queue_bytes"].to_list() == traffic.found.tolist()
+    assert packets["ingress"].cast(pl.String).to_list() == [
+        f"s1-eth{2 + port}" for port in traffic.port.tolist()
+    ]
+    assert packets["verdict"].cast(pl.String).to_list() == [
+        "forwarded" if at >= 0 else "dropped" for at in traffic.t_out.tolist()
+    ]
+    assert set(packets["dst"].cast(pl.String)) == {"10.0.0.1"}
+    assert set(packets["dport"]) == {5001}
+    manifest = run.read_manifest()
+    by_flow = {flow.flow: (flow.src_ip, flow.sport) for flow in manifest.flows}
+    seen = packets.select("flow", pl.col("src").cast(pl.String), "sport").unique().rows()
+    assert {flow: (src, sport) for flow, src, sport in seen} == by_flow
+    chains = pl.read_parquet(run.path / "blackouts.parquet")
+    assert {"ingress", "t_start", "t_end", "drops", "flows", "others_through"} <= set(
+        chains.columns
+    )
+    assert chains["drops"].sum() == int((traffic.t_out < 0).sum())
+    queue = pl.read_parquet(run.path / "queue.parquet")
+    assert queue.height == packets.height + packets["t_out"].count()
+
+
+def test_again_gives_the_same_bytes(run: RunDirectory) -> None:
+    analyze(run)
+    first = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+    analyze(run)
+    for name, content in first.items():
+        assert (run.path / name).read_bytes() == content, name
+    assert not [path for path in run.path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_wall_times_may_grow_between_computing_and_storing(run: RunDirectory) -> None:
+    computed = compute(run)
+    assert not run.summary.exists()
+    edit(run.manifest, lambda tree: tree["wall_s"].update(analysis=0.25))
+    assert write(run, computed).wall_s["analysis"] == 0.25
+    assert analyze(run).wall_s["analysis"] == 0.25
+
+
+def test_staggered_flows_are_compared_while_all_are_active(run: RunDirectory) -> None:
+    def stagger(tree: Any) -> None:
+        tree["flows"][0]["start_ns"] = 20_000_000
+        tree["flows"][0]["duration_ns"] = 60_000_000
+
+    edit(run.manifest, stagger)
+    summary = analyze(run)
+    assert (summary.interval, summary.start_s, summary.end_s) == ("all active", 0.02, 0.08)
+
+
+def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(
+    run: RunDirectory, traffic: model.Traffic
+) -> None:
+    def limit(tree: Any) -> None:
+        tree["flows"][0].update(duration_ns=None, size_bytes=10**6)
+
+    edit(run.manifest, limit)
+    rows = traffic.port == 0
+    last = int(traffic.t_out[rows & (traffic.payload > 0)].max() - traffic.t_in[0])
+    end_s = analyze(run).end_s
+    assert end_s == pytest.approx(last / 1e9, abs=0.002)
+
+
+def test_a_host_with_flows_of_two_classes_has_no_class_counts(run: RunDirectory) -> None:
+    edit(run.manifest, lambda tree: tree["flows"][1].update(src=tree["flows"][0]["src"]))
+    summary = analyze(run)
+    assert summary.classes["2"].timeouts is None
+    assert summary.classes["3"].retransmits is None
+
+
+# --- trust
+
+
+def reasons(run: RunDirectory) -> str:
+    summary = analyze(run)
+    assert summary.capture.trusted == (not summary.capture.reasons)
+    if not summary.capture.trusted:
+        with pytest.raises(UntrustedError, match="not to be trusted"):
+            require_trusted(summary)
+    return "; ".join(summary.capture.reasons)
+
+
+def test_drops_that_the_queue_did_not_count(run: RunDirectory) -> None:
+    def uncount(tree: Any) -> None:
+        tree["ports"]["s1-eth1"]["after"]["drops"] -= 1
+
+    edit(run.counters, uncount)
+    assert "drops inferred, its queue counted" in reasons(run)
+    assert outcast(["analyze", str(run.path)]) == 4
+
+
+def test_packets_that_tcpdump_lost(run: RunDirectory) -> None:
+    edit(run.manifest, lambda tree: tree["captures"][0].update(dropped_by_kernel=2))
+    assert "tcpdump lost 2 packets" in reasons(run)
+
+
+def test_a_capture_with_fewer_packets_than_tcpdump_counted(run: RunDirectory) -> None:
+    edit(run.manifest, lambda tree: tree["captures"][1].update(captured=9))
+    assert "tcpdump captured 9" in reasons(run)
+
+
+def test_packets_that_left_without_coming_in(run: RunDirectory) -> None:
+    path = run.captures / "s1-eth2.in.pcap"
+    content = path.read_bytes()
+    path.write_bytes(content[:24] + content[24 + 50 * model.RECORD.itemsize :])
+    assert "left without having been seen coming in" in reasons(run)
+
+
+def test_a_flow_that_never_came(run: RunDirectory) -> None:
+    def add(tree: Any) -> None:
+        tree["flows"].append({**tree["flows"][-1], "flow": 13, "sport": 9, "src": "h99"})
+
+    edit(run.manifest, add)
+    assert "no packet of flow 13 (h99) was seen" in reasons(run)
+
+
+def test_a_queue_without_counters(run: RunDirectory) -> None:
+    edit(run.counters, lambda tree: tree["ports"].clear())
+    assert "no counters of its queue" in reasons(run)
+
+
+# --- refusals
+
+
+def break_capture(run: RunDirectory, kind: str) -> None:
+    path = run.captures / "s1-eth1.out.pcap"
+    match kind:
+        case "empty":
+            path.write_bytes(b"")
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:-20])
+        case "no pcap":
+            path.write_text("these are not the packets you are looking for\n")
+        case "link type":
+            content = bytearray(path.read_bytes())
+            content[20] = 105
+            path.write_bytes(content)
+        case "missing file":
+            path.unlink()
+        case "missing port":
+            edit(run.manifest, lambda tree: tree["captures"].pop())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("empty", "empty; a pcap or pcapng file is needed"),
+        ("truncated", "cut off after"),
+        ("no pcap", "not a capture"),
+        ("link type", "link type 105"),
+        ("missing file", "No such file"),
+        ("missing port", r"none of port s1-eth1 \(out\)"),
+    ],
+)
+def test_broken_captures(
+    run: RunDirectory, kind: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_capture(run, kind)
+    with pytest.raises(InputError, match=message):
+        analyze(run)
+    assert outcast(["analyze", str(run.path)]) == 2
+    errors = capsys.readouterr().err
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith("outcast: ")
+    assert not run.summary.exists()
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcast(["analyze", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_table_names_classes_ports_and_trust(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcast(["analyze", str(run.path)]) == 0
+    text = capsys.readouterr().out
+    for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "timeouts"):
+        assert word in text
+    assert "trusted:" in text
+
+
+def test_the_analysis_never_imports_mininet() -> None:
+    code = (
+        "import sys, pkgutil, importlib, outcast.analysis as a, outcast.figures\n"
+        "[importlib.import_module('outcast.analysis.' + m.name)"
+        " for m in pkgutil.iter_modules(a.__path__)]\n"
+        "bad = [n for n in sys.modules if n.split('.')[0] in ('mininet', 'ryu', 'os_ken')]\n"
+        "sys.exit(repr(bad) if bad else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
