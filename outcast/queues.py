@@ -158,7 +158,7 @@ def red_burst(min_packets: int, weight_exponent: int) -> int:
         weights = ((n, 0.5**n) for n in range(1, 32))
         return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
 
-    for burst in range(1, 100_000):
+    for burst in range(1, 10_000):
         if exponent_of(burst) == weight_exponent:
             return burst
     raise ConfigError(f"queue.weight: no burst of tc-red(8) gives the weight 2^-{weight_exponent}")

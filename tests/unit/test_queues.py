@@ -161,4 +161,4 @@ def test_kinds_that_the_kernel_lacks_are_named() -> None:
 def test_the_burst_that_gives_reds_weight() -> None:
     assert queues.red_burst(5, 9) == 48
     with pytest.raises(ConfigError, match="weight"):
-        queues.red_burst(5, 31)
+        queues.red_burst(5, 40)
