@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from outcast import ledger
 from outcast.engines import Engine, OnEvent
@@ -32,6 +33,19 @@ class Outcome:
     distrust: tuple[str, ...]
 
 
+VIRTUAL_DELAY_NS = 25_000
+"""What a switch takes for a packet where nothing else does (the TCPRand paper, section V-A)."""
+
+
+def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
+    """The experiment with nothing left open: the engine that runs it, and the links' delay."""
+    delay_ns = experiment.links.delay_ns
+    if delay_ns is None:
+        delay_ns = VIRTUAL_DELAY_NS if engine == "virtual" else 0
+    links = experiment.links.model_copy(update={"delay_ns": delay_ns})
+    return experiment.model_copy(update={"links": links, "engine": engine})
+
+
 def default_directory(experiment: Experiment) -> Path:
     """results/NAME-DATE-TIME below the present folder."""
     return Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -47,7 +61,7 @@ def execute(experiment: Experiment, engine: Engine, target: Path, on_event: OnEv
     """
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
-        write_text(directory.config, dump(experiment))
+        write_text(directory.config, dump(resolve(experiment, engine.name)))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
         figures, distrust = _evaluate(directory, wall_s, on_event)
     return Outcome(

@@ -116,7 +116,32 @@ class Links(_Part):
     """Every link of the network."""
 
     rate_bps: RateBps = Field(alias="rate", gt=0, description="both directions of every link")
-    delay_ns: TimeNs = Field(default=0, alias="delay", description="one way, added to every link")
+    delay_ns: TimeNs | None = Field(
+        default=None,
+        alias="delay",
+        description="of every link, one way, with the processing of the node that sends on it; "
+        "default 25us in the virtual engine, where nodes take no time of their own, else 0",
+    )
+    jitter_ns: TimeNs = Field(
+        default=0, alias="jitter", description="the delay varies by up to this, either way"
+    )
+    clock_offset_ppm: float = Field(
+        default=0.0,
+        ge=0,
+        le=1000,
+        description="every port's rate is off by up to this, as its oscillator; drawn by the seed",
+    )
+
+    @model_validator(mode="after")
+    def _jitter_keeps_order(self) -> Links:
+        frame_ns = MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps
+        if self.jitter_ns > min(self.delay_ns or 0, frame_ns // 2):
+            raise ValueError(
+                f"jitter {units.format_time(self.jitter_ns)}: allowed is up to the delay and up to "
+                f"half a full frame's time ({units.format_time(frame_ns // 2)}), beyond which "
+                "packets would overtake each other"
+            )
+        return self
 
 
 class _Queue(_Part):

@@ -17,6 +17,7 @@ in the queue.
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class PortQueue:
     port: str
     rate_bps: int
     delay_ns: int
+    jitter_ns: int
     queue: Queue
 
 
@@ -63,14 +65,29 @@ def switch_queue(experiment: Experiment, port: str, *, is_bottleneck: bool) -> P
     queue: Queue = experiment.queue
     if queue.where == "bottleneck" and not is_bottleneck:
         queue = _host_queue(experiment)
-    return PortQueue(port, experiment.links.rate_bps, experiment.links.delay_ns, queue)
+    return _port_queue(experiment, port, queue)
 
 
 def host_queue(experiment: Experiment, port: str) -> PortQueue:
     """The queue of a host's port: the link's rate, and room for all it may send."""
+    return _port_queue(experiment, port, _host_queue(experiment))
+
+
+def _port_queue(experiment: Experiment, port: str, queue: Queue) -> PortQueue:
+    links = experiment.links
     return PortQueue(
-        port, experiment.links.rate_bps, experiment.links.delay_ns, _host_queue(experiment)
+        port, port_rate_bps(experiment, port), links.delay_ns or 0, links.jitter_ns, queue
     )
+
+
+def port_rate_bps(experiment: Experiment, port: str) -> int:
+    """The rate of a port's own oscillator, drawn by the seed and the port's name."""
+    links = experiment.links
+    if not links.clock_offset_ppm:
+        return links.rate_bps
+    draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
+    # The kernel keeps rates in whole bytes a second.
+    return round(links.rate_bps * (1 + draw * links.clock_offset_ppm * 1e-6) / 8) * 8
 
 
 def _host_queue(experiment: Experiment) -> Pfifo:
@@ -91,7 +108,7 @@ def commands(wanted: PortQueue) -> list[str]:
     if wanted.delay_ns:
         lines.append(
             f"qdisc replace dev {wanted.port} {parent} handle {DELAY_HANDLE}: "
-            f"netem delay {wanted.delay_ns}ns limit {DELAY_LIMIT_PACKETS}"
+            f"netem delay {wanted.delay_ns}ns {wanted.jitter_ns}ns limit {DELAY_LIMIT_PACKETS}"
         )
         parent = f"parent {DELAY_HANDLE}:1"
     if shaper_kind(queue) == "tbf":
@@ -211,6 +228,7 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     if wanted.delay_ns:
         netem = options(DELAY_HANDLE, "netem")
         check("delay_ns", wanted.delay_ns, netem.get_attr("TCA_NETEM_LATENCY64"))
+        check("jitter_ns", wanted.jitter_ns, netem.get_attr("TCA_NETEM_JITTER64") or 0)
     if shaper_kind(queue) == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]
@@ -292,4 +310,5 @@ def record(wanted: PortQueue) -> QueueRecord:
         rate_bps=wanted.rate_bps,
         limit_bytes=wanted.queue.limit.size_bytes,
         limit_packets=wanted.queue.limit.packets,
+        delay_ns=wanted.delay_ns,
     )

@@ -64,6 +64,7 @@ class QueueRecord(_Record):
     rate_bps: int | None
     limit_bytes: int | None
     limit_packets: int | None
+    delay_ns: int = Field(default=0, description="between a packet's arrival and its queueing")
 
 
 class BottleneckRecord(_Record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from outcast import errors
 from outcast.experiment import Experiment
@@ -22,7 +22,7 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 class Engine(Protocol):
     """What the run verb needs of an engine."""
 
-    name: str
+    name: Literal["realtime", "virtual"]
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError where this machine cannot run the experiment this way."""

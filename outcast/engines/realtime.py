@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 
 from outcast import doctor, openvswitch, queues, transport
 from outcast.engines import EventReader, OnEvent
@@ -28,7 +29,7 @@ from outcast.run import RunDirectory
 class RealtimeEngine:
     """See the module."""
 
-    name = "realtime"
+    name: Literal["realtime", "virtual"] = "realtime"
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError naming what this machine lacks for the experiment."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_the_inner_programs_error_keeps_its_kind() -> None:
 
 
 class FailingEngine:
-    name = "failing"
+    name: Literal["realtime", "virtual"] = "realtime"
 
     def require(self, experiment: object) -> None:
         """Nothing is missing."""

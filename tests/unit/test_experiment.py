@@ -52,6 +52,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("queue.limit=16", "queue.limit", "allowed is a size as 16KB"),
         ("links.rate=fast", "links.rate", "as 100mbit"),
         ("links.rate=0bit", "links.rate", "greater than 0"),
+        ("links.jitter=6us", "links", "half a full frame"),
         ("transport.min_rto=2", "transport.min_rto", "as 2ms"),
         ("transport.min_rto=500us", "transport", "whole milliseconds"),
         ("flows=[]", "flows", "at least 1"),

@@ -87,7 +87,9 @@ def test_what_tc_is_told(queue: str, lines: list[str]) -> None:
 
 def test_a_delay_stands_above_the_shaper() -> None:
     lines = queues.commands(port_queue("{kind: tbf, limit: 16KB}", delay="5us"))
-    assert lines[0] == "qdisc replace dev s1-eth1 root handle 1: netem delay 5000ns limit 100000"
+    assert (
+        lines[0] == "qdisc replace dev s1-eth1 root handle 1: netem delay 5000ns 0ns limit 100000"
+    )
     assert " parent 1:1 handle 2: tbf " in lines[1]
 
 
@@ -162,3 +164,16 @@ def test_the_burst_that_gives_reds_weight() -> None:
     assert queues.red_burst(5, 9) == 48
     with pytest.raises(ConfigError, match="weight"):
         queues.red_burst(5, 40)
+
+
+def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
+    def rate(port: str, *overrides: str) -> int:
+        loaded = experiment.load(FIG3C, ["links.clock_offset_ppm=50", *overrides])
+        return queues.port_rate_bps(loaded, port)
+
+    rates = [rate(f"s1-eth{number}") for number in range(40)]
+    assert len(set(rates)) == 40
+    assert all(rate_bps % 8 == 0 and abs(rate_bps - 10**9) <= 50_000 for rate_bps in rates)
+    assert max(rates) > 10**9 > min(rates)
+    assert rate("s1-eth1") == rate("s1-eth1") != rate("s1-eth1", "seed=2")
+    assert rate("s1-eth1", "links.clock_offset_ppm=0") == 10**9
