@@ -5,8 +5,10 @@ from __future__ import annotations
 from outcast.doctor import Finding
 from outcast.engines import Engine
 from outcast.engines.realtime import RealtimeEngine
+from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
+from outcast.kernel import cache
 
 
 def choose(experiment: Experiment) -> Engine:
@@ -17,13 +19,28 @@ def choose(experiment: Experiment) -> Engine:
     Raises:
         FeatureMissingError: naming what is missing.
     """
-    if experiment.engine == "realtime":
-        realtime = RealtimeEngine()
-        realtime.require(experiment)
-        return realtime
-    raise FeatureMissingError("the virtual engine is not there yet")
+    virtual, realtime = VirtualEngine(), RealtimeEngine()
+    match experiment.engine:
+        case "virtual":
+            virtual.require(experiment)
+            return virtual
+        case "realtime":
+            realtime.require(experiment)
+            return realtime
+    lacking = []
+    for engine in (virtual, realtime):
+        try:
+            engine.require(experiment)
+        except FeatureMissingError as error:
+            lacking.append(f"{engine.name}: {error}")
+        else:
+            return engine
+    raise FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")
 
 
 def virtual_finding() -> Finding:
     """What `outcast doctor` says of the virtual engine."""
-    return Finding("virtual engine's kernel", False, "", "outcast kernel build")
+    kernel = cache.find()
+    if kernel is None:
+        return Finding("virtual engine's kernel", False, "", "run: outcast kernel build")
+    return Finding("virtual engine's kernel", True, f"Linux {kernel.release}, from {kernel.source}")
