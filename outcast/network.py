@@ -278,6 +278,8 @@ class Network:
                     queues.read_back(each, _shown(netlink, index))
 
     def _tc(self, wanted: Sequence[queues.PortQueue], netns: int | None) -> None:
+        for each in wanted:
+            queues.set_delay(each)
         batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
         self.commands.run(["tc", "-batch", "-"], stdin=batch, netns=netns)
 

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outcast import netem
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import (
     MTU_FRAME_BYTES,
@@ -46,7 +47,9 @@ TICK_NS = 64
 HOST_QUEUE = Limit(packets=1000)
 """A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
 DELAY_LIMIT_PACKETS = 100_000
+_ATTRIBUTE_HEADER_BYTES = 4
 _TCA_RED_PARMS = 1
+_NETEM_STRUCT_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +103,23 @@ def _host_queue(experiment: Experiment) -> Pfifo:
     )
 
 
+def set_delay(wanted: PortQueue) -> None:
+    """Gives the port its link's delay; nothing where there is none. Raises RunError."""
+    if wanted.delay_ns:
+        netem.replace_root(
+            wanted.port,
+            DELAY_HANDLE,
+            delay_ns=wanted.delay_ns,
+            jitter_ns=wanted.jitter_ns,
+            limit_packets=DELAY_LIMIT_PACKETS,
+        )
+
+
 def commands(wanted: PortQueue) -> list[str]:
-    """The lines of a tc batch that give the port its qdiscs."""
+    """The lines of a tc batch that give the port its qdiscs, below `set_delay`'s."""
     lines: list[str] = []
     queue = wanted.queue
-    parent = "root"
-    if wanted.delay_ns:
-        lines.append(
-            f"qdisc replace dev {wanted.port} {parent} handle {DELAY_HANDLE}: "
-            f"netem delay {wanted.delay_ns}ns {wanted.jitter_ns}ns limit {DELAY_LIMIT_PACKETS}"
-        )
-        parent = f"parent {DELAY_HANDLE}:1"
+    parent = f"parent {DELAY_HANDLE}:1" if wanted.delay_ns else "root"
     if shaper_kind(queue) == "tbf":
         # TBF's own limit is that of the bfifo it makes; it is replaced below all the same, so
         # that the queue stands under the same handle whatever it is.
@@ -226,9 +235,9 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
 
     queue = wanted.queue
     if wanted.delay_ns:
-        netem = options(DELAY_HANDLE, "netem")
-        check("delay_ns", wanted.delay_ns, netem.get_attr("TCA_NETEM_LATENCY64"))
-        check("jitter_ns", wanted.jitter_ns, netem.get_attr("TCA_NETEM_JITTER64") or 0)
+        shown_netem = options(DELAY_HANDLE, "netem")
+        check("delay_ns", wanted.delay_ns, _netem_time_ns(shown_netem, netem.LATENCY64))
+        check("jitter_ns", wanted.jitter_ns, _netem_time_ns(shown_netem, netem.JITTER64))
     if shaper_kind(queue) == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]
@@ -263,26 +272,43 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         case _ if queue.limit.packets is not None:
             check("limit_packets", queue.limit.packets, leaf["limit"])
         case _:
-            (limit,) = struct.unpack("=I", _raw(leaf))
+            limit = int.from_bytes(_raw(leaf), "little")
             check("limit_bytes", queue.limit.size_bytes, limit)
     return effective
 
 
-def _raw(options: str) -> bytes:
-    """Options that pyroute2 has no decoder for come as `00:40:00:00`."""
-    return bytes.fromhex(options.replace(":", ""))
+def _raw(options: Any) -> bytes:
+    """TCA_OPTIONS as the kernel sent it.
+
+    pyroute2 gives options that it has no decoder for as text (`00:40:00:00`), and those that it
+    decodes only in part with the message they stand in.
+    """
+    if isinstance(options, str):
+        return bytes.fromhex(options.replace(":", ""))
+    payload = options.offset + _ATTRIBUTE_HEADER_BYTES
+    return bytes(options.data[payload : options.offset + options.length])
 
 
-def _red_parameters(options: str) -> tuple[int, ...]:
-    """Struct tc_red_qopt (linux/pkt_sched.h): limit, qth_min, qth_max, Wlog, Plog, Scell, flags."""
-    raw = _raw(options)
+def _attribute(raw: bytes, wanted: int) -> bytes | None:
+    """The value of a netlink attribute among several (netlink(7), rtnetlink(3))."""
     at = 0
-    while at + 4 <= len(raw):
+    while at + _ATTRIBUTE_HEADER_BYTES <= len(raw):
         length, kind = struct.unpack_from("=HH", raw, at)
-        if kind == _TCA_RED_PARMS:
-            return struct.unpack_from("=IIIBBBB", raw, at + 4)
-        at += max(4, (length + 3) & ~3)
-    raise ValueError("no TCA_RED_PARMS")
+        if kind == wanted:
+            return raw[at + _ATTRIBUTE_HEADER_BYTES : at + length]
+        at += max(_ATTRIBUTE_HEADER_BYTES, (length + 3) & ~3)
+    return None
+
+
+def _red_parameters(options: Any) -> tuple[int, ...]:
+    """Struct tc_red_qopt (linux/pkt_sched.h): limit, qth_min, qth_max, Wlog, Plog, Scell, flags."""
+    return struct.unpack("=IIIBBBB", _attribute(_raw(options), _TCA_RED_PARMS) or bytes(16))
+
+
+def _netem_time_ns(options: Any, attribute: int) -> int:
+    """TCA_NETEM_LATENCY64 or JITTER64, which follow struct tc_netem_qopt; 0 where there is none."""
+    value = _attribute(_raw(options)[_NETEM_STRUCT_BYTES:], attribute)
+    return int.from_bytes(value or b"", "little", signed=True)
 
 
 def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
