@@ -1,0 +1,106 @@
+"""The outcast ratio of variants of an experiment over several seeds, with 95 % intervals.
+
+    .venv/bin/python benchmarks/ratio.py configs/fig3c.yaml --seeds 10 --jobs 2 -o FOLDER \\
+        --variant '12 rivals' --variant '6 rivals: flows.1.hosts=6'
+
+Prints, for each variant: the ratio of every seed, its geometric mean with a bootstrap interval over
+the seeds (the ratio is positive and skewed, so its logarithm is averaged), its median, the mean
+goodput of each class, and whether every run was trusted. Runs that are there already in FOLDER are
+not run again. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+OUTCAST = Path(__file__).parents[1] / ".venv/bin/outcast"
+RESAMPLES = 10_000
+
+
+def run(config: Path, target: Path, settings: list[str]) -> dict[str, Any] | str:
+    """One run's summary, or the error in words."""
+    if not (target / "summary.json").exists():
+        argv = [str(OUTCAST), "run", str(config), "-o", str(target)]
+        for setting in settings:
+            argv += ["--set", setting]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr.strip().splitlines()[-1]
+    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
+    return summary
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The bootstrap's 2.5 and 97.5 percentiles of the mean."""
+    draw = random.Random(1)
+    means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+
+
+def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> None:
+    """Prints one variant's lines."""
+    ratios = [each["outcast_ratio"] for each in summaries if each["outcast_ratio"]]
+    print(f"{name}: {len(summaries)} runs, {len(errors)} failed")
+    for error in errors:
+        print(f"  {error}")
+    if not ratios:
+        return
+    low, high = interval([math.log(ratio) for ratio in ratios])
+    print(f"  ratios {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
+    print(
+        f"  geometric mean {statistics.geometric_mean(ratios):.2f} "
+        f"[{math.exp(low):.2f}, {math.exp(high):.2f}], median {statistics.median(ratios):.2f}"
+    )
+    for hops in summaries[0]["classes"]:
+        means = [each["classes"][hops]["mean_goodput_bps"] / 1e6 for each in summaries]
+        low, high = interval(means)
+        print(f"  {hops}-hop mean {statistics.fmean(means):.1f} Mbps [{low:.1f}, {high:.1f}]")
+    total = statistics.fmean(each["total_goodput_bps"] / 1e6 for each in summaries)
+    jain = statistics.fmean(each["jain_index"] for each in summaries)
+    trusted = sum(each["capture"]["trusted"] for each in summaries)
+    wall = [sum(each["wall_s"].values()) for each in summaries]
+    print(
+        f"  total {total:.1f} Mbps, Jain {jain:.3f}, {trusted} of {len(summaries)} trusted, "
+        f"wall {statistics.median(wall):.1f} s (median)"
+    )
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--variant", action="append", required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    failed = False
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        jobs = []
+        for variant in arguments.variant:
+            name, _, settings = variant.partition(":")
+            for seed in range(1, arguments.seeds + 1):
+                target = arguments.output / f"{name.strip().replace(' ', '-')}-{seed}"
+                each = [*settings.split(), f"seed={seed}"]
+                jobs.append((name, pool.submit(run, arguments.config, target, each)))
+        for name in dict.fromkeys(name for name, _ in jobs):
+            results = [job.result() for other, job in jobs if other == name]
+            errors = [each for each in results if isinstance(each, str)]
+            failed = failed or bool(errors)
+            report(name, [each for each in results if not isinstance(each, str)], errors)
+            sys.stdout.flush()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
