@@ -1,6 +1,6 @@
-"""The outcast ratio of variants of an experiment over several seeds, with 95 % intervals.
+r"""The outcast ratio of variants of an experiment over several seeds, with 95 % intervals.
 
-    .venv/bin/python benchmarks/ratio.py configs/fig3c.yaml --seeds 10 --jobs 2 -o FOLDER \\
+    .venv/bin/python benchmarks/ratio.py configs/fig3c.yaml --seeds 10 --jobs 2 -o FOLDER \
         --variant '12 rivals' --variant '6 rivals: flows.1.hosts=6'
 
 Prints, for each variant: the ratio of every seed, its geometric mean with a bootstrap interval over
