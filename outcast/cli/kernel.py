@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -16,6 +17,9 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from outcast.errors import FeatureMissingError
+
+if TYPE_CHECKING:
+    from outcast.kernel.cache import Kernel
 
 _STAGES = {
     "search": "looking for the source",
@@ -56,7 +60,17 @@ def build_kernel(
     again: bool,
 ) -> None:
     """Fetch, configure, compile and boot the kernel; no root needed."""
-    from outcast.kernel import build, source
+    from outcast.kernel import source
+
+    kernel = build_shown(
+        suites=suites or source.SUITES, package=package, tarball=tarball, jobs=jobs, again=again
+    )
+    click.echo(_describe(kernel))
+
+
+def build_shown(**options: Any) -> Kernel:
+    """Builds with a progress display on standard error; `options` are those of `build.build`."""
+    from outcast.kernel import build
 
     console = Console(stderr=True)
     shown = ""
@@ -84,15 +98,7 @@ def build_kernel(
                 console.print(text, highlight=False)
             shown = text
 
-        kernel = build.build(
-            suites=suites or source.SUITES,
-            package=package,
-            tarball=tarball,
-            jobs=jobs,
-            again=again,
-            on_progress=on_progress,
-        )
-    click.echo(_describe(kernel))
+        return build.build(on_progress=on_progress, **options)
 
 
 @command.command("info")
@@ -108,10 +114,7 @@ def info() -> None:
     click.echo(_describe(kernel))
 
 
-def _describe(kernel: object) -> str:
-    from outcast.kernel.cache import Kernel
-
-    assert isinstance(kernel, Kernel)
+def _describe(kernel: Kernel) -> str:
     return (
         f"{kernel.program}\n"
         f"Linux {kernel.release} from {kernel.source} {kernel.version}\n"

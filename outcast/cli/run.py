@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from outcast.errors import UntrustedError
+from outcast.errors import FeatureMissingError, KernelError, UntrustedError
+
+if TYPE_CHECKING:
+    from outcast.experiment import Experiment
 
 
 @click.command("run")
@@ -51,6 +55,7 @@ def command(
     make_plan(wanted, where=str(config))
     target = output or execute.default_directory(wanted)
     execute.require_free(target)
+    _provide_kernel(wanted)
     chosen = choice.choose(wanted)
     with Progress(Console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
@@ -60,6 +65,22 @@ def command(
         console.print(str(figure), highlight=False, soft_wrap=True)
     if outcome.distrust:
         raise UntrustedError(f"{target}: not to be trusted: {'; '.join(outcome.distrust)}")
+
+
+def _provide_kernel(experiment: Experiment) -> None:
+    """Builds the virtual engine's kernel, once, where the experiment can use it."""
+    from outcast.cli.kernel import build_shown
+    from outcast.kernel import cache
+
+    if experiment.engine == "realtime" or cache.find() is not None:
+        return
+    click.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
+    try:
+        build_shown()
+    except (FeatureMissingError, KernelError) as error:
+        if experiment.engine == "virtual":
+            raise
+        click.echo(f"the virtual engine cannot be used: {error}", err=True)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
