@@ -253,8 +253,9 @@ def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:
     """
     above_ms = []
     for sample in samples:
-        rtt_ms, variation_ms = (float(part) for part in sample.values["rtt"].split("/"))
-        if "backoff" not in sample.values:
+        # A socket that has measured no round trip yet shows none.
+        if "rtt" in sample.values and "backoff" not in sample.values:
+            rtt_ms, variation_ms = (float(part) for part in sample.values["rtt"].split("/"))
             rto_ms = float(sample.values["rto"])
             above_ms.append((rto_ms - rtt_ms, _VARIATION_MARGIN * variation_ms))
     if not above_ms:
