@@ -122,8 +122,11 @@ class Links(_Part):
         description="of every link, one way, with the processing of the node that sends on it; "
         "default 25us in the virtual engine, where nodes take no time of their own, else 0",
     )
-    jitter_ns: TimeNs = Field(
-        default=0, alias="jitter", description="the delay varies by up to this, either way"
+    jitter_ns: TimeNs | None = Field(
+        default=None,
+        alias="jitter",
+        description="the delay varies by up to this, either way; default 1us in the virtual "
+        "engine (docs/virtual.md says why), but not more than the delay, else 0",
     )
     clock_offset_ppm: float = Field(
         default=0.0,
@@ -134,14 +137,22 @@ class Links(_Part):
 
     @model_validator(mode="after")
     def _jitter_keeps_order(self) -> Links:
-        frame_ns = MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps
-        if self.jitter_ns > min(self.delay_ns or 0, frame_ns // 2):
+        jitter_ns = self.jitter_ns or 0
+        if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
             raise ValueError(
-                f"jitter {units.format_time(self.jitter_ns)}: allowed is up to the delay and up to "
-                f"half a full frame's time ({units.format_time(frame_ns // 2)}), beyond which "
-                "packets would overtake each other"
+                f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which is to "
+                f"be given, and up to half a full frame's time "
+                f"({units.format_time(self._half_frame_ns())}), beyond which packets would "
+                "overtake each other"
             )
         return self
+
+    def greatest_jitter_ns(self) -> int:
+        """The jitter that keeps packets in order, and delays above zero."""
+        return min(self.delay_ns or 0, self._half_frame_ns())
+
+    def _half_frame_ns(self) -> int:
+        return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
 
 
 class _Queue(_Part):

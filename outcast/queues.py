@@ -79,7 +79,7 @@ def host_queue(experiment: Experiment, port: str) -> PortQueue:
 def _port_queue(experiment: Experiment, port: str, queue: Queue) -> PortQueue:
     links = experiment.links
     return PortQueue(
-        port, port_rate_bps(experiment, port), links.delay_ns or 0, links.jitter_ns, queue
+        port, port_rate_bps(experiment, port), links.delay_ns or 0, links.jitter_ns or 0, queue
     )
 
 

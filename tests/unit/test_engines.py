@@ -72,3 +72,23 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     empty.mkdir()
     execute.require_free(empty)
     execute.require_free(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("engine", "override", "delay_ns", "jitter_ns"),
+    [
+        ("virtual", "links={rate: 1gbit}", 25_000, 1000),
+        ("virtual", "links={rate: 1gbit, delay: 500ns}", 500, 500),
+        ("virtual", "links={rate: 1gbit, delay: 5us, jitter: 0us}", 5000, 0),
+        ("virtual", "links={rate: 1gbit, delay: 0us}", 0, 0),
+        ("realtime", "links={rate: 1gbit}", 0, 0),
+        ("realtime", "links={rate: 1gbit, delay: 5us, jitter: 2us}", 5000, 2000),
+    ],
+)
+def test_delay_and_jitter_are_resolved_by_the_engine(
+    engine: Literal["realtime", "virtual"], override: str, delay_ns: int, jitter_ns: int
+) -> None:
+    resolved = execute.resolve(load(FIG3C, [override]), engine)
+    assert resolved.engine == engine
+    assert (resolved.links.delay_ns, resolved.links.jitter_ns) == (delay_ns, jitter_ns)
+    assert execute.resolve(resolved, engine) == resolved
