@@ -82,3 +82,7 @@ class UntrustedError(OutcastError):
     """The run finished, but its captures or counters contradict each other."""
 
     exit_status = 4
+
+
+class ReplayError(OutcastError):
+    """Two runs of the same experiment and seed differ; the text says what differs first."""

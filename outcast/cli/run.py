@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from rich.console import Console
 
 from outcast.errors import FeatureMissingError, KernelError, UntrustedError
+from outcast.run import RunDirectory
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
@@ -37,8 +39,24 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The run directory [default: results/NAME-DATE-TIME].",
 )
+@click.option(
+    "--verify-replay",
+    is_flag=True,
+    help="Run twice and compare the captures byte by byte (virtual engine).",
+)
+@click.option(
+    "--replay-of",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Compare with a run made before, here or elsewhere; say what differs first.",
+)
 def command(
-    config: Path, engine: str | None, overrides: tuple[str, ...], output: Path | None
+    config: Path,
+    engine: str | None,
+    overrides: tuple[str, ...],
+    output: Path | None,
+    verify_replay: bool,
+    replay_of: Path | None,
 ) -> None:
     """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
     from outcast import execute, experiment
@@ -63,8 +81,21 @@ def command(
     console.print(tables.render(outcome.directory))
     for figure in outcome.figures:
         console.print(str(figure), highlight=False, soft_wrap=True)
+    if replay_of is not None:
+        _compare(RunDirectory(replay_of), outcome.directory, console)
+    if verify_replay:
+        with TemporaryDirectory(prefix="outcast-replay-") as folder:
+            again = execute.execute(wanted, chosen, Path(folder) / "again", lambda event: None)
+            _compare(outcome.directory, again.directory, console)
     if outcome.distrust:
         raise UntrustedError(f"{target}: not to be trusted: {'; '.join(outcome.distrust)}")
+
+
+def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
+    from outcast import replay
+
+    count = replay.require_equal(one, other)
+    console.print(f"replay: {count} captures, equal byte by byte", highlight=False)
 
 
 def _provide_kernel(experiment: Experiment) -> None:

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from outcast import replay
+from outcast.errors import ReplayError
+from outcast.run import CaptureRecord, Manifest, RunDirectory, TrafficRecord
+
+HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
+
+
+def run_directory(path: Path, packets: list[tuple[int, bytes]], **changes: object) -> RunDirectory:
+    """A run directory with one capture, as far as a comparison reads it."""
+    (path / "captures").mkdir(parents=True)
+    records = b"".join(
+        struct.pack("<IIII", t_ns // 10**9, t_ns % 10**9, len(data), len(data)) + data
+        for t_ns, data in packets
+    )
+    (path / "captures/s1-eth1.out.pcap").write_bytes(HEADER + records)
+    (path / "config.yaml").write_text("name: x\n")
+    directory = RunDirectory(path)
+    manifest = Manifest(
+        outcast="0.1.0",
+        name="x",
+        engine="virtual",
+        datapath="system",
+        seed=1,
+        kernel={"release": "7.3.4"},
+        versions={"iperf": "2.1.8"},
+        requested={},
+        effective={},
+        traffic=TrafficRecord(t_start_ns=0, t_end_ns=1, duration_ns=1),
+        flows=[],
+        bottlenecks=[],
+        captures=[
+            CaptureRecord(
+                port="s1-eth1",
+                direction="out",
+                file="captures/s1-eth1.out.pcap",
+                captured=len(packets),
+                received_by_filter=len(packets),
+                dropped_by_kernel=0,
+            )
+        ],
+    )
+    directory.write_manifest(manifest.model_copy(update=changes))
+    directory.seal()
+    return directory
+
+
+PACKETS = [(10**9, b"one"), (2 * 10**9 + 5, b"two"), (3 * 10**9, b"three")]
+
+
+def test_equal_runs(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    assert replay.require_equal(one, run_directory(tmp_path / "two", PACKETS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("packets", "at"),
+    [
+        ([PACKETS[0], (2 * 10**9 + 5, b"owt"), PACKETS[2]], "1.000000005"),
+        ([PACKETS[0], (2 * 10**9 + 4, b"two"), PACKETS[2]], "1.000000004"),
+        (PACKETS[:2], "2.000000000"),
+        ([*PACKETS, (4 * 10**9, b"four")], "3.000000000"),
+    ],
+)
+def test_the_first_difference_is_named(
+    packets: list[tuple[int, bytes]], at: str, tmp_path: Path
+) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    with pytest.raises(ReplayError, match=rf"s1-eth1.out.pcap differs first, {at} s after"):
+        replay.require_equal(one, run_directory(tmp_path / "two", packets))
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"seed": 2}, "the seed was 1 and is 2"),
+        ({"kernel": {"release": "6.1"}}, "the kernel's release was 7.3.4 and is 6.1"),
+        ({"versions": {"iperf": "2.2"}}, "iperf was 2.1.8 and is 2.2"),
+    ],
+)
+def test_the_cause_is_named(changes: dict[str, object], cause: str, tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    other = run_directory(tmp_path / "two", PACKETS[:1], **changes)
+    with pytest.raises(ReplayError, match=cause):
+        replay.require_equal(one, other)
