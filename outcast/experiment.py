@@ -125,8 +125,8 @@ class Links(_Part):
     jitter_ns: TimeNs | None = Field(
         default=None,
         alias="jitter",
-        description="the delay varies by up to this, either way; default 1us in the virtual "
-        "engine (docs/virtual.md says why), but not more than the delay, else 0",
+        description="the delay varies by up to this, either way; default in the virtual engine as "
+        "much as keeps packets in order (docs/virtual.md says why), else 0",
     )
     clock_offset_ppm: float = Field(
         default=0.0,
