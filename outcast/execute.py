@@ -34,7 +34,7 @@ class Outcome:
 
 
 VIRTUAL_DELAY_NS = 25_000
-"""What a switch takes for a packet where nothing else does (the TCPRand paper, section V-A)."""
+"""What a switch takes for a packet where nothing else does (the TCPRand paper, section 5.1)."""
 
 
 def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The main job from a fresh clone: installs what is missing, starves a flow in a k=4 fat tree,
-# prints who got what, and says where the figures are.
+# The main job from a fresh clone: installs what is missing, builds the virtual engine's kernel
+# once, starves a flow in a k=4 fat tree at 1 Gbps (figure 3(c) of the paper), prints who got what,
+# and says where the figures are.
 # Usage: sudo scripts/demo.sh [OPTION OF outcast run]...
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install.sh
-exec .venv/bin/outcast run configs/fattree-12.yaml "$@"
+exec .venv/bin/outcast run configs/fig3c.yaml "$@"
