@@ -118,7 +118,7 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
         through,
     )
     first, last = first[:made], last[:made]
-    stamps = arrivals.columns.stamp_ns
+    stamps = arrivals.stamp_ns
     return Chains(
         ingress=arrivals.port[first],
         egress=joined.egress[first],

@@ -8,6 +8,9 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -27,3 +30,32 @@ Scalar = Any
 def compiled(function: Function) -> Function:
     """Compiles at the first call; `python -m outcast.analysis.warm` does it ahead of time."""
     return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def _big_endian(bits: int) -> Callable[[U8, Scalar], Scalar]:
+    """A load of an unsigned big-endian word at any byte: one instruction, not one per byte.
+
+    Like all compiled code it does not check bounds; the caller does.
+    """
+
+    @intrinsic
+    def load(typing_context: Any, data: Any, at: Any) -> Any:
+        result = types.uint64 if bits == 64 else types.int64
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            word = ir.IntType(bits)
+            place = builder.gep(array.data, [arguments[1]])
+            value = builder.load(builder.bitcast(place, word.as_pointer()))
+            value.align = 1
+            value = builder.bswap(value)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return result(data, at), generate
+
+    return cast(Callable[[U8, Scalar], Scalar], load)
+
+
+load16 = _big_endian(16)
+load32 = _big_endian(32)
+load64 = _big_endian(64)

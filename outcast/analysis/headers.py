@@ -16,7 +16,20 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, U8, U16, U32, U64, Array, Scalar, compiled
+from outcast.analysis.compiled import (
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Array,
+    Scalar,
+    compiled,
+    load16,
+    load32,
+    load64,
+)
 from outcast.analysis.records import Records
 
 TCP = 6
@@ -115,26 +128,6 @@ def _mix(value: Scalar, word: Scalar) -> Scalar:
 
 
 @compiled
-def _b16(data: U8, at: Scalar) -> Scalar:
-    return (np.int64(data[at]) << 8) | np.int64(data[at + 1])
-
-
-@compiled
-def _b32(data: U8, at: Scalar) -> Scalar:
-    return (
-        (np.int64(data[at]) << 24)
-        | (np.int64(data[at + 1]) << 16)
-        | (np.int64(data[at + 2]) << 8)
-        | np.int64(data[at + 3])
-    )
-
-
-@compiled
-def _b64(data: U8, at: Scalar) -> Scalar:
-    return (np.uint64(_b32(data, at)) << np.uint64(32)) | np.uint64(_b32(data, at + 4))
-
-
-@compiled
 def _flow_row(
     slots: I32, table: U64, used: I64, wanted_all: bool, wanted: U64, entry: U64
 ) -> tuple[Scalar, Scalar]:
@@ -214,20 +207,20 @@ def _decode(
             if at + 14 > end:
                 skipped[_CUT] += 1
                 continue
-            kind = _b16(data, at + 12)
+            kind = load16(data, at + 12)
             at += 14
         elif link_type == 113:
             if at + 16 > end:
                 skipped[_CUT] += 1
                 continue
-            kind = _b16(data, at + 14)
+            kind = load16(data, at + 14)
             at += 16
             overhead = 14 - 16
         elif link_type == 276:
             if at + 20 > end:
                 skipped[_CUT] += 1
                 continue
-            kind = _b16(data, at)
+            kind = load16(data, at)
             at += 20
             overhead = 14 - 20
         else:
@@ -242,7 +235,7 @@ def _decode(
             if at + 4 > end:
                 short = True
                 break
-            kind = _b16(data, at + 2)
+            kind = load16(data, at + 2)
             at += 4
         if short:
             skipped[_CUT] += 1
@@ -261,19 +254,19 @@ def _decode(
             if data[at] >> 4 != 4 or header < 20:
                 skipped[_NOT_IP] += 1
                 continue
-            total = _b16(data, at + 2)
+            total = load16(data, at + 2)
             rest = (total if total else beyond) - header
-            ip_id = _b16(data, at + 4)
-            fragment = _b16(data, at + 6)
+            ip_id = load16(data, at + 4)
+            fragment = load16(data, at + 6)
             fragment_offset = fragment & 0x1FFF
             if fragment & 0x3FFF:
                 marks |= FRAGMENT
             ttl = data[at + 8]
             protocol = np.int64(data[at + 9])
             entry[1] = np.uint64(0)
-            entry[2] = np.uint64(_b32(data, at + 12))
+            entry[2] = np.uint64(load32(data, at + 12))
             entry[3] = np.uint64(0)
-            entry[4] = np.uint64(_b32(data, at + 16))
+            entry[4] = np.uint64(load32(data, at + 16))
             family = 4
             at += header
         elif kind == 0x86DD:
@@ -283,14 +276,14 @@ def _decode(
             if data[at] >> 4 != 6:
                 skipped[_NOT_IP] += 1
                 continue
-            total = _b16(data, at + 4)
+            total = load16(data, at + 4)
             rest = total if total else beyond - 40
             protocol = np.int64(data[at + 6])
             ttl = data[at + 7]
-            entry[1] = _b64(data, at + 8)
-            entry[2] = _b64(data, at + 16)
-            entry[3] = _b64(data, at + 24)
-            entry[4] = _b64(data, at + 32)
+            entry[1] = load64(data, at + 8)
+            entry[2] = load64(data, at + 16)
+            entry[3] = load64(data, at + 24)
+            entry[4] = load64(data, at + 32)
             family = 6
             at += 40
             while protocol == 0 or protocol == 43 or protocol == 44 or protocol == 60:
@@ -298,9 +291,9 @@ def _decode(
                     short = True
                     break
                 if protocol == 44:
-                    fragment_offset = _b16(data, at + 2) >> 3
+                    fragment_offset = load16(data, at + 2) >> 3
                     marks |= FRAGMENT
-                    ip_id = _b16(data, at + 6)
+                    ip_id = load16(data, at + 6)
                     size: Scalar = 8
                 else:
                     size = 8 + 8 * np.int64(data[at + 1])
@@ -331,16 +324,16 @@ def _decode(
             if at + 20 > end:
                 skipped[_CUT] += 1
                 continue
-            sport = _b16(data, at)
-            dport = _b16(data, at + 2)
-            seq = _b32(data, at + 4)
-            ack = _b32(data, at + 8)
+            sport = load16(data, at)
+            dport = load16(data, at + 2)
+            seq = load32(data, at + 4)
+            ack = load32(data, at + 8)
             header = (np.int64(data[at + 12]) >> 4) * 4
             if header < 20:
                 skipped[_NOT_IP] += 1
                 continue
             flags = np.int64(data[at + 13])
-            checksum = _b16(data, at + 16)
+            checksum = load16(data, at + 16)
             payload = rest - header
             option = at + 20
             stop = at + header
@@ -364,8 +357,8 @@ def _decode(
                     if option + 10 > end:
                         marks |= OPTIONS_CUT
                         break
-                    tsval = _b32(data, option + 2)
-                    tsecr = _b32(data, option + 6)
+                    tsval = load32(data, option + 2)
+                    tsecr = load32(data, option + 6)
                     marks |= HAS_TIMESTAMP
                     break
                 option += size
@@ -373,13 +366,13 @@ def _decode(
             if at + 8 > end:
                 skipped[_CUT] += 1
                 continue
-            sport = _b16(data, at)
-            dport = _b16(data, at + 2)
-            checksum = _b16(data, at + 6)
+            sport = load16(data, at)
+            dport = load16(data, at + 2)
+            checksum = load16(data, at + 6)
             payload = rest - 8
         elif at + 8 <= end:
-            seq = _b32(data, at)
-            ack = _b32(data, at + 4)
+            seq = load32(data, at)
+            ack = load32(data, at + 4)
         payload = max(payload, 0)
         entry[0] = np.uint64((family << 48) | (protocol << 32) | (sport << 16) | dport)
 

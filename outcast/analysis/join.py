@@ -16,13 +16,16 @@ TCP outcast paper). The rules are stated in docs/join.md; the ones that decide a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, U64, Array, Bool, Scalar, compiled
-from outcast.analysis.headers import HAS_TIMESTAMP, Columns, FlowKey
+from outcast.analysis import clock
+from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
+from outcast.analysis.headers import Columns, FlowKey
+from outcast.analysis.packets import PARTS, Packets, merge, number_flows, part_of
+from outcast.analysis.pairs import Pairs, sample
 from outcast.analysis.pcap import PortCapture
 from outcast.errors import InputError
 
@@ -31,6 +34,9 @@ DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 LATE_START_GAPS = 8
 """Where nothing that came in leaves for so many packet times, the output was not watched yet: no
 queue that drains meanwhile refuses everything."""
+
+CLOCK_TOLERANCE_NS = 1_000_000
+"""With estimated clocks, how much before it came in a packet may seem to leave."""
 
 _NEVER = np.iinfo(np.int64).min // 2
 
@@ -69,30 +75,17 @@ class JoinOptions:
     Attributes:
         max_sojourn_ns: no packet stays in the switch for longer.
         routed: the TTL may differ between input and output (a routed hop).
+        one_clock: the captures were stamped by one clock, which is not to be corrected.
+        release: the captures are not needed any more: their columns are emptied, for memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
             captured; the span of their packets counts in any case.
     """
 
     max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
     routed: bool = False
+    one_clock: bool = False
+    release: bool = False
     watched_ns: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Packets:
-    """Packets of several captures in the order of their stamps; arrays of one length each.
-
-    Attributes:
-        port: index of the capture each one is from.
-        flow: index of the join's flows.
-    """
-
-    port: I8
-    flow: I32
-    columns: Columns
-
-    def __len__(self) -> int:
-        return self.port.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +124,7 @@ class Joined:
         fifo: whether each input's packets left in the order they came.
         identity: the optional parts of the identity that were used.
         counts: the totals.
+        clocks: what was found and corrected of the captures' clocks, a line each.
     """
 
     inputs: tuple[str, ...]
@@ -147,14 +141,14 @@ class Joined:
     fifo: tuple[bool, ...]
     identity: tuple[str, ...]
     counts: Counts
-    warnings: tuple[str, ...] = field(default=())
+    clocks: tuple[str, ...]
 
     @property
     def t_out_ns(self) -> I64:
         """When each arrival left; -1 where it did not."""
         out = np.full(len(self.arrivals), -1, np.int64)
         left = self.left_as >= 0
-        out[left] = self.departures.columns.stamp_ns[self.left_as[left]]
+        out[left] = self.departures.stamp_ns[self.left_as[left]]
         return out
 
 
@@ -170,28 +164,39 @@ def join(
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
-    flows, rows = _unify(inputs, outputs)
-    arrivals = _merge(inputs, rows[: len(inputs)])
-    departures = _merge(outputs, rows[len(inputs) :])
-    served = _destinations_of(departures, flows)
-    arrivals = _keep(arrivals, served[arrivals.flow])
-    if not len(departures):
+    flows, rows = number_flows([*inputs, *outputs])
+    in_rows, out_rows = rows[: len(inputs)], rows[len(inputs) :]
+    wanted = _wanted(flows, outputs, out_rows)
+    if not any(capture.columns.flow.size for capture in outputs):
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
-    parts = _identity_parts(arrivals, departures, options)
+    watched = [(capture.first_ns or 0, capture.last_ns or 0) for capture in outputs]
+    pairs = sample(inputs, outputs, in_rows, wanted)
+    parts = _identity_parts(inputs, outputs, pairs, options)
+    in_clocks, out_clocks, found = (
+        ([clock.Clock()] * len(inputs), [clock.Clock()] * len(outputs), [])
+        if options.one_clock
+        else clock.estimate(inputs, outputs, pairs)
+    )
+    arrivals, arriving = merge(inputs, in_rows, wanted, parts, in_clocks, options.release)
+    departures, leaving = merge(outputs, out_rows, wanted, parts, out_clocks, options.release)
     matched = _run_match(
         arrivals,
+        arriving,
         departures,
-        parts,
+        leaving,
         len(flows),
         len(inputs),
         len(outputs),
         options.max_sojourn_ns,
+        CLOCK_TOLERANCE_NS if found else 0,
     )
     left_as, came_as = matched.left_as, matched.came_as
+    if found:
+        _settle(arrivals, departures, left_as)
     egress = _egress(arrivals, departures, left_as, flows, len(outputs))
-    verdict, note = _judge(arrivals, departures, matched, egress, outputs, options, len(flows))
-    stray = _strays(arrivals, departures, left_as, came_as, _identities(arrivals, parts), parts)
+    verdict, note = _judge(arrivals, departures, matched, egress, watched, options, len(flows))
+    stray = _strays(departures, left_as, came_as, arriving, leaving)
     counts = _count(verdict, note, stray)
     _check_conservation(counts, len(arrivals), len(departures))
     return Joined(
@@ -209,6 +214,7 @@ def join(
         fifo=tuple(bool(value == 0) for value in matched.inversions),
         identity=parts,
         counts=counts,
+        clocks=tuple(found),
     )
 
 
@@ -224,137 +230,60 @@ def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
                 raise InputError(f"{role} port {name} is given twice")
 
 
-def _unify(
-    inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
-) -> tuple[tuple[FlowKey, ...], list[I32]]:
-    """One numbering of the flows of all captures, and each capture's rows in it."""
-    numbers: dict[FlowKey, int] = {}
-    rows = []
-    for capture in (*inputs, *outputs):
-        row = [numbers.setdefault(flow, len(numbers)) for flow in capture.flows]
-        rows.append(np.array(row, np.int32))
-    return tuple(numbers), rows
-
-
-def _merge(captures: Sequence[PortCapture], rows: Sequence[I32]) -> Packets:
-    """The captures' packets in one order of time; ties by capture, then by place in the file."""
-    port = np.repeat(
-        np.arange(len(captures), dtype=np.int8),
-        [capture.columns.stamp_ns.size for capture in captures],
-    )
-    flow = [
-        row[capture.columns.flow] if row.size else np.empty(0, np.int32)
-        for capture, row in zip(captures, rows, strict=True)
-    ]
-    if len(captures) == 1:
-        merged = Packets(port, flow[0], captures[0].columns)
-    else:
-        merged = Packets(
-            port,
-            np.concatenate(flow),
-            Columns.of(map(np.concatenate, zip(*(c.columns for c in captures), strict=True))),
-        )
-    stamps = merged.columns.stamp_ns
-    if (stamps[1:] < stamps[:-1]).any():
-        return _take(merged, np.argsort(stamps, kind="stable"))
-    return merged
-
-
-def _take(packets: Packets, index: Array) -> Packets:
-    return Packets(
-        packets.port[index],
-        packets.flow[index],
-        Columns.of(column[index] for column in packets.columns),
-    )
-
-
-def _keep(packets: Packets, wanted: Bool) -> Packets:
-    return packets if wanted.all() else _take(packets, wanted)
-
-
-def _destinations_of(departures: Packets, flows: Sequence[FlowKey]) -> Bool:
+def _wanted(flows: Sequence[FlowKey], outputs: Sequence[PortCapture], rows: Sequence[I32]) -> Bool:
     """For each flow, whether its destination is one that packets leave for."""
-    present = np.zeros(len(flows), np.bool_)
-    present[departures.flow] = True
-    addresses = {flow.dst for flow, here in zip(flows, present.tolist(), strict=True) if here}
+    addresses = {
+        flows[number].dst
+        for capture, row in zip(outputs, rows, strict=True)
+        for number in row[np.unique(capture.columns.flow)].tolist()
+    }
     return np.array([flow.dst in addresses for flow in flows], np.bool_)
 
 
 # --- identity
 
 
-_PARTS = ("ttl", "checksum", "timestamp")
-_SAMPLE = 20_000
-
-
-def _part(columns: Columns, name: str, index: Array | slice) -> Array:
-    if name == "ttl":
-        return columns.ttl[index].astype(np.uint64)
-    if name == "checksum":
-        return columns.checksum[index].astype(np.uint64)
-    stamp = columns.tsval[index].astype(np.uint64) << np.uint64(32)
-    stamp |= columns.tsecr[index].astype(np.uint64)
-    return stamp + (columns.marks[index] & HAS_TIMESTAMP)
-
-
-def _sample_pairs(arrivals: Packets, departures: Packets) -> tuple[Array, Array]:
-    """Rows of packets that came in and left, of a sample whose identities are unique there.
-
-    Both sides are thinned by the same bits of the identity, so pairs stay together.
-    """
-    size = min(len(arrivals), len(departures))
-    mask = np.uint64((1 << max(0, (size // _SAMPLE).bit_length() - 1)) - 1)
-    sides = []
-    for packets in (arrivals, departures):
-        rows = np.flatnonzero((packets.columns.identity & mask) == 0)
-        keys, first, count = np.unique(
-            packets.columns.identity[rows], return_index=True, return_counts=True
-        )
-        sides.append((keys[count == 1], rows[first[count == 1]]))
-    _, left, right = np.intersect1d(
-        sides[0][0], sides[1][0], assume_unique=True, return_indices=True
-    )
-    return sides[0][1][left], sides[1][1][right]
+@compiled
+def _agree(
+    came: Columns, left: Columns, came_row: I32, left_row: I32, which: int, agree: Bool
+) -> None:
+    for i in range(came_row.size):
+        agree[i] = part_of(came, came_row[i], which) == part_of(left, left_row[i], which)
 
 
 def _identity_parts(
-    arrivals: Packets, departures: Packets, options: JoinOptions
+    inputs: Sequence[PortCapture],
+    outputs: Sequence[PortCapture],
+    pairs: Pairs,
+    options: JoinOptions,
 ) -> tuple[str, ...]:
-    """The optional parts of the identity on which nearly all pairs of a sample agree."""
-    came, left = _sample_pairs(arrivals, departures)
-    if not came.size:
+    """The optional parts of the identity on which nearly all sampled pairs agree."""
+    if not len(pairs):
         return ()
     parts = []
-    for name in _PARTS:
-        agree = _part(arrivals.columns, name, came) == _part(departures.columns, name, left)
-        share = float(agree.mean())
-        if name == "ttl" and share < 0.99:
-            if not options.routed:
-                fall = arrivals.columns.ttl[came].astype(int) - departures.columns.ttl[left]
-                raise InputError(
-                    f"packets leave with another TTL than they came in with (lower by "
-                    f"{int(np.median(fall))} in the middle); if the hop routes, say --routed"
+    for which, name in enumerate(PARTS):
+        agreeing = 0
+        for i, came in enumerate(inputs):
+            for o, left in enumerate(outputs):
+                both = (pairs.input == i) & (pairs.output == o)
+                agree = np.zeros(int(both.sum()), np.bool_)
+                _agree(
+                    came.columns,
+                    left.columns,
+                    pairs.in_row[both],
+                    pairs.out_row[both],
+                    which,
+                    agree,
                 )
-            continue
-        if share >= 0.99:
+                agreeing += int(agree.sum())
+        if agreeing >= 0.99 * len(pairs):
             parts.append(name)
+        elif name == "ttl" and not options.routed:
+            raise InputError(
+                "packets leave with another TTL than they came in with; if the hop routes, "
+                "say --routed"
+            )
     return tuple(parts)
-
-
-@compiled
-def _fold(identity: U64, part: U64) -> None:
-    for i in range(identity.size):
-        h: Scalar = identity[i] ^ (part[i] * np.uint64(0x9E3779B97F4A7C15))
-        h ^= h >> np.uint64(32)
-        h *= np.uint64(0xD6E8FEB86659FD93)
-        identity[i] = h ^ (h >> np.uint64(32))
-
-
-def _identities(packets: Packets, parts: Sequence[str]) -> U64:
-    identity = packets.columns.identity.copy()
-    for name in parts:
-        _fold(identity, _part(packets.columns, name, slice(None)))
-    return identity
 
 
 # --- matching
@@ -387,6 +316,7 @@ def _match(
     out_identity: U64,
     out_port: I8,
     max_sojourn: int,
+    tolerance: int,
     heads: I32,
     tails: I32,
     following: I32,
@@ -410,7 +340,7 @@ def _match(
     expired = 0
     for out in range(out_stamp.size):
         now = out_stamp[out]
-        while arrived < in_stamp.size and in_stamp[arrived] <= now:
+        while arrived < in_stamp.size and in_stamp[arrived] <= now + tolerance:
             bucket = np.int64((in_identity[arrived] >> np.uint64(16)) & mask)
             following[arrived] = -1
             if tails[bucket] < 0:
@@ -483,12 +413,14 @@ class _Matched:
 
 def _run_match(
     arrivals: Packets,
+    arriving: U64,
     departures: Packets,
-    parts: Sequence[str],
+    leaving: U64,
     flows: int,
     inputs: int,
     outputs: int,
     max_sojourn_ns: int,
+    tolerance_ns: int,
 ) -> _Matched:
     size = 1 << min(max(len(arrivals).bit_length(), 8), 18)
     matched = _Matched(
@@ -500,14 +432,15 @@ def _run_match(
         slack=np.zeros(outputs, np.int64),
     )
     _match(
-        arrivals.columns.stamp_ns,
-        _identities(arrivals, parts),
+        arrivals.stamp_ns,
+        arriving,
         arrivals.flow,
         arrivals.port,
-        departures.columns.stamp_ns,
-        _identities(departures, parts),
+        departures.stamp_ns,
+        leaving,
         departures.port,
         max_sojourn_ns,
+        tolerance_ns,
         np.full(size, -1, np.int32),
         np.full(size, -1, np.int32),
         np.empty(len(arrivals), np.int32),
@@ -521,6 +454,14 @@ def _run_match(
         matched.reordered,
     )
     return matched
+
+
+def _settle(arrivals: Packets, departures: Packets, left_as: I32) -> None:
+    """After an estimate of clocks: moves the arrivals until none leaves before it came."""
+    left = left_as >= 0
+    if left.any():
+        delay = departures.stamp_ns[left_as[left]] - arrivals.stamp_ns[left]
+        np.add(arrivals.stamp_ns, min(int(delay.min()), 0), out=arrivals.stamp_ns)
 
 
 # --- verdicts
@@ -555,7 +496,7 @@ def _judge(
     departures: Packets,
     matched: _Matched,
     egress: I8,
-    outputs: Sequence[PortCapture],
+    watched: Sequence[tuple[int, int]],
     options: JoinOptions,
     flows: int,
 ) -> tuple[I8, I8]:
@@ -567,8 +508,8 @@ def _judge(
     if not missing.size:
         return verdict, note
     left = np.flatnonzero(left_as >= 0)
-    stamps = arrivals.columns.stamp_ns
-    out_stamps = departures.columns.stamp_ns
+    stamps = arrivals.stamp_ns
+    out_stamps = departures.stamp_ns
     patience = options.max_sojourn_ns
     if left.size:
         sojourn = out_stamps[left_as[left]] - stamps[left]
@@ -578,15 +519,15 @@ def _judge(
     port, to = arrivals.port[missing], egress[missing]
     last_of_flow = np.full(flows, -1, np.int64)
     last_of_flow[arrivals.flow[left]] = left
-    last_of_pair = np.full((matched.inversions.size, len(outputs) + 1), -1, np.int64)
+    last_of_pair = np.full((matched.inversions.size, len(watched) + 1), -1, np.int64)
     last_of_pair[arrivals.port[left], egress[left]] = left
     newest = np.append(matched.newest - matched.slack, _NEVER)
     overtaken = missing < last_of_flow[arrivals.flow[missing]]
     overtaken |= (matched.inversions[port] == 0) & (missing < last_of_pair[port, to])
     overtaken |= stamps[missing] < newest[to]
 
-    begins = np.array([capture.first_ns or 0 for capture in outputs], np.int64)
-    ends = np.array([capture.last_ns or 0 for capture in outputs], np.int64)
+    begins = np.array([first for first, _ in watched], np.int64)
+    ends = np.array([last for _, last in watched], np.int64)
     if options.watched_ns is not None:
         begins = np.minimum(begins, options.watched_ns[0])
         ends = np.maximum(ends, options.watched_ns[1])
@@ -604,14 +545,7 @@ def _judge(
     return verdict, note
 
 
-def _strays(
-    arrivals: Packets,
-    departures: Packets,
-    left_as: I32,
-    came_as: I32,
-    arrived: U64,
-    parts: Sequence[str],
-) -> I8:
+def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leaving: U64) -> I8:
     """Why departures have no arrival."""
     stray = np.full(len(departures), -1, np.int8)
     alone = np.flatnonzero(came_as < 0)
@@ -625,9 +559,8 @@ def _strays(
         limit = of_port[0] if of_port.size else len(departures)
         here = alone[departures.port[alone] == port]
         stray[here[here < limit]] = Stray.EARLY
-    gone = np.unique(arrived[left_as >= 0])
-    leaving = _identities(departures, parts)[alone]
-    stray[alone[np.isin(leaving, gone)]] = Stray.DUPLICATE
+    gone = np.unique(arriving[left_as >= 0])
+    stray[alone[np.isin(leaving[alone], gone)]] = Stray.DUPLICATE
     return stray
 
 

@@ -90,6 +90,14 @@ def read_captures(
     files: Sequence[tuple[str, Path]], destinations: frozenset[str] | None = None
 ) -> list[PortCapture]:
     """Reads several captures, two at a time, in the order given. Raises as `read_capture`."""
+
+    def size(index: int) -> int:
+        path = files[index][1]
+        return path.stat().st_size if path.exists() else 0
+
     with ThreadPoolExecutor(max_workers=2) as pool:
-        tasks = [pool.submit(read_capture, port, path, destinations) for port, path in files]
-        return [task.result() for task in tasks]
+        tasks = {
+            index: pool.submit(read_capture, *files[index], destinations)
+            for index in sorted(range(len(files)), key=size, reverse=True)
+        }
+        return [tasks[index].result() for index in range(len(files))]

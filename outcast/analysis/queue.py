@@ -127,9 +127,9 @@ def replay(joined: Joined) -> Queue:
     initial = (joined.stray == Stray.EARLY).astype(np.int8)
     outputs = len(joined.outputs)
     early = initial != 0
-    held_bytes = np.bincount(
-        departures.port[early], departures.columns.frame_bytes[early], outputs
-    ).astype(np.int64)
+    held_bytes = np.bincount(departures.port[early], departures.frame_bytes[early], outputs).astype(
+        np.int64
+    )
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
     events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
     found_bytes = np.empty(len(arrivals), np.int32)
@@ -141,12 +141,12 @@ def replay(joined: Joined) -> Queue:
     after_bytes = np.empty(events, np.int32)
     after_packets = np.empty(events, np.int32)
     made = _walk(
-        arrivals.columns.stamp_ns,
-        arrivals.columns.frame_bytes,
+        arrivals.stamp_ns,
+        arrivals.frame_bytes,
         joined.egress,
         kind,
-        departures.columns.stamp_ns,
-        departures.columns.frame_bytes,
+        departures.stamp_ns,
+        departures.frame_bytes,
         departures.port,
         joined.came_as,
         initial,

@@ -119,7 +119,9 @@ def _analyze_port(
     joined = join(
         captures[:-1],
         captures[-1:],
-        JoinOptions(watched_ns=(traffic.t_start_ns, traffic.t_end_ns)),
+        JoinOptions(
+            watched_ns=(traffic.t_start_ns, traffic.t_end_ns), one_clock=True, release=True
+        ),
     )
     queue = replay(joined)
     return PortAnalysis(
@@ -187,7 +189,7 @@ def _last_progress_ns(record: FlowRecord, ports: Sequence[PortAnalysis]) -> int:
         for number, flow in enumerate(port.numbers):
             if flow == record.flow:
                 of_flow = (port.joined.departures.flow == number) & (port.fresh > 0)
-                stamps = port.joined.departures.columns.stamp_ns[of_flow]
+                stamps = port.joined.departures.stamp_ns[of_flow]
                 last = max(last, int(stamps[-1]) if stamps.size else 0)
     return last
 
@@ -201,7 +203,7 @@ def _flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> di
     total = {record.flow: 0 for record in analysis.manifest.flows}
     for port in analysis.ports:
         departures = port.joined.departures
-        values = port.fresh if of == "fresh" else departures.columns.frame_bytes
+        values = port.fresh if of == "fresh" else departures.frame_bytes
         sums = bytes_between(
             departures,
             values,

@@ -49,7 +49,6 @@ def flow_numbers(joined: Joined) -> list[int]:
 def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> pl.DataFrame:
     """A row per packet that entered, in the order of entering; times in nanoseconds."""
     arrivals = joined.arrivals
-    columns = arrivals.columns
     numbers = np.array(flow_numbers, np.int32)
 
     def per_flow(values: Sequence[int]) -> Array:
@@ -62,18 +61,18 @@ def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> p
             "sport": per_flow([flow.sport for flow in joined.flows]),
             "dst": names(arrivals.flow, [flow.dst for flow in joined.flows]),
             "dport": per_flow([flow.dport for flow in joined.flows]),
-            "ip_id": columns.ip_id,
-            "seq": columns.seq,
-            "payload": columns.payload_bytes,
+            "ip_id": arrivals.ip_id,
+            "seq": arrivals.seq,
+            "payload": arrivals.payload_bytes,
             "ingress": names(arrivals.port, joined.inputs),
-            "t_in": columns.stamp_ns,
+            "t_in": arrivals.stamp_ns,
             "verdict": names(joined.verdict, VERDICTS),
             "egress": names(joined.egress, joined.outputs),
             "t_out": nullable(joined.t_out_ns),
             "queue_bytes": nullable(queue.found_bytes),
             "queue_packets": nullable(queue.found_packets),
-            "frame": columns.frame_bytes,
-            "flags": columns.flags,
+            "frame": arrivals.frame_bytes,
+            "flags": arrivals.flags,
             "note": names(joined.note, NOTES),
         }
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from outcast.analysis.compiled import I32, I64, U8, U32, Array, compiled
 from outcast.analysis.headers import SYN, TCP, FlowKey
-from outcast.analysis.join import Packets
+from outcast.analysis.packets import Packets
 
 
 @compiled
@@ -63,8 +63,7 @@ def _paint(low: I64, high: I64, edges: I64, fresh: I32) -> None:
 
 def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
     """For each packet, the payload bytes of its flow that none before it carried."""
-    columns = packets.columns
-    fresh = columns.payload_bytes.copy()
+    fresh = packets.payload_bytes.copy()
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(len(flows) + 1))
     for number, flow in enumerate(flows):
@@ -72,8 +71,8 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
         if flow.protocol != TCP or not rows.size:
             continue
         low = np.empty(rows.size, np.int64)
-        _unwrap(columns.seq[rows], columns.flags[rows], low)
-        high = low + columns.payload_bytes[rows]
+        _unwrap(packets.seq[rows], packets.flags[rows], low)
+        high = low + packets.payload_bytes[rows]
         edges = np.unique(np.concatenate([low, high]))
         part = np.empty(rows.size, np.int32)
         _paint(low, high, edges, part)
@@ -99,7 +98,7 @@ def series(
     packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, bins: int
 ) -> Series:
     """Bins the packets' fresh and frame bytes; what lies outside of all bins is left out."""
-    place = (packets.columns.stamp_ns - start_ns) // bin_ns
+    place = (packets.stamp_ns - start_ns) // bin_ns
     inside = (place >= 0) & (place < bins)
     cell = packets.flow[inside].astype(np.int64) * bins + place[inside]
 
@@ -111,14 +110,14 @@ def series(
         start_ns,
         bin_ns,
         total(fresh[inside]),
-        total(packets.columns.frame_bytes[inside]),
+        total(packets.frame_bytes[inside]),
         total(None),
     )
 
 
 def bytes_between(packets: Packets, values: I32, flows: int, start_ns: int, end_ns: int) -> I64:
     """The sum of `values` per flow over the packets stamped in [start_ns, end_ns)."""
-    stamps = packets.columns.stamp_ns
+    stamps = packets.stamp_ns
     inside = slice(*np.searchsorted(stamps, [start_ns, end_ns]).tolist())
     total = np.bincount(packets.flow[inside], values[inside], flows)
     return np.rint(total).astype(np.int64)

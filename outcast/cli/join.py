@@ -116,9 +116,9 @@ def command(
     joined = join(
         captures[: len(ports_in)],
         captures[len(ports_in) :],
-        JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed),
+        JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed, release=True),
     )
-    for text in joined.warnings:
+    for text in joined.clocks:
         click.echo(f"outcast: {text}", err=True)
     replayed = queues.replay(joined)
     chains = blackout.port_chains(joined)

@@ -278,7 +278,7 @@ def test_several_outputs(tmp_path: Path) -> None:
 def test_ttl_counts_unless_the_hop_routes(tmp_path: Path) -> None:
     inputs = {"a": [data(10 * n, n, ttl=64) for n in range(1, 5)]}
     leaving = [data(10 * n + 5, n, ttl=63) for n in (1, 2, 4)]
-    with pytest.raises(InputError, match=r"another TTL .*lower by 1.*--routed"):
+    with pytest.raises(InputError, match=r"another TTL .*--routed"):
         joined(tmp_path, inputs, leaving)
     got = joined(tmp_path, inputs, leaving, JoinOptions(routed=True))
     assert got.verdict.tolist() == [F, F, D, F]
@@ -391,11 +391,11 @@ def test_conservation_whatever_the_captures_lost(
     matched = got.left_as[got.left_as >= 0]
     assert len(set(matched.tolist())) == matched.size == counts.forwarded
     assert (got.came_as[matched] == np.flatnonzero(got.left_as >= 0)).all()
-    out = got.departures.columns
-    came = got.arrivals.columns
+    out, came = got.departures, got.arrivals
     forwarded = got.left_as >= 0
     assert (out.stamp_ns[matched] >= came.stamp_ns[forwarded]).all()
-    assert (out.identity[matched] == came.identity[forwarded]).all()
+    for field in ("flow", "seq", "ip_id", "payload_bytes", "flags"):
+        assert (getattr(out, field)[matched] == getattr(came, field)[forwarded]).all()
     if not lost_in and not lost_out and not doubled:
         wrong = (got.verdict == D) & (traffic.t_out >= 0)
         assert not wrong.any()

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.headers import TCP, Columns, FlowKey
-from outcast.analysis.join import Packets, join
+from outcast.analysis.headers import TCP, FlowKey
+from outcast.analysis.join import join
+from outcast.analysis.packets import Packets
 from outcast.analysis.pcap import read_capture
 from outcast.analysis.throughput import bytes_between, fresh_bytes, series
 from tests.golden.packets import P, capture
@@ -18,15 +19,13 @@ FLOW = FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, TCP)
 
 
 def packets(segments: list[tuple[int, int]], flags: int = 0x10) -> Packets:
-    columns = Columns.empty(len(segments))
-    for column in columns:
-        column[:] = 0
-    columns.seq[:] = [seq % 2**32 for seq, _ in segments]
-    columns.payload_bytes[:] = [size for _, size in segments]
-    columns.flags[:] = flags
-    columns.stamp_ns[:] = np.arange(len(segments)) * 1000
-    zero = np.zeros(len(segments), np.int32)
-    return Packets(zero.astype(np.int8), zero, columns)
+    made = Packets.empty(len(segments))
+    made.flow[:] = 0
+    made.seq[:] = [seq % 2**32 for seq, _ in segments]
+    made.payload_bytes[:] = [size for _, size in segments]
+    made.flags[:] = flags
+    made.stamp_ns[:] = np.arange(len(segments)) * 1000
+    return made
 
 
 def test_spurious_retransmissions_count_once() -> None:
@@ -42,10 +41,10 @@ def test_a_hole_counts_when_it_is_filled() -> None:
 def test_a_syn_takes_a_number_but_carries_nothing() -> None:
     """The SYN's number is 999, so data begins at 1000; a keep-alive at 999 is nothing new."""
     both = packets([(999, 0), (1000, 10), (999, 1), (1010, 10)])
-    both.columns.flags[0] = 0x02
+    both.flags[0] = 0x02
     assert fresh_bytes(both, (FLOW,)).tolist() == [0, 10, 1, 10]
     opened = packets([(999, 5), (1000, 10)])
-    opened.columns.flags[0] = 0x02
+    opened.flags[0] = 0x02
     assert fresh_bytes(opened, (FLOW,)).tolist() == [5, 5]
 
 

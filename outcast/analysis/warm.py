@@ -1,0 +1,48 @@
+"""Compiles the analysis ahead of its first use: `python -m outcast.analysis.warm`.
+
+The compiled code is kept beside the modules (numba's on-disk cache), for every later process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from outcast.analysis import blackout, queue, throughput
+from outcast.analysis.join import join
+from outcast.analysis.pcap import read_capture
+
+_SEGMENT = bytes.fromhex(
+    "020000000001 020000000002 0800 45000028 0001 4000 40 06 0000 0a000002 0a000001"
+    "4e21 1389 00000000 00000001 5010 01f6 0000 0000"
+)
+
+
+def _pcap(stamp_us: int) -> bytes:
+    head = bytes.fromhex("d4c3b2a1 0200 0400 00000000 00000000 00000400 01000000")
+    fields = (0, stamp_us, len(_SEGMENT), len(_SEGMENT))
+    return head + b"".join(field.to_bytes(4, "little") for field in fields) + _SEGMENT
+
+
+def _pcapng() -> bytes:
+    section = bytes.fromhex("0a0d0d0a 1c000000 4d3c2b1a 01000000 ffffffffffffffff 1c000000")
+    return section + bytes.fromhex("01000000 14000000 01000000 00000400 14000000")
+
+
+def warm() -> None:
+    """Runs every compiled function once, on captures of one packet."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "in").write_bytes(_pcap(10))
+        (folder / "out").write_bytes(_pcap(20))
+        (folder / "ng").write_bytes(_pcapng())
+        read_capture("ng", folder / "ng")
+        joined = join([read_capture("in", folder / "in")], [read_capture("out", folder / "out")])
+    queue.replay(joined)
+    blackout.port_chains(joined)
+    blackout.flow_chains(joined)
+    throughput.fresh_bytes(joined.departures, joined.flows)
+
+
+if __name__ == "__main__":
+    warm()
