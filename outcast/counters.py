@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from outcast import queues
@@ -33,15 +34,19 @@ def parse_snmp(text: str) -> dict[str, int]:
     return counters
 
 
-def port_counters(network: Network, port: str) -> dict[str, int]:
-    """A switch port's shaper (bytes, packets, drops, overlimits, backlog, qlen) and interface.
+def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, int]]:
+    """Switch ports' shapers (bytes, packets, drops, overlimits, backlog, qlen) and interfaces.
 
     `rx_packets` and `tx_packets` are the interface's own, by which a capture's completeness is
     checked.
     """
-    interface = network.interface_counters()[port]
+    interfaces = network.interface_counters()
+    shown = network.shown_queues()
     return {
-        **queues.counters(network.shown_queues(port)),
-        "rx_packets": interface["rx_packets"],
-        "tx_packets": interface["tx_packets"],
+        port: {
+            **queues.counters(shown[port]),
+            "rx_packets": interfaces[port]["rx_packets"],
+            "tx_packets": interfaces[port]["tx_packets"],
+        }
+        for port in ports
     }

@@ -248,9 +248,8 @@ class Network:
 
     def _configure_offloads(self, interface: str) -> None:
         on = self.experiment.transport.offloads
-        self.commands.run(transport.offload_arguments(interface, on=on))
-        shown = transport.parse_offloads(self.commands.run(["ethtool", "-k", interface]))
-        transport.check_offloads(interface, shown, on=on)
+        transport.set_offloads(interface, on=on)
+        transport.check_offloads(interface, transport.read_offloads(interface), on=on)
 
     def configure_queues(self) -> None:
         """Every port's qdiscs: one tc batch for the switches, one for each host; read back.
@@ -263,8 +262,9 @@ class Network:
             for port in self.plan.switch_ports()
         ]
         self._tc(wanted, None)
+        shown = self.shown_queues()
         for each in wanted:
-            effective = queues.read_back(each, self.shown_queues(each.port))
+            effective = queues.read_back(each, shown.get(each.port, []))
             if each.port == bottleneck:
                 self.effective.update(
                     {f"bottleneck.{name}": value for name, value in effective.items()}
@@ -275,7 +275,7 @@ class Network:
                 self._tc([each], None)
                 with IPRoute() as netlink:
                     (index,) = netlink.link_lookup(ifname=each.port)
-                    queues.read_back(each, _shown(netlink, index))
+                    queues.read_back(each, _shown_queues(netlink).get(index, []))
 
     def _tc(self, wanted: Sequence[queues.PortQueue], netns: int | None) -> None:
         for each in wanted:
@@ -283,9 +283,10 @@ class Network:
         batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
         self.commands.run(["tc", "-batch", "-"], stdin=batch, netns=netns)
 
-    def shown_queues(self, port: str) -> list[Any]:
-        """The netlink messages of a switch port's qdiscs and classes."""
-        return _shown(self._root, self._index[port])
+    def shown_queues(self) -> dict[str, list[Any]]:
+        """The netlink messages of the qdiscs and classes of every switch port."""
+        shown = _shown_queues(self._root)
+        return {port: shown.get(index, []) for port, index in self._index.items()}
 
     def transmitted(self) -> dict[str, int]:
         """Packets that each switch port has sent so far, by the kernel's interface counters."""
@@ -345,8 +346,15 @@ class Network:
                     raise ReadBackError(port, "OpenFlow port", number, f"{found} {error}".strip())
 
 
-def _shown(netlink: IPRoute, index: int) -> list[Any]:
-    return [*netlink.get_qdiscs(index=index), *netlink.get_classes(index=index)]
+def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
+    """By interface; one dump for all, since the kernel has no shorter one."""
+    shown: dict[int, list[Any]] = {}
+    for message in netlink.get_qdiscs():
+        shown.setdefault(message["index"], []).append(message)
+    for index, messages in shown.items():
+        if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
+            messages += netlink.get_classes(index=index)
+    return shown
 
 
 def disable_ipv6(where: str) -> None:

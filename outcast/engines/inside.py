@@ -203,7 +203,7 @@ class _Run:
         """Until the studied queue is empty and tcpdump has read its ring."""
         end = time.monotonic() + DRAIN_DEADLINE_S
         port = self.plan.bottleneck.egress
-        while counters.port_counters(network, port)["qlen"]:
+        while counters.port_counters(network, [port])[port]["qlen"]:
             if time.monotonic() > end:
                 raise ReadBackError(port, "packets queued after the flows' end", 0, "some")
             time.sleep(0.05)
@@ -213,7 +213,7 @@ class _Run:
         ports = sorted({port for port, _ in self.plan.capture_ports})
         hosts = sorted({name for flow in self.plan.flows for name in (flow.src, flow.dst)})
         return (
-            {port: counters.port_counters(network, port) for port in ports},
+            counters.port_counters(network, ports),
             {host: counters.host_counters(network, host) for host in hosts},
         )
 

@@ -52,7 +52,7 @@ def _checked(result: int, what: str) -> None:
 
 
 def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: str = "") -> None:
-    """Mounts, see mount(2); the target is made first where it is missing."""
+    """Mounts a file system on a target, which is made first where it is missing."""
     os.makedirs(target, exist_ok=True)
     _checked(
         _libc.mount(
