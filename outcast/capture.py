@@ -46,11 +46,13 @@ def start(
         process = commands.spawn(
             f"tcpdump on {port} ({direction})",
             [
-                *("tcpdump", "-i", port, "-Q", direction, "-w", str(file)),
+                # To standard output: a file of its own it would give to another user, which fails
+                # where the folder is an ordinary user's, shown to the virtual engine's guest.
+                *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
                 *("--time-stamp-precision=nano", "ip"),
             ],
-            stdout=logs / f"tcpdump.{port}.{direction}.out",
+            stdout=file,
             stderr=logs / f"tcpdump.{port}.{direction}.err",
         )
         captures.append(Capture(port, cast(Literal["in", "out"], direction), file, process))

@@ -103,7 +103,10 @@ class _Partial:
 def _unfinished(target: Path) -> Iterator[_Partial]:
     """A folder beside `target` that becomes it when the block ends well."""
     require_free(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; allowed is a new folder of yours") from None
     path = (target.parent / f".{target.name}.{os.getpid()}.partial").absolute()
     entry = ledger.open_entry(ledger.default_folder())
     entry.folders.append(str(path))
@@ -127,8 +130,12 @@ def _unfinished(target: Path) -> Iterator[_Partial]:
 
 
 def require_free(target: Path) -> None:
-    """Raises ConfigError where the folder holds something, or is not a folder."""
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if target.exists():
+    """Raises ConfigError where the folder holds something, is none, or cannot be looked into."""
+    try:
+        if target.is_dir() and not any(target.iterdir()):
+            return
+        exists = target.exists()
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; allowed is a new folder of yours") from None
+    if exists:
         raise ConfigError(f"{target}: exists already; allowed is a new or empty folder")

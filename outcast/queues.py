@@ -243,7 +243,11 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         burst_ticks = parameters["buffer"]
     else:
         options(SHAPER_HANDLE, "htb")
-        classes = [m for m in shown if m["event"] == "RTM_NEWTCLASS"]
+        classes = [
+            message
+            for message in shown
+            if message["event"] == "RTM_NEWTCLASS" and message["handle"] >> 16 == SHAPER_HANDLE
+        ]
         check("htb classes", 1, len(classes))
         parameters = classes[0].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")  # type: ignore[attr-defined]
         check("ceil_bps", wanted.rate_bps, parameters["ceil"] * 8)
