@@ -44,6 +44,8 @@ SHAPER_HANDLE = 2
 QUEUE_HANDLE = 3
 TICK_NS = 64
 """The kernel keeps bursts as times in units of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
+_TC_BURST_ROUNDING_NS = 1000 + TICK_NS
+"""tc(8) works bursts out in whole microseconds, and then in ticks."""
 HOST_QUEUE = Limit(packets=1000)
 """A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
 DELAY_LIMIT_PACKETS = 100_000
@@ -255,7 +257,11 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     check("rate_bps", wanted.rate_bps, parameters["rate"] * 8)
     burst_bytes = burst_ticks * TICK_NS * wanted.rate_bps // (8 * 10**9)
     effective["burst_bytes"] = burst_bytes
-    if burst_bytes < MTU_FRAME_BYTES:
+    rounding_bytes = -(-_TC_BURST_ROUNDING_NS * wanted.rate_bps // (8 * 10**9))
+    if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
+        raise ReadBackError(wanted.port, "burst_bytes", queue.burst_bytes, burst_bytes)
+    # TBF drops what is larger than its burst; HTB lets its tokens go below zero.
+    if shaper_kind(queue) == "tbf" and burst_bytes < MTU_FRAME_BYTES:
         raise ReadBackError(
             wanted.port, "burst", f"{queue.burst_bytes} B", f"{burst_bytes} B, below a full frame"
         )

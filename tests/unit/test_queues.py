@@ -111,7 +111,8 @@ def test_what_the_kernel_shows_is_returned() -> None:
     [
         ([tbf(rate_bps=10**7), bfifo(16384)], "rate_bps"),
         ([tbf(), bfifo(16383)], "limit_bytes"),
-        ([tbf(burst_bytes=1500), bfifo(16384)], "below a full frame"),
+        ([tbf(burst_bytes=1500), bfifo(16384)], "burst"),
+        ([tbf(burst_bytes=3000), bfifo(16384)], "burst_bytes"),
         ([tbf()], "qdisc 3:"),
         ([bfifo(16384)], "qdisc 2:"),
         ([tbf(), qdisc(3, "pfifo", {"limit": 11})], "qdisc 3:"),
@@ -185,3 +186,28 @@ def test_netems_times_are_read_from_its_raw_attributes() -> None:
     assert queues.read_back(wanted, [netem(5000), tbf(), bfifo(16384)])["delay_ns"] == 5000
     with pytest.raises(ReadBackError, match="delay_ns: requested 5000, the kernel shows 4992"):
         queues.read_back(wanted, [netem(4992), tbf(), bfifo(16384)])
+
+
+def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames() -> None:
+    gigabit = 10**9
+
+    def htb(burst_bytes: int) -> list[Shown]:
+        ticks = burst_bytes * 8 * 10**9 // gigabit // queues.TICK_NS
+        parameters = {"rate": gigabit // 8, "ceil": gigabit // 8, "buffer": ticks}
+        return [
+            qdisc(2, "htb", None),
+            Shown(
+                event="RTM_NEWTCLASS",
+                handle=(2 << 16) + 1,
+                TCA_OPTIONS=Shown(TCA_HTB_PARMS=parameters),
+            ),
+            qdisc(3, "pfifo", {"limit": 11}),
+        ]
+
+    wanted = port_queue("{kind: htb, limit: 11 packets}", rate="1gbit")
+    assert queues.read_back(wanted, htb(1496))["burst_bytes"] == 1496
+    with pytest.raises(ReadBackError, match="burst_bytes"):
+        queues.read_back(wanted, htb(1200))
+    wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
+    with pytest.raises(ReadBackError, match="below a full frame"):
+        queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
