@@ -106,6 +106,12 @@ class Counts:
     unexplained: int
 
 
+@compiled
+def _stamps_of(stamps: I64, rows: I32, to: I64) -> None:
+    for i in range(rows.size):
+        to[i] = stamps[rows[i]] if rows[i] >= 0 else -1
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """The result of a join.
@@ -146,9 +152,8 @@ class Joined:
     @property
     def t_out_ns(self) -> I64:
         """When each arrival left; -1 where it did not."""
-        out = np.full(len(self.arrivals), -1, np.int64)
-        left = self.left_as >= 0
-        out[left] = self.departures.stamp_ns[self.left_as[left]]
+        out = np.empty(len(self.arrivals), np.int64)
+        _stamps_of(self.departures.stamp_ns, self.left_as, out)
         return out
 
 
@@ -321,10 +326,11 @@ def _match(
     tails: I32,
     following: I32,
     last_of_flow: I32,
-    last_of_port: I32,
+    last_of_pair: I32,
     inversions: I64,
     newest: I64,
     slack: I64,
+    extremes: I64,
     left_as: I32,
     came_as: I32,
     reordered: Bool,
@@ -333,7 +339,8 @@ def _match(
 
     Arrivals that have not left are kept in a hash table of chains, each in order of arrival.
     `newest` becomes the latest stamp of what has left by each output, `slack` how far behind it
-    came in what left later.
+    came in what left later; `last_of_flow` and `last_of_pair` (input, output) the last arrivals
+    that left; `extremes` the longest sojourn and the first arrival that left.
     """
     mask = np.uint64(heads.size - 1)
     arrived = 0
@@ -365,7 +372,7 @@ def _match(
                 if first < 0:
                     first = at
                 in_order = at > last_of_flow[in_flow[at]] and (
-                    inversions[in_port[at]] > 0 or at > last_of_port[in_port[at]]
+                    inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], out_port[out]]
                 )
                 if in_order:
                     chosen = at
@@ -390,25 +397,30 @@ def _match(
             reordered[chosen] = True
         else:
             last_of_flow[flow] = chosen
-        if chosen < last_of_port[port]:
+        output = out_port[out]
+        if chosen < last_of_pair[port, output]:
             inversions[port] += 1
         else:
-            last_of_port[port] = chosen
-        output = out_port[out]
+            last_of_pair[port, output] = chosen
+        extremes[0] = max(extremes[0], now - in_stamp[chosen])
+        extremes[1] = min(extremes[1], chosen)
         slack[output] = max(slack[output], newest[output] - in_stamp[chosen])
         newest[output] = max(newest[output], in_stamp[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """What the walk found; `newest` and `slack` as in `_match`, per output."""
+    """What the walk found, as in `_match`."""
 
     left_as: I32
     came_as: I32
     reordered: Bool
     inversions: I64
+    last_of_flow: I32
+    last_of_pair: I32
     newest: I64
     slack: I64
+    extremes: I64
 
 
 def _run_match(
@@ -428,8 +440,12 @@ def _run_match(
         came_as=np.full(len(departures), -1, np.int32),
         reordered=np.zeros(len(arrivals), np.bool_),
         inversions=np.zeros(inputs, np.int64),
+        last_of_flow=np.full(flows, -1, np.int32),
+        # One column more, for packets whose output is not known.
+        last_of_pair=np.full((inputs, outputs + 1), -1, np.int32),
         newest=np.full(outputs, _NEVER, np.int64),
         slack=np.zeros(outputs, np.int64),
+        extremes=np.array([0, len(arrivals)], np.int64),
     )
     _match(
         arrivals.stamp_ns,
@@ -444,11 +460,12 @@ def _run_match(
         np.full(size, -1, np.int32),
         np.full(size, -1, np.int32),
         np.empty(len(arrivals), np.int32),
-        np.full(flows, -1, np.int32),
-        np.full(inputs, -1, np.int32),
+        matched.last_of_flow,
+        matched.last_of_pair,
         matched.inversions,
         matched.newest,
         matched.slack,
+        matched.extremes,
         matched.left_as,
         matched.came_as,
         matched.reordered,
@@ -503,28 +520,23 @@ def _judge(
     """Verdict and note of every arrival (rule 4)."""
     left_as = matched.left_as
     verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
-    note = np.where(matched.reordered, Note.REORDERED, Note.NONE).astype(np.int8)
+    note = np.zeros(len(arrivals), np.int8)
+    note[matched.reordered] = Note.REORDERED
     missing = np.flatnonzero(left_as < 0)
     if not missing.size:
         return verdict, note
-    left = np.flatnonzero(left_as >= 0)
-    stamps = arrivals.stamp_ns
-    out_stamps = departures.stamp_ns
+    stamps = arrivals.stamp_ns[missing]
+    longest, first_left = matched.extremes.tolist()
     patience = options.max_sojourn_ns
-    if left.size:
-        sojourn = out_stamps[left_as[left]] - stamps[left]
-        patience = min(patience, 2 * int(sojourn.max()) + 1_000_000)
+    if first_left < len(arrivals):
+        patience = min(patience, 2 * longest + 1_000_000)
 
     # Overtaken by a later one of the same flow, of the same port if that is a FIFO, or of any.
     port, to = arrivals.port[missing], egress[missing]
-    last_of_flow = np.full(flows, -1, np.int64)
-    last_of_flow[arrivals.flow[left]] = left
-    last_of_pair = np.full((matched.inversions.size, len(watched) + 1), -1, np.int64)
-    last_of_pair[arrivals.port[left], egress[left]] = left
     newest = np.append(matched.newest - matched.slack, _NEVER)
-    overtaken = missing < last_of_flow[arrivals.flow[missing]]
-    overtaken |= (matched.inversions[port] == 0) & (missing < last_of_pair[port, to])
-    overtaken |= stamps[missing] < newest[to]
+    overtaken = missing < matched.last_of_flow[arrivals.flow[missing]]
+    overtaken |= (matched.inversions[port] == 0) & (missing < matched.last_of_pair[port, to])
+    overtaken |= stamps < newest[to]
 
     begins = np.array([first for first, _ in watched], np.int64)
     ends = np.array([last for _, last in watched], np.int64)
@@ -534,10 +546,12 @@ def _judge(
     # An output that is not known (index -1) was watched while all of them were.
     begins = np.append(begins, begins.max())
     ends = np.append(ends, ends.min())
-    first = int(stamps[left[0]]) if left.size else int(begins[-1])
-    gap = int(np.median(np.diff(out_stamps[:1001]))) if out_stamps.size > 1 else 10**9
-    before = (stamps[missing] < begins[to]) & (stamps[missing] < first - LATE_START_GAPS * gap)
-    dropped = ~before & (overtaken | (stamps[missing] + patience <= ends[to]))
+    left_ns = departures.stamp_ns[:1001]
+    gap = int(np.median(np.diff(left_ns))) if left_ns.size > 1 else 10**9
+    some_left = first_left < len(arrivals)
+    first_ns = int(arrivals.stamp_ns[first_left]) if some_left else int(begins[-1])
+    before = (stamps < begins[to]) & (stamps < first_ns - LATE_START_GAPS * gap)
+    dropped = ~before & (overtaken | (stamps + patience <= ends[to]))
     verdict[missing] = np.where(dropped, Verdict.DROPPED, Verdict.UNKNOWN)
     note[missing] = np.where(
         dropped, Note.NONE, np.where(before, Note.BEFORE_OUTPUT, Note.IN_FLIGHT)

@@ -12,14 +12,14 @@ from outcast.analysis.records import CaptureFile
 from outcast.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PortCapture:
     """What was seen at one port in one direction.
 
     Attributes:
         port: the port's name.
         path: the file it was read from.
-        columns: its packets in the file's order.
+        columns: its packets in the file's order; the join may take them.
         flows: the flows, by the row that `columns.flow` gives.
         records: packets in the file, of any kind.
         first_ns, last_ns: the earliest and latest stamp of any packet in the file; None without.
@@ -52,7 +52,7 @@ def read_capture(port: str, path: Path, destinations: frozenset[str] | None = No
     cannot be decoded, or holds packets none of which is long enough for its headers.
     """
     file = CaptureFile(path)
-    decoder = Decoder(destinations, capacity=file.size // 100)
+    decoder = Decoder(destinations, capacity=file.size // 56)
     first: int | None = None
     last: int | None = None
     for block in file.blocks():

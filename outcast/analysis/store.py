@@ -23,11 +23,11 @@ EVENTS = ("enqueue", "drop", "dequeue")
 def names(codes: Array, texts: Sequence[str]) -> pl.Series:
     """Codes as an enumeration of texts; a negative code is null."""
     distinct = sorted(set(texts))
-    place = np.array([distinct.index(text) for text in texts], np.uint32)
-    known = codes >= 0
-    index = place[np.where(known, codes, 0)] if len(texts) else np.zeros(codes.size, np.uint32)
-    values = pl.Series(distinct, dtype=pl.Enum(distinct)).gather(index)
-    return values if known.all() else values.set(pl.Series(~known), None)
+    place = np.array([*(distinct.index(text) for text in texts), 0], np.uint32)
+    values = pl.Series(distinct or [""], dtype=pl.Enum(distinct or [""])).gather(place[codes])
+    if not (codes < 0).any():
+        return values
+    return values.set(pl.Series(codes < 0), None)
 
 
 def nullable(values: Array) -> pl.Series:

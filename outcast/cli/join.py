@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,8 +98,11 @@ def command(
     """
     ports_in = [_port(text) for text in inputs]
     ports_out = [_port(text) for text in outputs]
-    for path in (output, queue, blackouts):
-        if path is not None and path.suffix not in (".parquet", ".csv"):
+    files = [path for path in (output, queue, blackouts) if path is not None]
+    if len(set(files)) < len(files):
+        raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
+    for path in files:
+        if path.suffix not in (".parquet", ".csv"):
             raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
     try:
         max_sojourn_ns = parse_time_ns(max_sojourn)
@@ -122,12 +126,19 @@ def command(
         click.echo(f"outcast: {text}", err=True)
     replayed = queues.replay(joined)
     chains = blackout.port_chains(joined)
-    if output is not None:
-        store.write(store.packet_table(joined, replayed, store.flow_numbers(joined)), output)
-    if queue is not None:
-        store.write(store.queue_table(joined, replayed), queue)
-    if blackouts is not None:
-        store.write(store.chain_table(joined, chains), blackouts)
+    numbers = store.flow_numbers(joined)
+    tables = {
+        output: lambda: store.packet_table(joined, replayed, numbers),
+        queue: lambda: store.queue_table(joined, replayed),
+        blackouts: lambda: store.chain_table(joined, chains),
+    }
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(
+            pool.map(
+                lambda item: store.write(item[1](), item[0]),
+                [(path, table) for path, table in tables.items() if path is not None],
+            )
+        )
     _print(joined, chains)
 
 

@@ -1,0 +1,132 @@
+"""How fast `outcast join` is, and how much memory it takes, beside dpkt, scapy and tshark.
+
+    python benchmarks/join.py [--sizes 100000 1000000 10000000] [--repeats 3]
+
+For each number of captured packets (two inputs and the output of the tests' reference switch,
+nanosecond pcap, headers only) the captures are made, read once into the page cache, and then
+joined in a process of its own: captures in; packets, queue and chains out, in Parquet. The best
+of the repeats counts. The others only read the same captures and match the identity of packets
+(addresses, ports, IP id, sequence number) in a dictionary; they are left out where it would take
+them more than about two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+OTHERS = {
+    "dpkt": """
+import dpkt, sys
+def keys(path):
+    with open(path, "rb") as stream:
+        for stamp, data in dpkt.pcap.Reader(stream):
+            ip = dpkt.ethernet.Ethernet(data).data
+            yield (ip.src, ip.dst, ip.id, ip.data.sport, ip.data.dport, ip.data.seq), stamp
+""",
+    "scapy": """
+import sys
+from scapy.all import IP, TCP, RawPcapReader, Ether
+def keys(path):
+    for data, _ in RawPcapReader(path):
+        packet = Ether(data)
+        ip, tcp = packet[IP], packet[TCP]
+        yield (ip.src, ip.dst, ip.id, tcp.sport, tcp.dport, tcp.seq), 0
+""",
+    "tshark": """
+import subprocess, sys
+FIELDS = ["ip.src", "ip.dst", "ip.id", "tcp.srcport", "tcp.dstport", "tcp.seq_raw"]
+def keys(path):
+    command = ["tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.time_epoch"]
+    for field in FIELDS:
+        command += ["-e", field]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            stamp, *key = line.split()
+            yield tuple(key), stamp
+""",
+}
+MATCH = """
+came = {}
+for path in sys.argv[1:-1]:
+    for key, stamp in keys(path):
+        came.setdefault(key, []).append(stamp)
+found = sum(1 for key, _ in keys(sys.argv[-1]) if came.get(key) and came[key].pop(0) is not None)
+print(found)
+"""
+LARGEST = {"dpkt": 1_000_000, "scapy": 100_000, "tshark": 1_000_000}
+
+
+def make(folder: Path, packets: int) -> int:
+    """Captures with about so many packets in all. Returns how many there are."""
+    from tests.golden import model
+
+    traffic = model.make_traffic(1, round(packets * 0.55), load=1.0)
+    captures = model.captures(model.taildrop(traffic, 16_384, 10**9))
+    for path in model.write_captures(folder, captures).values():
+        path.read_bytes()
+    return sum(made.size for made in captures.values())
+
+
+def measure(command: list[str]) -> tuple[float, int]:
+    """Wall seconds and peak memory in bytes of a process."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)}: status {status}")
+    return time.monotonic() - began, usage.ru_maxrss * 1024
+
+
+def ours(folder: Path) -> list[str]:
+    """The command that joins the captures of a folder."""
+    program = str(Path(sys.executable).with_name("outcast"))
+    ports = ["--in", f"a={folder / 'in0.pcap'}", f"b={folder / 'in1.pcap'}"]
+    ports += ["--out", f"c={folder / 'out.pcap'}"]
+    files = ["-o", str(folder / "packets.parquet"), "--queue", str(folder / "queue.parquet")]
+    return [program, "join", *ports, *files, "--blackouts", str(folder / "chains.parquet")]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where the captures go [default: /tmp]")
+    wanted = parser.parse_args()
+    print(f"{'packets':>10} {'program':>8} {'seconds':>8} {'packets/s':>11} {'B/packet':>9}")
+    for size in wanted.sizes:
+        with tempfile.TemporaryDirectory(dir=wanted.folder) as name:
+            folder = Path(name)
+            # In a process of its own: a child's peak memory includes its parent's at the fork.
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                packets = pool.apply(make, (folder, size))
+            results = {"outcast": [measure(ours(folder)) for _ in range(wanted.repeats)]}
+            captures = [str(folder / f"{port}.pcap") for port in ("in0", "in1", "out")]
+            for program, reader in OTHERS.items():
+                if size > LARGEST[program]:
+                    continue
+                if program == "tshark" and shutil.which("tshark") is None:
+                    continue
+                results[program] = [measure([sys.executable, "-c", reader + MATCH, *captures])]
+            for program, runs in results.items():
+                seconds, memory = min(runs)
+                print(
+                    f"{packets:>10} {program:>8} {seconds:>8.2f} {packets / seconds:>11.0f} "
+                    f"{memory / packets:>9.0f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
