@@ -11,7 +11,8 @@ run() {
         format) "$bin/ruff" format --check . ;;
         lint) "$bin/ruff" check . ;;
         types) "$bin/mypy" ;;
-        unit | emulation | virtual) "$bin/pytest" "tests/$1" ;;
+        unit | emulation) "$bin/pytest" "tests/$1" ;;
+        virtual) "$bin/outcast" kernel build && "$bin/pytest" tests/virtual ;;
     esac
 }
 
