@@ -333,7 +333,11 @@ def versions(commands: Commands) -> dict[str, str]:
     """What took part, by its own word."""
     import mininet.net
 
-    found = {"python": platform.python_version(), "mininet": mininet.net.VERSION}
+    found = {
+        "python": platform.python_version(),
+        "mininet": mininet.net.VERSION,
+        "libc": "-".join(platform.libc_ver()),
+    }
     for name, argv, pattern in (
         ("openvswitch", ["ovs-vswitchd", "--version"], r"\) ([0-9.]+)"),
         ("iperf", ["sh", "-c", "iperf --version 2>&1 || true"], r"iperf version ([0-9.]+)"),

@@ -59,7 +59,19 @@ class VirtualEngine:
         if result.status or not reader.done:
             said = " | ".join(result.console[-5:])
             raise RunError(f"the run ended with status {result.status}: {said}")
+        _record_kernel(directory, kernel)
         return reader.wall_s
+
+
+def _record_kernel(directory: RunDirectory, kernel: Kernel) -> None:
+    """Adds to the manifest what the guest cannot know of its own kernel."""
+    manifest = directory.read_manifest()
+    made = {
+        "source": f"{kernel.source} {kernel.version}",
+        "recipe": kernel.recipe,
+        "sha256": kernel.sha256,
+    }
+    directory.write_manifest(manifest.model_copy(update={"kernel": {**manifest.kernel, **made}}))
 
 
 def _kernel() -> Kernel:
