@@ -113,6 +113,7 @@ def boot(
     description = {
         "run_directory": str(run_directory.resolve()),
         "argv": list(argv),
+        "needed": _python_folders(),
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
     }
@@ -150,6 +151,7 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "con0=null,fd:1",
         "con1=null,fd:2",
         "console=tty1",
+        "ifb.numifbs=0",
         "noreboot",
         "panic=-1",
         f"init={_PYTHON}",
@@ -159,6 +161,14 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "-c",
         first,
     ]
+
+
+def _python_folders() -> list[str]:
+    """Where this Python and what it can import stand; seen in the guest wherever they are."""
+    folders = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sys.path) if path}
+    folders |= {sys.prefix, *(path for path in sys.path if os.path.isabs(path))}
+    # A parent first: what is mounted later would hide what is below it.
+    return sorted(path for path in folders if os.path.isdir(path))
 
 
 def _memory_directory(memory_mib: int) -> str:

@@ -11,7 +11,6 @@ directory at RUN_DIRECTORY is the only part where writing reaches the host.
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import json
 import os
@@ -26,6 +25,7 @@ import traceback
 BOOT_DIRECTORY = "/mnt"
 BOOT = "boot.json"
 RUN_DIRECTORY = "/mnt/run"
+EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
 
 # ovs-vswitchd recounts the cores when ten seconds have passed since the last count, and takes
 # the clock's zero for the last one: in the first ten seconds after boot it sees no core and starts
@@ -37,8 +37,7 @@ EXIT_LINE = "outcast guest: exit"
 BEAT_LINE = "outcast guest: beat"
 BEAT_S = 1.0
 
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_MOVE = 1, 2, 4, 8, 8192
-_MS_REC, _MS_PRIVATE = 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
 _RB_POWER_OFF = 0x4321FEDC
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -66,8 +65,11 @@ def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: 
     )
 
 
-def build_root(run_directory: str) -> None:
-    """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp."""
+def build_root(run_directory: str, needed: list[str]) -> None:
+    """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp.
+
+    What the host keeps in the folders of EMPTY is not seen, but for the `needed` ones below them.
+    """
     mount("tmpfs", "/tmp")
     for name in ("upper", "work", "root"):
         os.mkdir(f"/tmp/{name}")
@@ -81,8 +83,16 @@ def build_root(run_directory: str) -> None:
     mount("sysfs", "/sys", flags=quiet)
     mount("devtmpfs", "/dev", flags=_MS_NOSUID)
     mount("devpts", "/dev/pts", flags=_MS_NOSUID | _MS_NOEXEC, options="ptmxmode=0666")
-    for path in ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch"):
+    kept = [
+        (path, os.open(path, os.O_PATH | os.O_DIRECTORY))
+        for path in needed
+        if any(path.startswith(f"{empty}/") for empty in EMPTY)
+    ]
+    for path in EMPTY:
         mount("tmpfs", path, flags=_MS_NOSUID | _MS_NODEV)
+    for path, descriptor in kept:
+        mount("", path, source=f"/proc/self/fd/{descriptor}", flags=_MS_BIND)
+        os.close(descriptor)
     mount("hostfs", RUN_DIRECTORY, options=run_directory)
     for link, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1")):
         if not os.path.lexists(f"/dev/{link}"):
@@ -195,7 +205,7 @@ def main() -> None:
     try:
         with open(os.path.join(BOOT_DIRECTORY, BOOT), encoding="utf-8") as stream:
             boot = json.load(stream)
-        build_root(boot["run_directory"])
+        build_root(boot["run_directory"], boot["needed"])
         os.dup2(open_console("/dev/tty1"), 2)
         name_host()
         raise_loopback()
@@ -205,8 +215,6 @@ def main() -> None:
         end_others()
     except OSError as error:
         say(f"outcast guest: {error}")
-        if error.errno == errno.EINVAL:
-            traceback.print_exc()
     except Exception:
         traceback.print_exc()
     say(f"{EXIT_LINE} {status}")

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from outcast.errors import CommandError, FeatureMissingError, KernelError
+from outcast.kernel import build, cache, programs
+from outcast.kernel.recipe import Recipe
+
+CONFIGURED = "CONFIG_NET=y\n"
+
+
+class FakePrograms:
+    """Does to the file system what tar, patch, make and strip do."""
+
+    def __init__(self, failing: str = "", configured: str = CONFIGURED) -> None:
+        self.failing = failing
+        self.configured = configured
+        self.ran: list[str] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        what = f"{argv[0]} {argv[-1]}" if argv[0] == "make" else argv[0]
+        self.ran.append(what)
+        if what == self.failing:
+            raise CommandError(argv, 2, "1 out of 1 hunk FAILED")
+        output = next((Path(each[2:]) for each in argv if each.startswith("O=")), None)
+        match what:
+            case "tar":
+                (cwd / "arch/um").mkdir(parents=True)
+                (cwd / "arch/um/Kconfig").touch()
+            case "make allnoconfig":
+                assert output is not None
+                (output / ".config").write_text(self.configured)
+            case "make linux":
+                assert output is not None
+                assert environment is not None
+                assert environment["KBUILD_BUILD_VERSION"] == "1"
+                assert on_line is not None
+                for line in ("  CC      init/main.o", "make[1]: Entering", "  LD      vmlinux"):
+                    on_line(line)
+                (output / "linux").write_text("elf")
+            case "strip":
+                Path(argv[2]).write_text("stripped")
+        return ""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    fragment = tmp_path / "fragment.config"
+    fragment.write_text(CONFIGURED)
+    patch = tmp_path / "0001-x.patch"
+    patch.touch()
+    return Recipe(fragment, (patch,))
+
+
+@pytest.fixture
+def tarball(tmp_path: Path) -> Path:
+    path = tmp_path / "linux.tar.xz"
+    path.write_bytes(b"xz")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def boots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_check", lambda program: "7.3.4")
+    monkeypatch.setattr(programs, "require", lambda: None)
+
+
+def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+    folder = tmp_path / "kernels"
+    run = FakePrograms()
+    seen: list[build.Progress] = []
+    kernel = build.build(
+        tarball=tarball, folder=folder, recipe=recipe, run=run, on_progress=seen.append
+    )
+    assert run.ran == ["tar", "patch", "make allnoconfig", "make linux", "strip"]
+    assert kernel.program.read_text() == "stripped"
+    assert kernel.release == "7.3.4"
+    assert cache.find(folder, recipe) == kernel
+    assert [each.stage for each in seen] == [
+        *("unpack", "configure"),
+        *("compile", "compile"),
+        "check",
+    ]
+    assert [each.done for each in seen if each.stage == "compile"] == [1, 2]
+
+
+def test_what_was_built_is_not_built_again(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+    folder = tmp_path / "kernels"
+    first = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+    run = FakePrograms()
+    assert build.build(tarball=tarball, folder=folder, recipe=recipe, run=run) == first
+    assert run.ran == []
+    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
+    assert "make linux" in run.ran
+
+
+@pytest.mark.parametrize(
+    ("failing", "error", "said"),
+    [
+        ("patch", KernelError, r"0001-x\.patch does not fit this source: 1 out of 1 hunk FAILED"),
+        ("make linux", CommandError, "hunk FAILED"),
+        ("tar", CommandError, "tar"),
+    ],
+)
+def test_a_failure_leaves_nothing(
+    tmp_path: Path,
+    recipe: Recipe,
+    tarball: Path,
+    failing: str,
+    error: type[Exception],
+    said: str,
+) -> None:
+    folder = tmp_path / "kernels"
+    with pytest.raises(error, match=said):
+        build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms(failing))
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+    folder = tmp_path / "kernels"
+
+    def interrupt(progress: build.Progress) -> None:
+        if progress.stage == "compile":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build.build(
+            tarball=tarball,
+            folder=folder,
+            recipe=recipe,
+            run=FakePrograms(),
+            on_progress=interrupt,
+        )
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_a_source_that_does_not_take_the_configuration(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    run = FakePrograms(configured="# CONFIG_NET is not set\n")
+    with pytest.raises(KernelError, match="CONFIG_NET=y"):
+        build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=recipe, run=run)
+    assert "make linux" not in run.ran
+
+
+def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(FeatureMissingError, match=r"flex.*install the packages.*xz-utils"):
+        programs.require()
+
+
+def test_a_program_that_fails_says_its_last_lines(tmp_path: Path) -> None:
+    run = programs.SystemPrograms()
+    script = "for i in $(seq 100); do echo line $i; done; exit 3"
+    with pytest.raises(CommandError, match=r"exit status 3: .*line 99 \| line 100"):
+        run.run(["sh", "-c", script], cwd=tmp_path)
+
+
+def test_programs_get_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAKEFLAGS", "--jobs=1")
+    monkeypatch.setenv("http_proxy", "http://proxy.example")
+    told = programs.SystemPrograms().run(["env"], cwd=tmp_path, environment={"A": "1"})
+    assert "MAKEFLAGS" not in told
+    assert "A=1\n" in told
+    assert "http_proxy=" in told

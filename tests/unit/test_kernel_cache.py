@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from outcast.errors import KernelError
+from outcast.kernel import cache
+from outcast.kernel.cache import Kernel
+from outcast.kernel.recipe import OURS, Recipe
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    fragment = tmp_path / "fragment.config"
+    fragment.write_text("# why\nCONFIG_NET=y\nCONFIG_HZ=1000\n")
+    patch = tmp_path / "0001.patch"
+    patch.write_text("-a\n+b\n")
+    return Recipe(fragment, (patch,))
+
+
+def built(tmp_path: Path, recipe: Recipe, version: str = "7.3.4-1", content: str = "elf") -> Kernel:
+    program = tmp_path / "built"
+    program.write_text(content)
+    program.chmod(0o755)
+    return Kernel("linux-source-7.3", version, recipe.digest, "7.3.4", 200.0, "abc", program)
+
+
+def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    assert cache.find(folder, recipe) is None
+    kept = cache.keep(built(tmp_path, recipe), folder)
+    assert kept.program.read_text() == "elf"
+    assert os.access(kept.program, os.X_OK)
+    assert cache.find(folder, recipe) == kept
+    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, folder) == kept
+    assert cache.find_exactly("linux-source-7.3", "7.3.5-1", recipe, folder) is None
+
+
+def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    cache.keep(built(tmp_path, recipe), folder)
+    recipe.patches[0].write_text("-a\n+c\n")
+    assert cache.find(folder, recipe) is None
+
+
+def test_the_newest_serves(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    older = cache.keep(built(tmp_path, recipe, "7.3.4-1"), folder)
+    newer = cache.keep(built(tmp_path, recipe, "7.3.5-1"), folder)
+    os.utime(older.program, (1, 1))
+    assert cache.find(folder, recipe) == newer
+
+
+def test_building_again_replaces(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    cache.keep(built(tmp_path, recipe), folder)
+    assert cache.keep(built(tmp_path, recipe, content="new"), folder).program.read_text() == "new"
+    assert len(list(folder.glob("*/kernel.json"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["record", "program", "half a record"])
+def test_what_is_not_whole_is_not_there(tmp_path: Path, recipe: Recipe, damage: str) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    kept = cache.keep(built(tmp_path, recipe), folder)
+    record = kept.program.with_name("kernel.json")
+    match damage:
+        case "record":
+            record.unlink()
+        case "program":
+            kept.program.unlink()
+        case _:
+            record.write_text(record.read_text()[:40])
+    assert cache.find(folder, recipe) is None
+
+
+def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    left = folder / "unfinished-killed"
+    left.mkdir(parents=True)
+    (left / "big").touch()
+    with cache.workshop(folder) as workshop:
+        assert not left.exists()
+        (workshop / "object.o").touch()
+        with pytest.raises(KernelError, match="another kernel build"), cache.workshop(folder):
+            pass
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_the_recipe_says_what_the_configuration_lacks(recipe: Recipe) -> None:
+    recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\nCONFIG_X=y\n")
+    with pytest.raises(KernelError, match="CONFIG_HZ=1000"):
+        recipe.require_configured("CONFIG_NET=y\n# CONFIG_HZ is not set\nCONFIG_HZ=100\n")
+
+
+def test_our_recipe_has_what_the_experiments_name() -> None:
+    words = [word for word in OURS.fragment.read_text().split() if word.startswith("CONFIG_")]
+    assert len(words) == len(set(words))
+    for name in ("RED", "SFQ", "HTB", "TBF", "NETEM", "FQ", "CODEL", "FQ_CODEL", "PIE", "CAKE"):
+        assert f"CONFIG_NET_SCH_{name}=y" in words
+    for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
+        assert f"CONFIG_TCP_CONG_{name}=y" in words
+    assert [path.name[:5] for path in OURS.patches] == ["0001-", "0002-", "0003-", "0004-"]

@@ -1,0 +1,291 @@
+"""The guest itself: what it sees, how it ends, what it repeats, how exact its clock is."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from outcast.errors import GuestError
+from outcast.guest import boot as guest
+from outcast.guest import check
+from outcast.kernel import cache
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Path:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found.program
+
+
+def run(
+    kernel: Path, folder: Path, script: str, *, seed: int = 1, **options: float
+) -> tuple[guest.GuestResult, list[str]]:
+    """A shell script in the guest; its result and its lines."""
+    lines: list[str] = []
+    result = guest.boot(
+        kernel,
+        folder,
+        ["/bin/sh", "-c", script],
+        seed=seed,
+        on_line=lines.append,
+        **options,  # type: ignore[arg-type]
+    )
+    return result, lines
+
+
+def output(kernel: Path, folder: Path, script: str, *, seed: int = 1) -> list[str]:
+    result, lines = run(kernel, folder, f"set -e; {script}", seed=seed)
+    assert result.status == 0, result.console
+    return lines
+
+
+def test_it_boots_within_a_second_and_says_how_its_program_ended(
+    kernel: Path, tmp_path: Path
+) -> None:
+    result, lines = run(kernel, tmp_path, "echo hello; echo oh >&2; exit 3")
+    assert result.status == 3
+    assert lines == ["hello"]
+    assert "oh" in result.console
+    assert result.boot_s < 1
+    assert run(kernel, tmp_path, "kill -TERM $$")[0].status == -signal.SIGTERM
+
+
+def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_path: Path) -> None:
+    # Not below /tmp, where the guest sees nothing of the host anyway.
+    with tempfile.TemporaryDirectory(dir=RESULTS) as name:
+        theirs = Path(name) / "theirs"
+        theirs.write_text("before\n")
+        script = f"""
+        echo new > new; mkdir folder; echo deep > folder/deep
+        cat {theirs}; echo after > {theirs}; cat {theirs}; rm -r {RESULTS}/../configs
+        touch /etc/of-the-guest; test -e /etc/of-the-guest
+        id -u; hostname; ls /sys/class/net"""
+        said = output(kernel, tmp_path, script)
+        assert theirs.read_text() == "before\n"
+    assert said == ["before", "after", "0", "outcast", "lo"]
+    assert (tmp_path / "new").read_text() == "new\n"
+    assert (tmp_path / "folder/deep").read_text() == "deep\n"
+    assert (RESULTS / "../configs/fig3c.yaml").exists()
+    assert not Path("/etc/of-the-guest").exists()
+
+
+def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "clone" / "package"
+    copy.mkdir(parents=True)
+    (copy / "of_ours.py").write_text("print('imported')\n")
+    code = f"""
+from pathlib import Path
+from outcast.guest.boot import boot
+boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), ["/usr/bin/python3", "-c",
+     "import sys; sys.path.append({str(copy)!r}); import of_ours"], seed=1, on_line=print)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "imported\n"
+
+
+def test_its_kernel_has_what_experiments_use(kernel: Path, tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_bytes(Path(check.__file__).read_bytes())
+    assert output(kernel, tmp_path, "python3 -I check.py")[-1] == os.fspath(release())
+
+
+def release() -> str:
+    found = cache.find()
+    assert found is not None
+    return found.release
+
+
+RANDOM = """
+head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid
+python3 -c 'import os, random; print(os.urandom(8).hex(), random.random())'
+sh -c 'echo $$'; date +%s.%N; ip link add type veth; cat /sys/class/net/veth0/address
+"""
+
+
+def test_a_seed_decides_everything_random(kernel: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "a rather longer name" / "other"
+    for folder in (one, other):
+        folder.mkdir(parents=True)
+    first = output(kernel, one, RANDOM)
+    assert output(kernel, other, RANDOM) == first
+    different = output(kernel, one, RANDOM, seed=2)
+    assert all(a != b for a, b in zip(first[:3], different[:3], strict=True))
+
+
+def test_time_starts_where_it_always_does_and_stands_still(kernel: Path, tmp_path: Path) -> None:
+    script = """
+    date +%s; cut -d. -f1 /proc/uptime
+    a=$(date +%s%N); i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done
+    echo $(( $(date +%s%N) - a ))
+    a=$(date +%s%N); sleep 1000; echo $(( ($(date +%s%N) - a) / 1000000000 ))"""
+    began = time.monotonic()
+    start_s, uptime_s, computed_ns, slept_s = (
+        int(line) for line in output(kernel, tmp_path, script)
+    )
+    assert start_s - guest.START_NS // 10**9 == uptime_s
+    assert uptime_s >= 11
+    assert computed_ns < 1_000_000
+    assert slept_s == 1000
+    assert time.monotonic() - began < 30
+
+
+def test_a_busy_guest_without_a_sign_of_life_is_ended(kernel: Path, tmp_path: Path) -> None:
+    with pytest.raises(GuestError, match="no sign of life for 3 s"):
+        run(kernel, tmp_path, "while :; do :; done", stall_s=3)
+
+
+def test_a_program_that_never_ends_is_ended_by_virtual_time(kernel: Path, tmp_path: Path) -> None:
+    result, _ = run(kernel, tmp_path, "while :; do sleep 1; done", virtual_limit_s=500)
+    assert result.status == 124
+    assert any("500 virtual seconds" in line for line in result.console)
+
+
+def test_a_panic_is_told_with_the_console(kernel: Path, tmp_path: Path) -> None:
+    grow = "[bytes(b'x' * (1 << 20)) for _ in range(1 << 20)]"
+    script = f'echo 1 > /proc/sys/vm/panic_on_oom; exec python3 -c "{grow}"'
+    with pytest.raises(GuestError, match="its kernel panicked"):
+        run(kernel, tmp_path, script, memory_mib=256)
+
+
+def test_a_killed_parent_leaves_no_process(kernel: Path, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from outcast.guest.boot import boot
+boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
+     ["/bin/sh", "-c", "touch up; while :; do :; done"], seed=1, on_line=print)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        end = time.monotonic() + 30
+        while not (tmp_path / "up").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        children = descendants(parent.pid)
+        assert len(children) >= 3
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    end = time.monotonic() + 5
+    while any(is_alive(pid) for pid in children):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+LINK = """
+ip netns add a; ip netns add b
+ip link add va netns a type veth peer name vb netns b
+ip -n a addr add 10.0.0.1/24 dev va; ip -n b addr add 10.0.0.2/24 dev vb
+ip -n a link set va up; ip -n b link set vb up
+arp() { ip -n $1 neigh replace $2 dev $3 lladdr $(ip netns exec $4 cat /sys/class/net/$5/address); }
+arp a 10.0.0.2 va b vb; arp b 10.0.0.1 vb a va
+"""
+
+
+def delays(a_ns: int, b_ns: int) -> str:
+    lines = [LINK]
+    for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
+        lines.append(
+            f"ip netns exec {where} {sys.executable} -c 'import outcast.netem;"
+            f' outcast.netem.replace_root("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
+            " limit_packets=1000)'"
+        )
+    return "\n".join(lines)
+
+
+ECHO = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if sys.argv[1] == "serve":
+    s.bind(("10.0.0.2", 7))
+    while True:
+        data, peer = s.recvfrom(100)
+        s.sendto(data, peer)
+for i in range(20):
+    time.sleep(0.0123)
+    sent = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    s.sendto(b"x", ("10.0.0.2", 7))
+    s.recv(100)
+    print(time.clock_gettime_ns(time.CLOCK_MONOTONIC) - sent)
+"""
+
+
+@pytest.mark.parametrize(("there_ns", "back_ns"), [(5000, 5000), (12_345, 1), (1_000_001, 77_777)])
+def test_a_round_trip_is_the_sum_of_its_delays(
+    kernel: Path, tmp_path: Path, there_ns: int, back_ns: int
+) -> None:
+    """To the nanosecond, but for the clock readings on the way, of which each takes one."""
+    (tmp_path / "echo.py").write_text(ECHO)
+    script = f"""{delays(there_ns, back_ns)}
+    ip netns exec b python3 echo.py serve & sleep 1; ip netns exec a python3 echo.py ask"""
+    times_ns = [int(line) for line in output(kernel, tmp_path, script)]
+    assert len(times_ns) == 20
+    assert all(0 <= time_ns - there_ns - back_ns <= 20 for time_ns in times_ns), times_ns
+
+
+@pytest.mark.parametrize("rate_bps", [1_000_000_000, 100_000_000, 123_456_000])
+def test_shaped_packets_leave_as_the_arithmetic_says(
+    kernel: Path, tmp_path: Path, rate_bps: int
+) -> None:
+    """A burst of one frame: what follows leaves at gaps of a frame's time, to 1 in 10,000."""
+    send = (
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        's.setsockopt(1, 7, 4000000); [s.sendto(bytes(1472), ("10.0.0.2", 9)) for _ in range(200)]'
+    )
+    script = f"""{LINK}
+    ip netns exec a tc qdisc add dev va root tbf rate {rate_bps}bit burst 1600 limit 1000000
+    ip netns exec b tcpdump -i vb -w link.pcap --time-stamp-precision=nano -B 4096 udp 2>&1 &
+    sleep 1; ip netns exec a python3 -c '{send}'; sleep 1; kill -INT $!; wait $!"""
+    output(kernel, tmp_path, script)
+    times_ns = capture_times_ns((tmp_path / "link.pcap").read_bytes())
+    assert len(times_ns) == 200
+    frame_ns = 1514 * 8 * 10**9 / rate_bps
+    # The first two frames find tokens of the full burst.
+    steady = times_ns[2:]
+    mean_ns = (steady[-1] - steady[0]) / (len(steady) - 1)
+    assert abs(mean_ns / frame_ns - 1) < 1e-4
+    gaps_ns = [b - a for a, b in itertools.pairwise(steady)]
+    assert max(abs(gap_ns - frame_ns) for gap_ns in gaps_ns) < max(2, frame_ns * 1e-4)
+
+
+def capture_times_ns(raw: bytes) -> list[int]:
+    """Of a nanosecond pcap file; no library, so that none of ours can hide an error."""
+    assert raw[:4] == bytes.fromhex("4d3cb2a1")
+    at, times_ns = 24, []
+    while at < len(raw):
+        seconds, nanoseconds, captured, _ = (
+            int.from_bytes(raw[at + n : at + n + 4], "little") for n in (0, 4, 8, 12)
+        )
+        times_ns.append(seconds * 10**9 + nanoseconds)
+        at += 16 + captured
+    return times_ns
