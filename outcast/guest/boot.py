@@ -151,6 +151,7 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "con0=null,fd:1",
         "con1=null,fd:2",
         "console=tty1",
+        "dummy.numdummies=0",
         "ifb.numifbs=0",
         "noreboot",
         "panic=-1",
