@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,8 +19,10 @@ from outcast.analysis.pcap import PortCapture
 STEP_BACK_NS = 1_000_000
 """Stamps that go back by more are a step of the clock; by less, packets noted out of order."""
 STEP_NS = 5_000_000
-"""Sojourn times that change by more than this between blocks, and by more than they vary, show
-that a clock stepped between them."""
+"""Sojourn times that change by more than this from one packet to the next, and by more than they
+vary, and stay changed, show that a clock stepped."""
+NEAR = 25
+"""So many packets before and after a step are compared."""
 LEAST_PAIRS = 8
 LEAST_SHARE = 0.1
 """So many of the packets of different ports must have left against the order of their stamps."""
@@ -136,28 +137,31 @@ def _without_jumps(
     notes: list[str],
 ) -> Clock:
     """Finds forward steps: sojourn times that change at once, and stay changed."""
-    mine = pairs.input == index
-    blocks = [
-        (int(block), np.flatnonzero(mine & (pairs.block == block)))
-        for block in np.unique(pairs.block[mine])
-    ]
-    blocks = [(block, rows) for block, rows in blocks if rows.size >= LEAST_PAIRS]
-    spread = max((int(np.ptp(delay[rows])) for _, rows in blocks[:1]), default=0)
-    for (_, before), (_, after) in pairwise(blocks):
-        change = int(np.median(delay[after])) - int(np.median(delay[before]))
-        if abs(change) <= STEP_NS + 2 * spread or pairs.output[before[0]] != pairs.output[after[0]]:
+    mine = np.flatnonzero(pairs.input == index)
+    if mine.size < 2 * LEAST_PAIRS:
+        return clock
+    own = delay[mine]
+    jumps = np.abs(np.diff(own))
+    usual = int(np.percentile(jumps, 99))
+    for place in np.flatnonzero(jumps > STEP_NS + 2 * usual).tolist():
+        before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
+        change = int(np.median(after)) - int(np.median(before))
+        if abs(change) <= STEP_NS or pairs.output[mine[place]] != pairs.output[mine[place + 1]]:
             continue
-        exact = int(delay[after].min()) - int(delay[before].min())
-        first, last = int(pairs.in_row[before[-1]]), int(pairs.in_row[after[0]])
+        # The queue changes little from one packet to the next.
+        exact = int(own[place + 1] - own[place])
+        first, last = int(pairs.in_row[mine[place]]), int(pairs.in_row[mine[place + 1]])
+        if last <= first:
+            continue
         gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
         # The clock leaps forward where the sojourn times fall.
         row = first + 1 + int(gaps.argmax() if change < 0 else gaps.argmin())
         clock = clock.shifted(exact, row)
+        own = own - np.where(pairs.in_row[mine] >= row, exact, 0)
         notes.append(
             f"{capture.port}: its clock stepped by about {-exact / 1e6:.3f} ms at packet "
             f"{row + 1}; corrected"
         )
-        delay = delay - np.where(mine & (pairs.in_row >= row), exact, 0)
     return clock
 
 

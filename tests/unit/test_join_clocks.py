@@ -1,0 +1,148 @@
+"""Captures whose clocks differ or stepped: found, corrected, reported; and left alone if right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcast.analysis.clock import Clock
+from outcast.analysis.join import Joined, JoinOptions, join
+from outcast.analysis.pcap import read_captures
+from outcast.analysis.queue import replay
+from tests.golden import model
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def traffic() -> model.Traffic:
+    return model.taildrop(model.make_traffic(21, 40_000), 16_384, 10**9)
+
+
+def shift(records: np.ndarray, add_ns: int, first: int = 0) -> np.ndarray:
+    """The records with their stamps moved, from one record on."""
+    moved = records.copy()
+    stamps = moved["seconds"].astype(np.int64) * 10**9 + moved["nanoseconds"]
+    stamps[first:] += add_ns
+    moved["seconds"], moved["nanoseconds"] = stamps // 10**9, stamps % 10**9
+    return moved
+
+
+def joined(folder: Path, made: dict[str, np.ndarray], options: JoinOptions | None = None) -> Joined:
+    captures = read_captures(list(model.write_captures(folder, made).items()))
+    return join(captures[:-1], captures[-1:], options)
+
+
+def fates(traffic: model.Traffic, port: int) -> list[bool]:
+    return (traffic.t_out[traffic.port == port] < 0).tolist()
+
+
+def check(got: Joined, traffic: model.Traffic, slack_ns: int, undecided: int = 200) -> None:
+    """Every verdict right, but for what is in flight; stamps right within `slack_ns`."""
+    for port in (0, 1):
+        mine = got.arrivals.port == port
+        verdict = got.verdict[mine]
+        known = verdict != 2
+        assert (~known).sum() <= undecided
+        assert ((verdict == 1) == np.array(fates(traffic, port)))[known].all()
+        error = got.arrivals.stamp_ns[mine] - traffic.t_in[traffic.port == port]
+        assert np.abs(error).max() <= slack_ns
+    assert got.counts.unexplained == got.counts.duplicates == 0
+
+
+def test_right_clocks_are_left_alone(tmp_path: Path, traffic: model.Traffic) -> None:
+    got = joined(tmp_path, model.captures(traffic))
+    assert got.clocks == ()
+    check(got, traffic, 0)
+
+
+def test_an_input_that_is_late_or_early_by_little(tmp_path: Path, traffic: model.Traffic) -> None:
+    """By less than a packet time, the order of departures does not show it, nor is it needed."""
+    made = model.captures(traffic)
+    made["in0"] = shift(made["in0"], 100)
+    got = joined(tmp_path, made)
+    assert got.clocks == ()
+    check(got, traffic, 100)
+
+
+@pytest.mark.parametrize("offset", [3 * MS, -3 * MS, 50_000, -50_000, 3600 * 1000 * MS])
+def test_one_input_differs(tmp_path: Path, traffic: model.Traffic, offset: int) -> None:
+    made = model.captures(traffic)
+    made["in1"] = shift(made["in1"], offset)
+    got = joined(tmp_path, made)
+    assert len(got.clocks) == 1
+    assert got.clocks[0].startswith(f"in1: its clock is {abs(offset) / 1e6:.2f}"[:24])
+    assert ("ahead of" if offset > 0 else "behind") in got.clocks[0]
+    check(got, traffic, 2000)
+    content = replay(got)
+    assert content.found_bytes.min() >= 0
+    close = np.abs(content.found_bytes.max() - 16_384)
+    assert close < 2 * 1514
+
+
+def test_the_output_differs(tmp_path: Path, traffic: model.Traffic) -> None:
+    """Then both inputs seem ahead; the shortest time in the switch is taken to be none."""
+    made = model.captures(traffic)
+    made["out"] = shift(made["out"], -40 * MS)
+    got = joined(tmp_path, made)
+    assert [line[:4] for line in got.clocks] == ["in0:", "in1:"]
+    delay = got.t_out_ns[got.left_as >= 0] - got.arrivals.stamp_ns[got.left_as >= 0]
+    assert delay.min() == 0
+    assert (got.verdict == 1).sum() >= int((traffic.t_out < 0).sum()) - 200
+
+
+def test_each_differs(tmp_path: Path, traffic: model.Traffic) -> None:
+    made = model.captures(traffic)
+    made["in0"] = shift(made["in0"], 7 * MS)
+    made["in1"] = shift(made["in1"], -2 * MS)
+    got = joined(tmp_path, made)
+    for port in (0, 1):
+        verdict = got.verdict[got.arrivals.port == port]
+        known = verdict != 2
+        assert ((verdict == 1) == np.array(fates(traffic, port)))[known].all()
+        assert known.mean() > 0.99
+
+
+@pytest.mark.parametrize("name", ["in0", "in1", "out"])
+def test_a_clock_that_steps_back(tmp_path: Path, traffic: model.Traffic, name: str) -> None:
+    made = model.captures(traffic)
+    half = made[name].size // 2
+    made[name] = shift(made[name], -20 * MS, half)
+    got = joined(tmp_path, made)
+    assert any(
+        line.startswith(f"{name}: its clock stepped back by about")
+        and f"packet {half + 1};" in line
+        for line in got.clocks
+    )
+    wrong = 0
+    for port in (0, 1):
+        verdict = got.verdict[got.arrivals.port == port]
+        known = verdict != 2
+        wrong += int(((verdict == 1) != np.array(fates(traffic, port)))[known].sum())
+    assert wrong == 0
+
+
+def test_an_input_whose_clock_leaps_forward(tmp_path: Path, traffic: model.Traffic) -> None:
+    made = model.captures(traffic)
+    made["in0"] = shift(made["in0"], 50 * MS, 11_111)
+    got = joined(tmp_path, made)
+    (line,) = got.clocks
+    assert line.startswith("in0: its clock stepped by about ")
+    assert float(line.split()[6]) == pytest.approx(50, abs=0.05)
+    assert "at packet 11112" in line
+    check(got, traffic, 50_000)
+
+
+def test_one_clock_is_not_touched(tmp_path: Path, traffic: model.Traffic) -> None:
+    made = model.captures(traffic)
+    made["in1"] = shift(made["in1"], 3 * MS)
+    got = joined(tmp_path, made, JoinOptions(one_clock=True))
+    assert got.clocks == ()
+    assert got.counts.unexplained + got.counts.early > 1000
+
+
+def test_pieces_of_a_clock() -> None:
+    clock = Clock().shifted(5).shifted(10, 3).shifted(100, 2)
+    assert clock.correct(np.zeros(6, np.int64)).tolist() == [5, 5, 105, 115, 115, 115]
