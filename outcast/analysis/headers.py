@@ -31,6 +31,7 @@ from outcast.analysis.compiled import (
     load64,
 )
 from outcast.analysis.records import Records
+from outcast.errors import InputError
 
 TCP = 6
 UDP = 17
@@ -432,7 +433,10 @@ def _rehash(slots: I32, table: U64, used: int) -> None:
 
 def _address_words(address: str) -> tuple[int, int]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    packed = socket.inet_pton(family, address).rjust(16, b"\0")
+    try:
+        packed = socket.inet_pton(family, address).rjust(16, b"\0")
+    except OSError:
+        raise InputError(f"{address!r} is not an IP address; allowed is one as 10.0.0.1") from None
     return int.from_bytes(packed[:8]), int.from_bytes(packed[8:])
 
 

@@ -52,6 +52,7 @@ def _walk(
     in_frame: I32,
     in_egress: I8,
     in_kind: I8,
+    left_as: I32,
     out_stamp: I64,
     out_frame: I32,
     out_port: I8,
@@ -68,7 +69,10 @@ def _walk(
     after_bytes: I32,
     after_packets: I32,
 ) -> int:
-    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the events made."""
+    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the events made.
+
+    A packet counts with its length at the output, where a VLAN tag may have come or gone.
+    """
     made = 0
     arrival = 0
     departure = 0
@@ -104,7 +108,8 @@ def _walk(
         kind = in_kind[arrival]
         if kind >= 0:
             if kind == 0:
-                held_bytes[port] += in_frame[arrival]
+                leaves = left_as[arrival]
+                held_bytes[port] += out_frame[leaves] if leaves >= 0 else in_frame[arrival]
                 held_packets[port] += 1
             time[made] = in_stamp[arrival]
             event[made] = kind
@@ -145,6 +150,7 @@ def replay(joined: Joined) -> Queue:
         arrivals.frame_bytes,
         joined.egress,
         kind,
+        joined.left_as,
         departures.stamp_ns,
         departures.frame_bytes,
         departures.port,

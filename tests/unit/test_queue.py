@@ -82,6 +82,13 @@ def test_two_outputs_have_two_queues(tmp_path: Path) -> None:
     assert got.egress.tolist() == [0, 1, 0, 0, 0, 1]
 
 
+def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path: Path) -> None:
+    a = read_capture("a", capture(tmp_path / "a", [data(10, 0), data(20, 1)]))
+    a.columns.frame_bytes[:] += 4
+    out = read_capture("out", capture(tmp_path / "out", [data(30, 0), data(40, 1)]))
+    assert replay(join([a], [out])).bytes.tolist() == [1000, 2000, 1000, 0]
+
+
 @pytest.mark.parametrize("limit", [3000, 16_384])
 def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
     traffic = model.taildrop(model.make_traffic(11, 30_000), limit, 10**9)

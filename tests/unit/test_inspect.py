@@ -1,0 +1,175 @@
+"""`outcast inspect`: the printed trace of "Life's not fair", filters, and the queue's content."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from outcast.cli import invoke as outcast
+from tests.golden import model
+from tests.golden.packets import P, capture
+from tests.golden.run_directory import write_run
+
+TRACE = """\
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 DROP
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.028000 FOUND s0-eth1 10.526000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.099000 DROP
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.143000 FOUND s0-eth1 10.631000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.221000 DROP
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.261000 FOUND s0-eth1 10.748000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.331000 DROP
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.454000 FOUND s0-eth1 10.862000
+"""
+"""The trace that the report prints, its times counted from the first packet."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The trace's captures, joined."""
+    lone, rival, left = [], [], []
+    for number, line in enumerate(TRACE.splitlines()):
+        source, _, port, came, _, *rest = line.split()
+        address, sport = source.split(":")
+        fields = {"seq": 1448 * number, "ip_id": number, "src": address, "sport": int(sport)}
+        at_us = 82_843 + float(came) * 1000
+        (lone if port == "s0-eth2" else rival).append(P(at_us, **fields))  # type: ignore[arg-type]
+        if rest:
+            left.append(P(82_843 + float(rest[1]) * 1000, **fields))  # type: ignore[arg-type]
+    capture(tmp_path / "lone", lone)
+    capture(tmp_path / "rival", rival)
+    capture(tmp_path / "left", left)
+    joined = tmp_path / "joined.parquet"
+    inputs = ["--in", f"s0-eth2={tmp_path / 'lone'}", f"s0-eth3={tmp_path / 'rival'}"]
+    output = ["--out", f"s0-eth1={tmp_path / 'left'}", "-o", str(joined)]
+    assert outcast(["join", *inputs, *output]) == 0
+    return joined
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    traffic = model.taildrop(model.make_traffic(8, 3_000), 16_384, 10**9)
+    folder = tmp_path_factory.mktemp("inspect") / "run"
+    write_run(folder, traffic, 50_000_000)
+    assert outcast(["analyze", str(folder)]) == 0
+    return folder
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert outcast(["inspect", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_printed_trace(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = show(capsys, table).splitlines()
+    assert lines[0].split() == (
+        ["source", "destination", "ingress", "time", "(ms)", "result", "egress", "time", "(ms)"]
+    )
+    assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
+
+
+def test_a_csv_table_shows_the_same(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = table.with_suffix(".csv")
+    arguments = ["--in", f"s0-eth2={table.with_name('lone')}"]
+    arguments += [f"s0-eth3={table.with_name('rival')}"]
+    outcast(["join", *arguments, "--out", f"s0-eth1={table.with_name('left')}", "-o", str(other)])
+    assert show(capsys, other) == show(capsys, table)
+
+
+def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def times(*arguments: str) -> list[str]:
+        return [row["t_in_ms"] for row in rows(show(capsys, table, "--format", "csv", *arguments))]
+
+    assert times("--port", "s0-eth2") == ["0.000000", "0.099000", "0.221000", "0.331000"]
+    assert times("--port", "s0-eth1") == times("--verdict", "forwarded")
+    assert times("--flow", "10.0.0.2:53035") == times("--verdict", "dropped")
+    assert times("--flow", "0") == times("--port", "s0-eth2")
+    assert times("--around", "0.0001", "--within", "50us") == ["0.099000", "0.143000"]
+    assert times("--around", "0.0001", "--port", "s0-eth3", "--within", "0.05ms") == ["0.143000"]
+    assert times("--verdict", "unknown") == []
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_json(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    got = json.loads(show(capsys, table, "--format", "json"))
+    assert len(got) == 8
+    assert got[1]["result"] == "FOUND"
+    assert got[1]["t_out_ms"] == 10.526
+    assert got[0]["t_out_ms"] is None
+    assert got[0]["egress"] is None
+    assert json.loads(show(capsys, table, "--format", "json", "--verdict", "unknown")) == []
+
+
+def test_the_queue_packet_by_packet(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    got = json.loads(show(capsys, table, "--format", "json", "--queue"))
+    assert [len(packet["queue"]) for packet in got] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [packet["queue_bytes"] for packet in got] == [1514 * len(p["queue"]) for p in got]
+    assert [entry["packet"] for entry in got[7]["queue"]] == [1, 3, 5]
+    lines = show(capsys, table, "--queue").splitlines()
+    assert lines[-1].endswith("4542  1 1 1")
+
+
+def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is queued is shown also where the packets queued are not asked for."""
+    every = json.loads(show(capsys, run, "--format", "json", "--queue"))
+    some = json.loads(show(capsys, run, "--format", "json", "--queue", "--verdict", "dropped"))
+    assert some == [packet for packet in every if packet["result"] == "DROP"]
+    assert {len(packet["queue"]) for packet in some} >= {10}
+    around = ["--around", "0.02", "--within", "300us"]
+    near = json.loads(show(capsys, run, "--format", "json", "--queue", *around))
+    assert near == [packet for packet in every if abs(packet["t_in_ms"] - 20) <= 0.3]
+    assert len(near) > 10
+
+
+def test_a_run_counts_time_from_its_traffics_start(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = show(capsys, run).splitlines()
+    assert len(lines) == 3001
+    assert lines[1].split()[3] == "0.000000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "s9"], "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
+        (["--flow", "h1"], "--flow h1: allowed is"),
+        (["--within", "1ms"], "--within: only together with --around"),
+        (["--around", "1", "--within", "1"], "--within"),
+        (["--verdict", "lost"], "lost"),
+    ],
+)
+def test_bad_usage(
+    table: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert outcast(["inspect", str(table), *arguments]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_what_is_no_table(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"nothing of the kind")
+    (tmp_path / "b.csv").write_text("one,two\n1,2\n")
+    bare = tmp_path / "bare"
+    shutil.copytree(run, bare)
+    (bare / "packets.parquet").unlink()
+    for name, message in (
+        ("a.parquet", "cannot be read as a table of packets"),
+        ("b.csv", "no column flow"),
+        ("none.parquet", "no such file"),
+        ("bare", "outcast analyze"),
+    ):
+        assert outcast(["inspect", str(tmp_path / name)]) == 2
+        errors = capsys.readouterr().err.splitlines()
+        assert len(errors) == 1
+        assert message in errors[0]

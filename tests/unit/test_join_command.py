@@ -1,0 +1,178 @@
+"""`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+from scapy.all import ARP, IP, TCP, CookedLinux, Dot1Q, Ether, PcapNgWriter, PcapWriter, Raw
+
+from outcast.cli import invoke as outcast
+from tests.golden import model
+
+
+@pytest.fixture(scope="module")
+def traffic() -> model.Traffic:
+    return model.taildrop(model.make_traffic(31, 3_000), 16_384, 10**9)
+
+
+def packet(traffic: model.Traffic, row: int) -> IP:
+    stamp = ("Timestamp", (int(traffic.tsval[row]), 0))
+    segment = TCP(
+        sport=int(traffic.sport[row]),
+        dport=5001,
+        seq=int(traffic.seq[row]),
+        ack=1,
+        flags="A",
+        options=[("NOP", None), ("NOP", None), stamp],
+    )
+    source = ".".join(str(byte) for byte in int(traffic.src[row]).to_bytes(4))
+    network = IP(src=source, dst="10.0.0.1", id=int(traffic.ip_id[row]), flags="DF")
+    return network / segment / Raw(b"p" * int(traffic.payload[row]))
+
+
+def stamped(frame: Ether | CookedLinux, time_ns: int) -> Ether | CookedLinux:
+    frame.time = time_ns / 1e9
+    return frame
+
+
+def test_foreign_captures(
+    tmp_path: Path, traffic: model.Traffic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a hardware switch's mirrored ports give them: each of another format, link type and
+    snaplen, with other MAC addresses and VLAN tags, ARP between, one clock 3 ms ahead.
+    """
+    start = int(traffic.t_in[0])
+    # Stamps of whole microseconds from a recent second on, so that floats hold them exactly.
+    came = 1_700_000_000 * 10**9 + (traffic.t_in - start) // 1000 * 1000 + 10**6
+    left = np.where(
+        traffic.t_out >= 0,
+        1_700_000_000 * 10**9 + (traffic.t_out - start) // 1000 * 1000 + 10**6,
+        -1,
+    )
+    with PcapNgWriter(str(tmp_path / "a.pcapng")) as writer:
+        for row in np.flatnonzero(traffic.port == 0):
+            frame = Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / Dot1Q(vlan=7)
+            writer.write(stamped(frame / packet(traffic, row), int(came[row])))
+        writer.write(stamped(Ether() / ARP(), int(came[-1])))
+    with PcapWriter(str(tmp_path / "b.pcap"), linktype=113, nano=True, snaplen=96) as writer:
+        for row in np.flatnonzero(traffic.port == 1):
+            frame = CookedLinux(src=b"\2\0\0\0\0\1", lladdrlen=6) / packet(traffic, row)
+            writer.write(stamped(frame, int(came[row]) + 3_000_000))
+    with PcapWriter(str(tmp_path / "c.pcap"), linktype=1, snaplen=64) as writer:
+        for row in np.argsort(left, kind="stable"):
+            if left[row] >= 0:
+                frame = Ether(src="02:00:00:00:00:0c", dst="02:00:00:00:00:0d")
+                writer.write(stamped(frame / packet(traffic, row), int(left[row])))
+    output = tmp_path / "packets.parquet"
+    inputs = [f"a={tmp_path / 'a.pcapng'}", f"b={tmp_path / 'b.pcap'}"]
+    status = outcast(
+        ["join", "--in", *inputs, "--out", f"c={tmp_path / 'c.pcap'}", "-o", str(output)]
+    )
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert "b: its clock is 3.0" in printed.err
+    got = pl.read_parquet(output).with_columns(pl.col(pl.Enum).cast(pl.String))
+    for port, name in enumerate(("a", "b")):
+        verdicts = got.filter(ingress=name)["verdict"].to_list()
+        lost = (traffic.t_out[traffic.port == port] < 0).tolist()
+        wrong = [
+            (verdict, dropped)
+            for verdict, dropped in zip(verdicts, lost, strict=True)
+            if verdict != "unknown" and (verdict == "dropped") != dropped
+        ]
+        assert not wrong
+        assert verdicts.count("unknown") < 200
+    assert got["frame"].max() == 1518, "a VLAN tag is part of the frame"
+    assert 13_000 < got["queue_bytes"].max() <= 16_384
+
+
+def ports(folder: Path, made: dict[str, Path]) -> list[str]:
+    return [
+        *("--in", f"a={made['in0']}", "--in", f"b={made['in1']}"),
+        *("--out", f"c={made['out']}"),
+    ]
+
+
+@pytest.fixture
+def made(tmp_path: Path, traffic: model.Traffic) -> dict[str, Path]:
+    return model.write_captures(tmp_path, model.captures(traffic))
+
+
+def test_tables_in_parquet_and_csv_agree(
+    tmp_path: Path, made: dict[str, Path], traffic: model.Traffic
+) -> None:
+    for suffix in ("parquet", "csv"):
+        files = ["-o", str(tmp_path / f"p.{suffix}"), "--queue", str(tmp_path / f"q.{suffix}")]
+        files += ["--blackouts", str(tmp_path / f"b.{suffix}")]
+        assert outcast(["join", *ports(tmp_path, made), *files]) == 0
+    for name in ("p", "q", "b"):
+        parquet = pl.read_parquet(tmp_path / f"{name}.parquet").with_columns(
+            pl.col(pl.Enum).cast(pl.String)
+        )
+        csv = pl.read_csv(tmp_path / f"{name}.csv")
+        assert parquet.columns == csv.columns
+        for column in parquet.columns:
+            if column != "note":
+                assert parquet[column].cast(csv[column].dtype).to_list() == csv[column].to_list()
+    table = pl.read_parquet(tmp_path / "p.parquet")
+    assert table["t_in"].to_list() == traffic.t_in.tolist()
+    first = table.group_by("flow", maintain_order=True).first()["flow"].to_list()
+    assert first == sorted(first)
+
+
+def test_compressed_captures(tmp_path: Path, made: dict[str, Path]) -> None:
+    outcast(["join", *ports(tmp_path, made), "-o", str(tmp_path / "plain.parquet")])
+    made["in0"].write_bytes(gzip.compress(made["in0"].read_bytes()))
+    made["out"].write_bytes(zstandard.compress(made["out"].read_bytes()))
+    outcast(["join", *ports(tmp_path, made), "-o", str(tmp_path / "packed.parquet")])
+    plain = pl.read_parquet(tmp_path / "plain.parquet")
+    assert plain.equals(pl.read_parquet(tmp_path / "packed.parquet"))
+
+
+def test_a_cut_capture_is_used_as_far_as_it_goes(
+    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made["out"].write_bytes(made["out"].read_bytes()[:-9])
+    assert outcast(["join", *ports(tmp_path, made)]) == 0
+    assert "cut off after" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--in", "a"], "NAME=PCAP"),
+        (["--in", "a=x", "--out", "b=y", "-o", "z.txt"], "end in .parquet or .csv"),
+        (["--in", "a=x", "--out", "b=y", "--max-sojourn", "5"], "--max-sojourn"),
+        (["--in", "a=x", "--out", "b=y", "-o", "z.csv", "--queue", "z.csv"], "three different"),
+        (["--in", "a=nowhere.pcap", "--out", "b=y"], "No such file"),
+        (["--out", "b=b.pcap"], "b.pcap"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_bad_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcast(["join", *arguments]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_a_table_that_cannot_be_written(
+    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "no" / "such" / "folder.parquet"
+    assert outcast(["join", *ports(tmp_path, made), "-o", str(nowhere)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_only_packets_to_an_address(
+    tmp_path: Path, made: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcast(["join", *ports(tmp_path, made), "--to", "10.0.0.99"]) == 2
+    assert "nothing left by the output" in capsys.readouterr().err
+    assert outcast(["join", *ports(tmp_path, made), "--to", "not an address"]) == 2
+    assert "not an address" in capsys.readouterr().err
