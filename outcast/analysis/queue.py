@@ -122,8 +122,24 @@ def _walk(
     return made
 
 
-def replay(joined: Joined) -> Queue:
-    """The queues of a join's outputs over time."""
+def _entered_ns(joined: Joined, delay_ns: int) -> I64:
+    """When each arrival entered the queue, in order; where the delay varies, before it left."""
+    stamps = joined.arrivals.stamp_ns
+    if not delay_ns:
+        return stamps
+    entered = stamps + delay_ns
+    left = joined.left_as >= 0
+    left_ns = joined.departures.stamp_ns[joined.left_as[left]]
+    entered[left] = np.maximum(stamps[left], np.minimum(entered[left], left_ns))
+    return np.asarray(np.minimum.accumulate(entered[::-1])[::-1], np.int64)
+
+
+def replay(joined: Joined, delay_ns: int = 0) -> Queue:
+    """The queues of a join's outputs over time.
+
+    `delay_ns` is what the switch is known to spend on a packet between its input and the queue,
+    as a delay that the experiment asks for; a packet enters the queue that much after it came in.
+    """
     arrivals, departures = joined.arrivals, joined.departures
     kind = np.full(len(arrivals), -1, np.int8)
     kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
@@ -146,7 +162,7 @@ def replay(joined: Joined) -> Queue:
     after_bytes = np.empty(events, np.int32)
     after_packets = np.empty(events, np.int32)
     made = _walk(
-        arrivals.stamp_ns,
+        _entered_ns(joined, delay_ns),
         arrivals.frame_bytes,
         joined.egress,
         kind,

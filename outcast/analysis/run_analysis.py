@@ -123,7 +123,7 @@ def _analyze_port(
             watched_ns=(traffic.t_start_ns, traffic.t_end_ns), one_clock=True, release=True
         ),
     )
-    queue = replay(joined)
+    queue = replay(joined, record.queue.delay_ns)
     return PortAnalysis(
         record=record,
         captures=captures,

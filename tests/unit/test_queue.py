@@ -103,3 +103,20 @@ def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
     assert got.bytes[-1] == 0
     assert (got.time_ns[1:] >= got.time_ns[:-1]).all()
     assert got.time_ns.size == len(joined.arrivals) + len(joined.departures)
+
+
+def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path: Path) -> None:
+    a = [data(10, 0), data(20, 1), data(30, 2)]
+    # The second one was delayed by less: it entered when it left, at the latest.
+    out = [data(18, 0), data(23, 1), data(40, 2)]
+    got = replay(
+        join(
+            [read_capture("a", capture(tmp_path / "a", a))],
+            [read_capture("out", capture(tmp_path / "out", out))],
+        ),
+        delay_ns=5000,
+    )
+    assert got.time_ns.tolist() == [15_000, 18_000, 23_000, 23_000, 35_000, 40_000]
+    assert got.event.tolist() == [E, Q, E, Q, E, Q]
+    assert got.bytes.tolist() == [1000, 0, 1000, 0, 1000, 0]
+    assert got.found_bytes.tolist() == [0, 0, 0]
