@@ -20,7 +20,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outcast import netem
@@ -74,8 +74,11 @@ def switch_queue(experiment: Experiment, port: str, *, is_bottleneck: bool) -> P
 
 
 def host_queue(experiment: Experiment, port: str) -> PortQueue:
-    """The queue of a host's port: the link's rate, and room for all it may send."""
-    return _port_queue(experiment, port, _host_queue(experiment))
+    """The queue of a host's port: the link's rate, and room for all it may send.
+
+    No jitter: TCP hands over bursts at one instant, which different delays would put out of order.
+    """
+    return replace(_port_queue(experiment, port, _host_queue(experiment)), jitter_ns=0)
 
 
 def _port_queue(experiment: Experiment, port: str, queue: Queue) -> PortQueue:

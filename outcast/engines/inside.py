@@ -29,7 +29,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from outcast import __version__, capture, counters, queues, traffic, transport
+from outcast import __version__, capture, counters, queues, receivers, traffic, transport
 from outcast.commands import Commands, SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.errors import OutcastError, ReadBackError
@@ -149,6 +149,7 @@ class _Run:
         duration_ns = self.experiment.duration_ns
         servers = traffic.start_servers(flows, network.netns, logs, self.commands)
         clients = traffic.start_clients(flows, network.netns, logs, self.commands)
+        receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
