@@ -32,6 +32,7 @@ class Packets:
         stamp_ns: when it was seen, on the clock of the first output.
         frame_bytes: the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: above the headers of TCP or UDP; 0 where there is none.
+        tsecr: the time stamp that a TCP packet echoes; 0 where there is none.
     """
 
     port: I8
@@ -40,6 +41,7 @@ class Packets:
     frame_bytes: I32
     payload_bytes: I32
     seq: U32
+    tsecr: U32
     ip_id: U16
     flags: U8
 
@@ -55,6 +57,7 @@ class Packets:
             np.empty(size, np.int64),
             np.empty(size, np.int32),
             np.empty(size, np.int32),
+            np.empty(size, np.uint32),
             np.empty(size, np.uint32),
             np.empty(size, np.uint16),
             np.empty(size, np.uint8),
@@ -130,6 +133,7 @@ def _place(
     to_frame: I32,
     to_payload: I32,
     to_seq: U32,
+    to_tsecr: U32,
     to_ip_id: U16,
     to_flags: U8,
     to_identity: U64,
@@ -144,6 +148,7 @@ def _place(
         to_frame[at] = columns.frame_bytes[row]
         to_payload[at] = columns.payload_bytes[row]
         to_seq[at] = columns.seq[row]
+        to_tsecr[at] = columns.tsecr[row]
         to_ip_id[at] = columns.ip_id[row]
         to_flags[at] = columns.flags[row]
         to_identity[at] = _fold(columns, row, use)
@@ -201,6 +206,7 @@ def merge(
             packets.frame_bytes,
             packets.payload_bytes,
             packets.seq,
+            packets.tsecr,
             packets.ip_id,
             packets.flags,
             identity,
@@ -227,6 +233,7 @@ def _adopt(capture: PortCapture, flow_of: I32, stamps: I64, use: Bool) -> tuple[
             columns.frame_bytes,
             columns.payload_bytes,
             columns.seq,
+            columns.tsecr,
             columns.ip_id,
             columns.flags,
         ),

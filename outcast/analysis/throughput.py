@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, U8, U32, Array, compiled
+from outcast.analysis.compiled import I32, I64, U8, U32, Array, Bool, compiled
 from outcast.analysis.headers import SYN, TCP, FlowKey
 from outcast.analysis.packets import Packets
 
@@ -32,10 +32,9 @@ def _unwrap(seq: U32, flags: U8, start: I64) -> None:
 
 
 @compiled
-def _paint(low: I64, high: I64, edges: I64, fresh: I32) -> None:
-    """`fresh`: how many numbers of low..high of each interval no earlier interval held.
-
-    Union-find over the elementary segments between `edges`: each is visited once.
+def _paint(low: I64, high: I64, covers: Bool, edges: I64, fresh: I32) -> None:
+    """See `paint`. Union-find over the elementary segments between `edges`: each that is covered
+    is visited once.
     """
     following = np.arange(edges.size)
     for i in range(low.size):
@@ -56,9 +55,26 @@ def _paint(low: I64, high: I64, edges: I64, fresh: I32) -> None:
             if edges[at] >= high[i]:
                 break
             total += edges[at + 1] - edges[at]
-            following[at] = at + 1
+            if covers[i]:
+                following[at] = at + 1
             at += 1
         fresh[i] = total
+
+
+def unwrap(seq: U32, flags: U8) -> I64:
+    """Where the data of a flow's segments begins, on a scale that does not wrap."""
+    start = np.empty(seq.size, np.int64)
+    _unwrap(seq, flags, start)
+    return start
+
+
+def paint(low: I64, high: I64, covers: Bool) -> I32:
+    """How many of the numbers low..high-1 of each interval no earlier interval held, of those
+    that `covers` says to count.
+    """
+    fresh = np.empty(low.size, np.int32)
+    _paint(low, high, covers, np.unique(np.concatenate([low, high])), fresh)
+    return fresh
 
 
 def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
@@ -70,13 +86,9 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
         rows = order[bounds[number] : bounds[number + 1]]
         if flow.protocol != TCP or not rows.size:
             continue
-        low = np.empty(rows.size, np.int64)
-        _unwrap(packets.seq[rows], packets.flags[rows], low)
+        low = unwrap(packets.seq[rows], packets.flags[rows])
         high = low + packets.payload_bytes[rows]
-        edges = np.unique(np.concatenate([low, high]))
-        part = np.empty(rows.size, np.int32)
-        _paint(low, high, edges, part)
-        fresh[rows] = part
+        fresh[rows] = paint(low, high, np.ones(rows.size, np.bool_))
     return fresh
 
 
