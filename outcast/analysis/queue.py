@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, compiled
+from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join import Joined, Note, Stray, Verdict
 
 
@@ -193,3 +194,105 @@ def replay(joined: Joined, delay_ns: int = 0) -> Queue:
         after_bytes[:made],
         after_packets[:made],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The level from which on a queue refuses packets.
+
+    Attributes:
+        unit: what it counts in: `bytes` or `packets`.
+        at_least, below: it holds at least so much, and less than that (None: no bound seen).
+        confidence: how well this explains what was taken and what was refused: the mean of the
+            shares of both that it explains; 1 explains all, 0.5 nothing.
+    """
+
+    unit: Literal["bytes", "packets"]
+    at_least: int
+    below: int | None
+    confidence: float
+
+    def holds(self, limit: int) -> bool:
+        """Whether a configured limit is within the bounds."""
+        return self.at_least <= limit and (self.below is None or limit < self.below)
+
+
+def capacity(joined: Joined, queue: Queue, egress: int) -> Capacity | None:
+    """Estimates a taildrop queue's capacity from the content that packets found.
+
+    None where nothing was dropped: then no level is known.
+    """
+    mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    taken = mine & (joined.verdict == Verdict.FORWARDED)
+    refused = mine & (joined.verdict == Verdict.DROPPED)
+    if not refused.any() or not taken.any():
+        return None
+    in_bytes = queue.found_bytes + joined.arrivals.frame_bytes
+    in_packets = queue.found_packets + 1
+    return max(
+        _threshold("bytes", in_bytes[taken], in_bytes[refused]),
+        _threshold("packets", in_packets[taken], in_packets[refused]),
+        key=lambda found: found.confidence,
+    )
+
+
+def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> Capacity:
+    levels = np.unique(np.concatenate([taken, refused]))
+    explained = np.searchsorted(np.sort(taken), levels, side="right") / taken.size
+    explained += 1 - np.searchsorted(np.sort(refused), levels, side="right") / refused.size
+    best = int(explained.argmax())
+    below = int(levels[best + 1]) if best + 1 < levels.size else None
+    return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
+
+
+def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
+    """How long a packet that finds the queue empty usually stays in the switch."""
+    empty = (queue.found_packets == 0) & (joined.egress == egress) & (joined.left_as >= 0)
+    if not empty.any():
+        return 0
+    stay = joined.departures.stamp_ns[joined.left_as[empty]] - joined.arrivals.stamp_ns[empty]
+    return int(np.median(stay))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution in a few numbers."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spread | None:
+    """The queue's length in bytes over time, from start to end; None where nothing is known."""
+    mine = queue.egress == egress
+    time, held = queue.time_ns[mine], queue.bytes[mine]
+    if not time.size:
+        return None
+    edges = np.concatenate([[start_ns], np.clip(time, start_ns, end_ns), [end_ns]])
+    first = held[0] if queue.event[mine][0] == Event.DEQUEUE else 0
+    return _spread(np.concatenate([[first], held]), np.diff(edges).clip(min=0))
+
+
+def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
+    """How long packets stayed in the switch, in nanoseconds; None where none left."""
+    mine = (joined.egress == egress) & (joined.left_as >= 0)
+    if not mine.any():
+        return None
+    stay = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
+    return _spread(stay, np.ones(stay.size, np.int64))
+
+
+def _spread(values: Array, weights: Array) -> Spread:
+    order = np.argsort(values, kind="stable")
+    values, reached = values[order], np.cumsum(weights[order])
+    total = int(reached[-1])
+    if not total:
+        return Spread(0.0, 0.0, 0.0, 0.0, 0.0)
+    p50, p90, p99 = (
+        float(values[np.searchsorted(reached, share * total)]) for share in (0.5, 0.9, 0.99)
+    )
+    mean = float(np.dot(values, weights[order])) / total
+    return Spread(mean, p50, p90, p99, float(values[weights[order] > 0][-1]))

@@ -11,19 +11,34 @@ import polars as pl
 
 from outcast.analysis import store
 from outcast.analysis.blackout import Chains, flow_chains, length_counts, port_chains
-from outcast.analysis.compiled import I32, I64
+from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.fairness import jain_index, outcast_ratio
 from outcast.analysis.headers import TCP, FlowKey
 from outcast.analysis.join import Joined, JoinOptions, Verdict, join
 from outcast.analysis.pcap import PortCapture, read_captures
-from outcast.analysis.queue import Queue, replay
+from outcast.analysis.phase import packet_time_ns, phases
+from outcast.analysis.queue import (
+    Queue,
+    Spread,
+    capacity,
+    length_spread,
+    replay,
+    sojourn_spread,
+    switch_latency_ns,
+)
 from outcast.analysis.summary import (
+    CapacitySummary,
     CaptureSummary,
     ClassSummary,
+    PhaseSummary,
     PortDrops,
+    QueueSummary,
+    SpreadSummary,
     Summary,
+    TcpSummary,
     Window,
 )
+from outcast.analysis.tcp import Resent, resent
 from outcast.analysis.throughput import Series, bytes_between, fresh_bytes, series
 from outcast.errors import InputError
 from outcast.run import (
@@ -36,6 +51,9 @@ from outcast.run import (
     write_text,
 )
 from outcast.units import format_time
+
+DEFAULT_MIN_RTO_NS = 200_000_000
+"""Linux's own, where the manifest does not name the effective one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +73,7 @@ class PortAnalysis:
     flow_chains: Chains
     numbers: list[int]
     fresh: I32
+    resent: Resent
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,7 @@ def _analyze_port(
         flow_chains=flow_chains(joined),
         numbers=_numbers(joined.flows, manifest.flows),
         fresh=fresh_bytes(joined.departures, joined.flows),
+        resent=resent(joined, int(manifest.effective.get("min_rto_ns", DEFAULT_MIN_RTO_NS))),
     )
 
 
@@ -304,6 +324,92 @@ def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
     }
 
 
+# --- TCP, the queue and the phase
+
+
+def _rows_of_flow(port: PortAnalysis, flow: int) -> Array:
+    """The arrivals of a flow of the run."""
+    numbers = [index for index, number in enumerate(port.numbers) if number == flow]
+    return np.flatnonzero(np.isin(port.joined.arrivals.flow, numbers))
+
+
+def _tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
+    parts = [(port.resent, _rows_of_flow(port, flow)) for port in analysis.ports]
+    return TcpSummary(
+        retransmissions=sum(int(found.retransmission[rows].sum()) for found, rows in parts),
+        spurious=sum(int(found.spurious[rows].sum()) for found, rows in parts),
+        timeouts=sum(int((found.halted_ns[rows] > 0).sum()) for found, rows in parts),
+        halted_s=sum(int(found.halted_ns[rows].sum()) for found, rows in parts) / 1e9,
+    )
+
+
+def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
+    classes = {}
+    for hops, records in _by_class(analysis.manifest).items():
+        parts = [_tcp_of_flow(analysis, record.flow) for record in records]
+        classes[str(hops)] = TcpSummary(
+            retransmissions=sum(part.retransmissions for part in parts),
+            spurious=sum(part.spurious for part in parts),
+            timeouts=sum(part.timeouts for part in parts),
+            halted_s=round(sum(part.halted_s for part in parts), 9),
+        )
+    return classes
+
+
+def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
+    latency = switch_latency_ns(port.joined, port.queue, 0)
+    # What the switch takes until it queues a packet blurs the level; the better of both counts.
+    found = [capacity(port.joined, port.queue, 0)]
+    if latency and found[0] is not None:
+        found.append(capacity(port.joined, replay(port.joined, latency), 0))
+    best = max((item for item in found if item), key=lambda item: item.confidence, default=None)
+    level = None
+    if best is not None:
+        queue = port.record.queue
+        configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
+        level = CapacitySummary(
+            unit=best.unit,
+            at_least=best.at_least,
+            below=best.below,
+            confidence=round(best.confidence, 4),
+            configured=configured,
+            agrees=None if configured is None else best.holds(configured),
+        )
+    traffic = analysis.manifest.traffic
+    end = traffic.t_start_ns + traffic.duration_ns
+    return QueueSummary(
+        length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
+        sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
+        switch_latency_us=latency / 1e3,
+        capacity=level,
+    )
+
+
+def _spread(spread: Spread | None, unit: float) -> SpreadSummary | None:
+    if spread is None:
+        return None
+    return SpreadSummary(
+        mean=round(spread.mean / unit, 6),
+        p50=spread.p50 / unit,
+        p90=spread.p90 / unit,
+        p99=spread.p99 / unit,
+        max=spread.max / unit,
+    )
+
+
+def _phase_summary(port: PortAnalysis) -> PhaseSummary:
+    packet_ns = packet_time_ns(port.joined, 0, port.record.queue.rate_bps)
+    found = phases(port.joined, port.chains, 0, packet_ns)
+    return PhaseSummary(
+        packet_time_us=packet_ns / 1e3,
+        blackouts=int(np.unique(found.chain).size),
+        during_lost=found.share(lost=True, during=True),
+        during_others=found.share(lost=False, during=True),
+        before_lost=found.share(lost=True, during=False),
+        before_others=found.share(lost=False, during=False),
+    )
+
+
 # --- trust
 
 
@@ -387,6 +493,9 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         },
         drops=_port_drops(analysis),
         flow_chains=_class_chains(analysis),
+        tcp=_tcp(analysis),
+        queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
+        phase={port.record.egress: _phase_summary(port) for port in analysis.ports},
         capture=_capture_summary(analysis),
         wall_s=dict(wall_s),
     )
@@ -476,15 +585,12 @@ def _flow_table(analysis: Analysis) -> pl.DataFrame:
     for record in analysis.manifest.flows:
         packets = dropped = longest = 0
         for port in analysis.ports:
-            joined = port.joined
-            for number, flow in enumerate(port.numbers):
-                if flow != record.flow:
-                    continue
-                mine = joined.arrivals.flow == number
-                packets += int(mine.sum())
-                dropped += int((mine & (joined.verdict == Verdict.DROPPED)).sum())
-                of_flow = joined.arrivals.flow[port.flow_chains.first] == number
-                longest = max(longest, int(port.flow_chains.drops[of_flow].max(initial=0)))
+            mine = _rows_of_flow(port, record.flow)
+            packets += mine.size
+            dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
+            of_flow = np.isin(port.flow_chains.first, mine)
+            longest = max(longest, int(port.flow_chains.drops[of_flow].max(initial=0)))
+        tcp = _tcp_of_flow(analysis, record.flow)
         of_host = [other for other in analysis.manifest.flows if other.src == record.src]
         alone = of_host if len(of_host) == 1 else None
         rows.append(
@@ -509,6 +615,10 @@ def _flow_table(analysis: Analysis) -> pl.DataFrame:
                 "longest_chain": longest,
                 "retransmits": alone and _host_counts(analysis, alone, "TcpRetransSegs"),
                 "timeouts": alone and _host_counts(analysis, alone, "TcpExtTCPTimeouts"),
+                "retransmissions_seen": tcp.retransmissions,
+                "spurious_seen": tcp.spurious,
+                "timeouts_seen": tcp.timeouts,
+                "halted_s": tcp.halted_s,
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)

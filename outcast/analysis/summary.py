@@ -51,6 +51,58 @@ class PortDrops(_Part):
     hops: list[int] = Field(description="hop counts of the flows that enter by this port")
 
 
+class SpreadSummary(_Part):
+    """A distribution."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class CapacitySummary(_Part):
+    """The level from which on the queue refused packets, estimated from the captures."""
+
+    unit: Literal["bytes", "packets"]
+    at_least: int
+    below: int | None
+    confidence: float = Field(description="1 explains every packet taken or refused, 0.5 none")
+    configured: int | None = Field(description="the limit in this unit, where there is one")
+    agrees: bool | None = Field(description="whether the configured limit is within the bounds")
+
+
+class QueueSummary(_Part):
+    """One bottleneck's queue over the whole run."""
+
+    length_bytes: SpreadSummary | None
+    sojourn_ms: SpreadSummary | None
+    switch_latency_us: float = Field(description="usual stay of a packet that finds it empty")
+    capacity: CapacitySummary | None
+
+
+class PhaseSummary(_Part):
+    """When within a packet time packets came in around blackouts: shares of tenths of it,
+    counted from the last departure.
+    """
+
+    packet_time_us: float
+    blackouts: int
+    during_lost: list[float]
+    during_others: list[float]
+    before_lost: list[float]
+    before_others: list[float]
+
+
+class TcpSummary(_Part):
+    """What TCP did, as far as the bottleneck saw it, of the flows of one hop count."""
+
+    retransmissions: int
+    spurious: int
+    timeouts: int
+    halted_s: float = Field(description="the silences before these timeouts, of all flows")
+
+
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
@@ -84,5 +136,8 @@ class Summary(_Part):
     flow_chains: dict[str, dict[str, int]] = Field(
         description="by hop count: chains of consecutive drops of one flow, by length"
     )
+    tcp: dict[str, TcpSummary] = Field(description="by hop count")
+    queue: dict[str, QueueSummary] = Field(description="by output port")
+    phase: dict[str, PhaseSummary] = Field(description="by output port")
     capture: CaptureSummary
     wall_s: dict[str, float]

@@ -127,7 +127,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
     """
     silence = np.diff(stamps, prepend=stamps[:1])
     echoes = np.flatnonzero(tsecr)
-    if echoes.size < 0.9 * tsecr.size:
+    if tsecr.size < NEAR or echoes.size < 0.9 * tsecr.size:
         return silence
     # A SYN echoes nothing; it is as good as the packet after it.
     tsecr = tsecr[
@@ -141,7 +141,8 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
     if not 0.8 < measured / tick_ns < 1.25:
         return silence
     age = stamps - np.cumsum(_signed(np.diff(tsecr, prepend=tsecr[:1]))) * tick_ns
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(age, NEAR // 2, mode="edge"), NEAR)
+    mirrored = np.pad(age, NEAR // 2, mode="reflect")
+    around = np.lib.stride_tricks.sliding_window_view(mirrored, NEAR)
     unheard = np.empty(age.size, np.int64)
     for first in range(0, age.size, 1 << 16):
         part = slice(first, first + (1 << 16))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from outcast.analysis import blackout, queue, throughput
+from outcast.analysis import blackout, queue, tcp, throughput
 from outcast.analysis.join import join
 from outcast.analysis.pcap import read_capture
 
@@ -42,6 +42,7 @@ def warm() -> None:
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)
+    tcp.resent(joined, 1)
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ class Traffic:
         return len(self.t_in)
 
 
-def taildrop(traffic: Traffic, limit_bytes: int, rate_bps: int) -> Traffic:
-    """Passes the packets through a FIFO of `limit_bytes` that sends at `rate_bps`.
+def taildrop(traffic: Traffic, limit: int, rate_bps: int, count_packets: bool = False) -> Traffic:
+    """Passes the packets through a FIFO of `limit` bytes (or packets) that sends at `rate_bps`.
 
     A packet leaves the queue when the one before it has been sent, as a shaper releases it.
     """
@@ -95,7 +95,7 @@ def taildrop(traffic: Traffic, limit_bytes: int, rate_bps: int) -> Traffic:
             held -= queue.popleft()[1]
         found[i] = held
         frame = frames[i]
-        if held + frame > limit_bytes:
+        if (len(queue) + 1 > limit) if count_packets else (held + frame > limit):
             continue
         leaves = max(now + 300, free_at)
         free_at = leaves + frame * 8 * 10**9 // rate_bps

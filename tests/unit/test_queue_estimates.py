@@ -1,0 +1,125 @@
+"""Capacity, length and sojourn of a queue, and the phase of arrivals in blackouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outcast.analysis.blackout import port_chains
+from outcast.analysis.join import Joined, JoinOptions, join
+from outcast.analysis.pcap import read_capture, read_captures
+from outcast.analysis.phase import packet_time_ns, phases
+from outcast.analysis.queue import (
+    capacity,
+    length_spread,
+    replay,
+    sojourn_spread,
+    switch_latency_ns,
+)
+from tests.golden import model
+from tests.golden.packets import P, capture
+
+
+def joined(folder: Path, traffic: model.Traffic) -> Joined:
+    captures = read_captures(list(model.write_captures(folder, model.captures(traffic)).items()))
+    end = int(traffic.t_in[-1]) + 10**9
+    return join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+
+
+@pytest.mark.parametrize("limit", [9000, 16_384, 40_000])
+def test_the_capacity_of_a_taildrop_queue(tmp_path: Path, limit: int) -> None:
+    got = joined(tmp_path, model.taildrop(model.make_traffic(3, 20_000), limit, 10**9))
+    found = capacity(got, replay(got), 0)
+    assert found is not None
+    assert found.unit == "bytes"
+    assert found.confidence > 0.99
+    assert found.holds(limit)
+    assert found.below is not None
+    assert found.below - found.at_least < 1514
+    assert not found.holds(limit + 3000)
+
+
+def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path: Path) -> None:
+    traffic = model.make_traffic(4, 20_000)
+    rng = np.random.default_rng(4)
+    traffic = replace(traffic, payload=rng.integers(0, 1448, len(traffic)))
+    got = joined(tmp_path, model.taildrop(traffic, 11, 10**9, count_packets=True))
+    found = capacity(got, replay(got), 0)
+    assert found is not None
+    assert (found.unit, found.at_least, found.below) == ("packets", 11, 12)
+
+
+def test_a_latency_before_the_queue_blurs_the_level(tmp_path: Path) -> None:
+    """The captures see a packet before the queue does; shifting by the latency mends it."""
+    traffic = model.taildrop(model.make_traffic(5, 20_000), 16_384, 10**9)
+    early = replace(traffic, t_in=traffic.t_in - 30_000)
+    got = joined(tmp_path, early)
+    blurred = capacity(got, replay(got), 0)
+    latency = switch_latency_ns(got, replay(got), 0)
+    sharp = capacity(got, replay(got, latency), 0)
+    assert blurred is not None
+    assert sharp is not None
+    assert latency == pytest.approx(30_300, abs=1000)
+    assert sharp.confidence > max(blurred.confidence + 0.05, 0.95)
+    assert sharp.holds(16_384)
+
+
+def test_without_drops_there_is_no_level(tmp_path: Path) -> None:
+    got = joined(tmp_path, model.taildrop(model.make_traffic(6, 500, load=0.2), 10**6, 10**9))
+    assert capacity(got, replay(got), 0) is None
+
+
+def test_length_over_time_and_sojourn(tmp_path: Path) -> None:
+    """1000 bytes from 10 to 20, 2000 from 20 to 40, 1000 from 40 to 50 µs, of 100 µs."""
+    packets = [P(10, seq=1, ip_id=1, payload=934), P(20, seq=2, ip_id=2, payload=934)]
+    leaving = [P(40, seq=1, ip_id=1, payload=934), P(50, seq=2, ip_id=2, payload=934)]
+    got = join(
+        [read_capture("a", capture(tmp_path / "a", packets))],
+        [read_capture("out", capture(tmp_path / "out", leaving))],
+    )
+    spread = length_spread(replay(got), 0, 0, 100_000)
+    assert spread is not None
+    assert (spread.mean, spread.p50, spread.p90, spread.max) == (600, 0, 2000, 2000)
+    late = length_spread(replay(got), 0, 30_000, 40_000)
+    assert late is not None
+    assert (late.mean, late.p50) == (2000, 2000)
+    stay = sojourn_spread(got, 0)
+    assert stay is not None
+    assert (stay.mean, stay.max) == (30_000, 30_000)
+
+
+def test_phases_of_a_blackout(tmp_path: Path) -> None:
+    """As in figure 9 of the paper: a packet leaves every 12 µs; B comes 2 µs later and takes its
+    place, A comes 5 µs later and is lost."""
+    a_in, b_in, out = [], [], []
+    for n in range(40):
+        leaves = 100 + 12 * n
+        out.append(P(leaves, seq=n, ip_id=n, src="10.0.0.3"))
+        if n >= 5:
+            b_in.append(P(leaves - 60 + 2, seq=n, ip_id=n, src="10.0.0.3"))
+        else:
+            b_in.append(P(1 + n, seq=n, ip_id=n, src="10.0.0.3"))
+        if 10 <= n < 20:
+            a_in.append(P(leaves + 5, seq=n, ip_id=n, src="10.0.0.2"))
+    got = join(
+        [
+            read_capture("a", capture(tmp_path / "a", a_in)),
+            read_capture("b", capture(tmp_path / "b", b_in)),
+        ],
+        [read_capture("out", capture(tmp_path / "out", out))],
+    )
+    chains = port_chains(got)
+    assert chains.drops.tolist() == [10]
+    assert packet_time_ns(got, 0, 10**9) == 12_112
+    assert packet_time_ns(got, 0, None) == 12_000
+    found = phases(got, chains, 0, 12_000)
+    assert set(np.round(found.phase[found.lost] * 12)) == {5}
+    assert set(np.round(found.phase[~found.lost] * 12)) == {2}
+    assert found.during[found.lost].all()
+    assert (~found.during).any()
+    share = found.share(lost=True, during=True)
+    assert share[4] == 1
+    assert sum(share) == 1

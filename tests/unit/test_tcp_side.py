@@ -1,0 +1,126 @@
+"""Retransmissions, spurious ones, timeouts and round trips from the captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from outcast.analysis import tcp
+from outcast.analysis.join import Joined, JoinOptions, join
+from outcast.analysis.packets import Packets
+from outcast.analysis.pcap import read_capture
+from tests.golden.packets import P, capture
+
+MIN_RTO_NS = 4_000_000
+
+
+def joined(folder: Path, came: list[P], left: list[P]) -> Joined:
+    return join(
+        [read_capture("a", capture(folder / "a", came))],
+        [read_capture("out", capture(folder / "out", left))],
+        JoinOptions(watched_ns=(0, 10**10)),
+    )
+
+
+def segment(at_ms: float, number: int, copy: int = 0) -> P:
+    return P(at_ms * 1000, seq=1000 + 1448 * number, ip_id=100 * copy + number, tsval=copy)
+
+
+def left(packets: list[P]) -> list[P]:
+    return [
+        P(p.at_us + 100, seq=p.seq, ip_id=p.ip_id, tsval=p.tsval, payload=p.payload)
+        for p in packets
+    ]
+
+
+def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path: Path) -> None:
+    came = [segment(0, 0), segment(1, 1), segment(2, 2), segment(3, 1, copy=1), segment(4, 2, 1)]
+    got = tcp.resent(joined(tmp_path, came, left([came[0], *came[2:]])), MIN_RTO_NS)
+    assert got.retransmission.tolist() == [False, False, False, True, True]
+    assert got.spurious.tolist() == [False, False, False, False, True]
+    assert not got.halted_ns.any()
+
+
+def test_a_copy_whose_first_was_lost_before_it_came_here(tmp_path: Path) -> None:
+    came = [segment(0, 0), segment(1, 2), segment(2, 1, copy=1)]
+    got = tcp.resent(joined(tmp_path, came, left(came)), MIN_RTO_NS)
+    assert got.retransmission.tolist() == [False, False, True]
+    assert not got.spurious.any()
+
+
+def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
+    """Half as long again as the minimum RTO, and not the very last segment (a loss probe)."""
+    came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
+    late = segment(0.2 + 6.1, 1, copy=1)
+    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), MIN_RTO_NS)
+    assert got.halted_ns.tolist() == [0, 0, 0, 6_100_000]
+    soon = segment(0.2 + 5.9, 1, copy=1)
+    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], soon])), MIN_RTO_NS)
+    assert not got.halted_ns.any()
+    probe = segment(0.2 + 6.1, 2, copy=1)
+    got = tcp.resent(joined(tmp_path, [*came, probe], left([*came, probe])), MIN_RTO_NS)
+    assert got.retransmission[-1]
+    assert not got.halted_ns.any()
+
+
+def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(
+    tmp_path: Path,
+) -> None:
+    """The round trip is long, but the sender has just heard from the receiver."""
+    echo = 5000
+    came, echoes = [], []
+    for round_trip in range(40):
+        for number in range(2):
+            came.append(segment(10 * round_trip + number * 0.1, 2 * round_trip + number))
+            echoes.append(echo + 10 * round_trip)
+    # Sent again at once when heard from, a round trip after; then by a timeout.
+    came.append(segment(400, 77, copy=1))
+    echoes.append(echo + 400)
+    fast = join_with(tmp_path, came, echoes)
+    assert fast.retransmission[-1]
+    assert not fast.halted_ns.any()
+    echoes[-1] = echo + 390
+    slow = join_with(tmp_path, came, echoes)
+    assert slow.halted_ns[-1] > 9_000_000
+
+
+def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
+    """Classifies arrivals of which all but the segment sent again were forwarded."""
+    again = next(n for n, packet in enumerate(came) if packet.seq == came[-1].seq)
+    got = joined(folder, came, left([*came[:again], *came[again + 1 :]]))
+    got.arrivals.tsecr[:] = echoes
+    return tcp.resent(got, MIN_RTO_NS)
+
+
+def test_a_syn_sent_again_is_a_timeout(tmp_path: Path) -> None:
+    syn = {"seq": 999, "payload": 0, "flags": 0x02}
+    came = [P(0, ip_id=1, **syn), P(1_000_000, ip_id=2, **syn)]  # type: ignore[arg-type]
+    got = tcp.resent(joined(tmp_path, came, [P(1_000_100, ip_id=2, **syn)]), MIN_RTO_NS)  # type: ignore[arg-type]
+    assert got.retransmission.tolist() == [False, True]
+    assert got.halted_ns.tolist() == [0, 10**9]
+
+
+def data(segments: list[tuple[int, int, int]]) -> Packets:
+    made = Packets.empty(len(segments))
+    made.flow[:] = 0
+    made.flags[:] = 0x10
+    made.stamp_ns[:] = [at for at, _, _ in segments]
+    made.seq[:] = [seq % 2**32 for _, seq, _ in segments]
+    made.payload_bytes[:] = [size for _, _, size in segments]
+    return made
+
+
+def test_round_trips_by_sequence_numbers() -> None:
+    """The last segment an acknowledgement covers is timed, unless it was sent twice."""
+    base = 2**32 - 150
+    sent = data(
+        [(0, base, 100), (10, base + 100, 100), (20, base + 200, 100), (90, base + 200, 100)]
+    )
+    acks = np.array([base + 200, base + 200, base + 300], np.int64) % 2**32
+    seen = np.array([60, 70, 150], np.int64)
+    flows = ((0, np.arange(4), acks.astype(np.uint32), seen),)
+    got = tcp.round_trips(sent, flows)
+    assert got.sent_ns.tolist() == [10]
+    assert got.rtt_ns.tolist() == [50]
+    assert got.flow.tolist() == [0]
