@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcast import ledger
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import init
 
@@ -38,7 +39,7 @@ RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
 START_NS = 1_000_000_000_000_000_000
 """The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
 
-MEMORY_MIB = 3072
+MEMORY_MIB = 2048
 """The guest's memory. The host gives a page when the guest first touches it."""
 
 ENVIRONMENT = {
@@ -207,8 +208,8 @@ def _free_core() -> Iterator[int]:
     and never run at the same time. On one core that is a switch of some microseconds; spread
     over two, waking the other core makes a system call five times as slow.
     """
-    folder = Path(tempfile.gettempdir()) / f"outcast-cores-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = ledger.default_folder() / "cores"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0), reverse=True)
     for core in cores:
         descriptor = os.open(folder / str(core), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
