@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.summary import Summary, Window
 from outcast.analysis.tables import format_bps, read_summary
 from outcast.errors import InputError
-from outcast.run import Manifest, RunDirectory
+from outcast.run import BottleneckRecord, Manifest, RunDirectory
 
 VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
     "#D55E00",
@@ -102,9 +102,9 @@ def draw(directory: RunDirectory) -> list[Path]:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp.png")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
-        figure.savefig(temporary, metadata={"Software": None})
+        figure.savefig(temporary, metadata={"Software": None} if path.suffix == ".png" else None)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -251,6 +251,8 @@ def goodput_by_class(run: _Run) -> Figure:
                 ha="center",
                 va="bottom",
                 fontsize=8,
+                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"},
+                zorder=5,
             )
     for index, window in enumerate(windows):
         flows = sum(part.flows for part in window.classes.values())
@@ -455,9 +457,47 @@ def _time_unit(span_ns: int) -> tuple[float, str]:
 # --- figure 12
 
 
+def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Path) -> None:
+    """Draws figure 12 for any time of an analysed run, of the output with most packets then.
+
+    Args:
+        directory: the run.
+        around_ns: the middle, after the traffic's start.
+        within_ns: how far either way.
+        path: the picture's name; the ending says its format (png, pdf, svg).
+
+    Raises InputError where there is nothing to draw or the picture cannot be written.
+    """
+    run = _Run(directory, directory.read_manifest(), read_summary(directory))
+    middle = run.manifest.traffic.t_start_ns + around_ns
+    low, high = middle - within_ns, middle + within_ns
+    with matplotlib.rc_context(STYLE):
+        busiest = (
+            run.table("queue")
+            .filter(pl.col("t").is_between(low, high))
+            .group_by(pl.col("egress").cast(pl.String))
+            .len()
+            .sort("len", "egress", descending=True)
+            .collect()
+        )
+        if not busiest.height:
+            raise InputError(
+                f"{directory.path}: no packet within {within_ns / 1e6:g} ms of "
+                f"{around_ns / 1e9:g} s"
+            )
+        record = next(
+            item for item in run.manifest.bottlenecks if item.egress == busiest["egress"][0]
+        )
+        title = f"{run.summary.name}: queue of {record.egress} around {around_ns / 1e9:g} s"
+        try:
+            _save(_queue(run, record, (low, high), middle, "", title), path)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"{path}: cannot be written: {reason}") from None
+
+
 def queue_in_blackout(run: _Run) -> Figure:
     """Figure 12: the queue and what happened to it around the longest blackout."""
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
     worst = [
         (port, row)
         for record in run.manifest.bottlenecks
@@ -465,19 +505,45 @@ def queue_in_blackout(run: _Run) -> Figure:
         if (row := _worst(run, port)) is not None
     ]
     if not worst:
+        figure = Figure(figsize=(9, 4.2), layout="constrained")
         _nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
     port, row = max(worst, key=lambda item: int(item[1]["drops"]))
     record = next(item for item in run.manifest.bottlenecks if item.egress == row["egress"])
+    title = (
+        f"{run.summary.name}: queue of {record.egress} in the longest blackout, of "
+        f"{run.port_label(port)}: {row['drops']} dropped, {row['others_through']} of other ports "
+        f"through"
+    )
+    figure = _queue(
+        run, record, _around(run, row), row["t_start"], "the first of these drops, at ", title
+    )
+    upper = figure.axes[0]
+    low, high = _around(run, row)
+    scale, _ = _time_unit(high - low)
+    upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
+    return figure
+
+
+def _queue(
+    run: _Run,
+    record: BottleneckRecord,
+    span: tuple[int, int],
+    zero_ns: int,
+    zero_is: str,
+    title: str,
+) -> Figure:
+    """The queue of an output over a span of time, with a mark for every event of every port."""
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(record.ingress)]
     )
-    low, high = _around(run, row)
+    low, high = span
     scale, unit = _time_unit(high - low)
     events = (
         run.table("queue")
         .filter((pl.col("egress") == record.egress) & pl.col("t").is_between(low, high))
-        .select("t", pl.col("event").cast(pl.String), "packet", "queue_bytes", "queue_packets")
+        .select("t", pl.col("event").cast(pl.String), "packet", "queue_bytes")
         .collect()
     )
     ingress = (
@@ -489,9 +555,8 @@ def queue_in_blackout(run: _Run) -> Figure:
         .collect()
     )
     events = events.join(ingress, on="packet", how="left").sort("t", maintain_order=True)
-    time = (events["t"].to_numpy() - row["t_start"]) / scale
+    time = (events["t"].to_numpy() - zero_ns) / scale
     held = events["queue_bytes"].to_numpy() / 1024
-    upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
     upper.step(time, held, where="post", color="black", linewidth=1)
     if record.queue.limit_bytes:
         limit = record.queue.limit_bytes / 1024
@@ -508,11 +573,7 @@ def queue_in_blackout(run: _Run) -> Figure:
             color=VERMILION,
         )
     upper.set_ylabel("queue (KiB)")
-    upper.set_title(
-        f"{run.summary.name}: queue of {record.egress} in the longest blackout, of "
-        f"{run.port_label(port)}: {row['drops']} dropped, {row['others_through']} of other ports "
-        f"through"
-    )
+    upper.set_title(title)
     rows = [*record.ingress, record.egress]
     for place, name in enumerate(reversed(rows)):
         lower.axhline(place, color=GREY, linewidth=0.4, zorder=0)
@@ -533,9 +594,9 @@ def queue_in_blackout(run: _Run) -> Figure:
             )
     lower.set_yticks(range(len(rows)), list(reversed(rows)))
     lower.set_ylim(-0.6, len(rows) - 0.4)
-    lower.set_xlim((low - row["t_start"]) / scale, (high - row["t_start"]) / scale)
-    at_s = (row["t_start"] - run.manifest.traffic.t_start_ns) / 1e9
-    lower.set_xlabel(f"time after the first of these drops, at {at_s:.6f} s ({unit})")
+    lower.set_xlim((low - zero_ns) / scale, (high - zero_ns) / scale)
+    at_s = (zero_ns - run.manifest.traffic.t_start_ns) / 1e9
+    lower.set_xlabel(f"time after {zero_is}{at_s:.6f} s ({unit})")
     handles, labels = lower.get_legend_handles_labels()
     distinct = dict(zip(labels, handles, strict=True))
     lower.legend(

@@ -13,9 +13,9 @@ from outcast.analysis import store
 from outcast.analysis.blackout import Chains, flow_chains, length_counts, port_chains
 from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.fairness import jain_index, outcast_ratio
-from outcast.analysis.headers import TCP, FlowKey
+from outcast.analysis.headers import ACK, TCP, FlowKey
 from outcast.analysis.join import Joined, JoinOptions, Verdict, join
-from outcast.analysis.pcap import PortCapture, read_captures
+from outcast.analysis.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.phase import packet_time_ns, phases
 from outcast.analysis.queue import (
     Queue,
@@ -38,7 +38,7 @@ from outcast.analysis.summary import (
     TcpSummary,
     Window,
 )
-from outcast.analysis.tcp import Resent, resent
+from outcast.analysis.tcp import Resent, RoundTrips, resent, round_trips
 from outcast.analysis.throughput import Series, bytes_between, fresh_bytes, series
 from outcast.errors import InputError
 from outcast.run import (
@@ -63,6 +63,8 @@ class PortAnalysis:
     Attributes:
         numbers: for each flow of the join the run's number for it; foreign flows follow on.
         fresh: for each departure the payload bytes of its flow that had not left before.
+        round_trips: from the inputs to the receivers and back; none where the acknowledgements
+            were not captured (`capture: {ports: all}`).
     """
 
     record: BottleneckRecord
@@ -74,6 +76,7 @@ class PortAnalysis:
     numbers: list[int]
     fresh: I32
     resent: Resent
+    round_trips: RoundTrips
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,32 @@ def _analyze_port(
         flow_chains=flow_chains(joined),
         numbers=_numbers(joined.flows, manifest.flows),
         fresh=fresh_bytes(joined.departures, joined.flows),
+        round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(joined, int(manifest.effective.get("min_rto_ns", DEFAULT_MIN_RTO_NS))),
     )
+
+
+def _round_trips(
+    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord, joined: Joined
+) -> RoundTrips:
+    """Round trips by the acknowledgements that left by the input ports, where captured."""
+    flows = []
+    captured = {(c.port, c.direction): c.file for c in manifest.captures}
+    for port in record.ingress:
+        file = captured.get((port, "out"))
+        if file is None:
+            continue
+        senders = frozenset(flow.src_ip for flow in manifest.flows if flow.ingress == port)
+        back = read_capture(port, directory.path / file, senders)
+        numbers = {flow: number for number, flow in enumerate(joined.flows)}
+        for row, flow in enumerate(back.flows):
+            data = FlowKey(flow.dst, flow.dport, flow.src, flow.sport, flow.protocol)
+            if data not in numbers:
+                continue
+            mine = (back.columns.flow == row) & ((back.columns.flags & ACK) != 0)
+            rows = np.flatnonzero(joined.arrivals.flow == numbers[data])
+            flows.append((numbers[data], rows, back.columns.ack[mine], back.columns.stamp_ns[mine]))
+    return round_trips(joined.arrivals, tuple(flows))
 
 
 def _capture(
@@ -343,6 +370,16 @@ def _tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
     )
 
 
+def _median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
+    parts = [
+        port.round_trips.rtt_ns[np.isin(port.round_trips.flow, numbers)]
+        for port in analysis.ports
+        if (numbers := [n for n, number in enumerate(port.numbers) if number == flow])
+    ]
+    known = np.concatenate([*parts, np.empty(0, np.int64)])
+    return int(np.median(known)) if known.size else None
+
+
 def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
     classes = {}
     for hops, records in _by_class(analysis.manifest).items():
@@ -521,6 +558,8 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     store.write(_stack(chains), directory.path / "blackouts.parquet")
     store.write(_throughput_table(analysis), directory.path / "throughput.parquet")
     store.write(_flow_table(analysis), directory.path / "flows.parquet")
+    if any(port.round_trips.flow.size for port in analysis.ports):
+        store.write(_round_trip_table(analysis), directory.path / "rtt.parquet")
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
     return summary
 
@@ -575,6 +614,20 @@ def _throughput_table(analysis: Analysis) -> pl.DataFrame:
     )
 
 
+def _round_trip_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per segment whose acknowledgement was seen: `t` is when it came in."""
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "flow": np.array(port.numbers, np.int32)[port.round_trips.flow],
+                "t": port.round_trips.sent_ns,
+                "rtt_ns": port.round_trips.rtt_ns,
+            }
+        )
+        for port in analysis.ports
+    )
+
+
 def _flow_table(analysis: Analysis) -> pl.DataFrame:
     """A row per flow of the run, over the main interval but for the counts of packets."""
     interval = analysis.interval
@@ -619,6 +672,7 @@ def _flow_table(analysis: Analysis) -> pl.DataFrame:
                 "spurious_seen": tcp.spurious,
                 "timeouts_seen": tcp.timeouts,
                 "halted_s": tcp.halted_s,
+                "rtt_p50_ns": _median_rtt_ns(analysis, record.flow),
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)

@@ -25,6 +25,12 @@ from outcast.units import parse_time_ns
 )
 @click.option("--queue", "with_queue", is_flag=True, help="Show what each packet found queued.")
 @click.option(
+    "--png",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the queue around --around instead; of a run only.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(["table", "csv", "json"]),
@@ -39,6 +45,7 @@ def command(
     within: str | None,
     verdict: str | None,
     with_queue: bool,
+    png: Path | None,
     form: str,
 ) -> None:
     """Show the packets of a run (DIR) or of a joined table (FILE) in the order they came in.
@@ -53,6 +60,14 @@ def command(
         within_ns = parse_time_ns(within or "1ms")
     except ValueError as error:
         raise ConfigError(f"--within: {error}") from None
+    if png is not None:
+        if around is None or not source.is_dir():
+            raise ConfigError("--png: needs a run's folder and --around")
+        from outcast import figures
+        from outcast.run import RunDirectory
+
+        figures.draw_queue(RunDirectory(source), round(around * 1e9), within_ns, png)
+        return
     wanted = listing.Filter(
         port=port,
         flow=flow,

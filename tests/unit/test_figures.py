@@ -1,0 +1,184 @@
+"""The pictures: what is drawn is what was measured, named, and in place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from outcast import figures
+from outcast.analysis import analyze
+from outcast.analysis.tables import read_summary
+from outcast.cli import invoke as outcast
+from outcast.errors import InputError
+from outcast.run import RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("figures") / "run", traffic, 80_000_000)
+    analyze(directory)
+    return directory
+
+
+@pytest.fixture
+def drawn(run: RunDirectory) -> figures._Run:
+    return figures._Run(run, run.read_manifest(), read_summary(run))
+
+
+def texts(figure: Figure) -> str:
+    figure.canvas.draw()
+    found = [text.get_text() for text in figure.findobj(match=lambda a: hasattr(a, "get_text"))]
+    return " | ".join(found)
+
+
+def test_all_are_drawn_whole(run: RunDirectory) -> None:
+    paths = figures.draw(run)
+    assert [path.name for path in paths] == [
+        *("goodput.png", "classes.png", "chains.png", "drops.png", "queue.png"),
+    ]
+    for path in paths:
+        assert path.parent == run.path
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 10_000
+    assert not list(run.path.glob("*.tmp*"))
+
+
+def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: figures._Run) -> None:
+    figure = figures.goodput_over_time(drawn)
+    (axes,) = figure.axes
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert len(labels) == 13
+    assert labels[-1] == "h2 #0 (2-hop)"
+    assert axes.get_yticklabels()[-1].get_fontweight() == "bold"
+    assert to_hex(axes.get_yticklabels()[-1].get_color()) == figures.VERMILION.lower()
+    flows = pl.read_parquet(drawn.directory.path / "flows.parquet")
+    lone = flows.filter(flow=0)["goodput_bps"].item()
+    assert figures.format_bps(lone) in texts(figure)
+    # The curve above its base line is the flow's goodput.
+    table = pl.read_parquet(drawn.directory.path / "throughput.parquet").filter(flow=0)
+    tops = [patch.get_data() for patch in axes.patches]
+    base = axes.get_yticks()[-1]
+    assert any(np.allclose(top.values - base, table["goodput_bps"].to_numpy()) for top in tops)
+
+
+def test_bars_of_the_classes(drawn: figures._Run) -> None:
+    figure = figures.goodput_by_class(drawn)
+    (axes,) = figure.axes
+    heights = sorted(round(bar.get_height(), 6) for bar in axes.patches)
+    windows = [drawn.summary.windows["40ms"].classes, drawn.summary.classes]
+    assert heights == sorted(
+        round(part.mean_goodput_bps / 1e6, 6) for classes in windows for part in classes.values()
+    )
+    shown = texts(figure)
+    for word in ("2-hop (1 flow)", "3-hop (12 flows)", "an equal share", "Mbps", "0-0.04 s"):
+        assert word in shown
+
+
+def test_bars_of_the_chains(drawn: figures._Run) -> None:
+    figure = figures.chain_lengths(drawn)
+    left, right = figure.axes
+    chains = drawn.summary.drops["s1-eth2"].chains
+    bars = [bar.get_height() for bar in left.containers[0]]
+    assert len(bars) == figures.LONGEST_BAR + 1
+    assert bars[0] == chains["1"]
+    assert bars[-1] == sum(n for k, n in chains.items() if int(k) > figures.LONGEST_BAR)
+    per_flow = [bar.get_height() for bar in right.containers[1]]
+    assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
+    assert "s1-eth3 (3-hop)" in texts(figure)
+
+
+def marks(axes: Axes) -> Iterator[tuple[float, float]]:
+    for collection in axes.collections:
+        yield from np.asarray(collection.get_offsets()).tolist()
+
+
+def test_the_worst_blackout_packet_by_packet(drawn: figures._Run) -> None:
+    figure = figures.drops_over_time(drawn)
+    zooms = [axes for axes in figure.axes if "blackout of" in axes.get_title()]
+    assert len(zooms) == 2
+    chains = pl.read_parquet(drawn.directory.path / "blackouts.parquet")
+    worst = chains.filter(pl.col("others_through") > 0)["drops"].max()
+    assert f"{worst} dropped" in texts(figure)
+    span = figures._around(drawn, figures._worst(drawn, "s1-eth2") or {})
+    packets = pl.read_parquet(drawn.directory.path / "packets.parquet")
+    expected = packets.filter(pl.col("t_in").is_between(*span)).height
+    of_port = next(axes for axes in zooms if "s1-eth2" in axes.get_title())
+    assert len(list(marks(of_port))) == expected
+
+
+def test_the_queue_stays_below_its_limit(drawn: figures._Run) -> None:
+    figure = figures.queue_in_blackout(drawn)
+    upper, lower = figure.axes
+    steps = upper.lines[0].get_ydata()
+    assert 14 < max(steps) <= 16
+    assert "limit\n16 KiB" in texts(figure)
+    assert [tick.get_text() for tick in lower.get_yticklabels()] == [
+        *("s1-eth1", "s1-eth3", "s1-eth2"),
+    ]
+    # Departures leave the output, drops happen to inputs.
+    assert {y for _, y in marks(lower)} == {0, 1, 2}
+
+
+def test_any_time_of_the_queue(run: RunDirectory, tmp_path: Path) -> None:
+    for suffix in ("png", "svg"):
+        path = tmp_path / f"queue.{suffix}"
+        arguments = ["--around", "0.02", "--within", "200us", "--png", str(path)]
+        assert outcast(["inspect", str(run.path), *arguments]) == 0
+        assert path.stat().st_size > 10_000
+    with pytest.raises(InputError, match=r"no packet within 0\.1 ms of 5 s"):
+        figures.draw_queue(run, 5 * 10**9, 100_000, tmp_path / "none.png")
+    with pytest.raises(InputError, match="cannot be written"):
+        figures.draw_queue(run, 20_000_000, 200_000, tmp_path / "no" / "folder.png")
+    with pytest.raises(InputError, match="cannot be written"):
+        figures.draw_queue(run, 20_000_000, 200_000, tmp_path / "queue.doc")
+    assert not list(tmp_path.glob(".*"))
+    assert outcast(["inspect", str(run.path), "--png", "a.png"]) == 2
+
+
+def test_a_run_without_drops(tmp_path: Path) -> None:
+    traffic = model.taildrop(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analyze(directory)
+    assert len(figures.draw(directory)) == 5
+    drawn = figures._Run(directory, directory.read_manifest(), read_summary(directory))
+    assert "no packet was dropped" in texts(figures.chain_lengths(drawn))
+    assert "no blackout" in texts(figures.queue_in_blackout(drawn))
+    assert "no blackout" in texts(figures.drops_over_time(drawn))
+
+
+def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
+    traffic = model.taildrop(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analyze(directory)
+    drawn = figures._Run(directory, directory.read_manifest(), read_summary(directory))
+    (axes,) = figures.goodput_over_time(drawn).axes
+    assert axes.get_yticklabels()[0].get_text() == "h7 (3-hop)"
+    assert "every sender" in texts(figures.goodput_over_time(drawn))
+
+
+def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
+    traffic = model.taildrop(model.make_traffic(9, 300), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze"):
+        figures.draw(directory)
+    analyze(directory)
+    (directory.path / "queue.parquet").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="tables cannot be read"):
+        figures.draw(directory)
+
+
+def test_no_state_of_pyplot() -> None:
+    code = "import sys, outcast.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
