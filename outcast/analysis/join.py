@@ -6,8 +6,9 @@ TCP outcast paper). The rules are stated in docs/join.md; the ones that decide a
 1. Identity: addresses, ports, protocol, IP id, sequence and acknowledgement number, flags and
    payload length; TTL, checksum and TCP time stamp where the captures agree on them.
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
-3. Order: of equal packets, the first one that came in after whatever of the same port (in a FIFO
-   queue) or flow (in any queue) has left already; failing that, the first one.
+3. Order: of equal packets, the first one that came in after whatever has left already, of the
+   same flow, of the same port (if it is a FIFO), and of any (by more than the switch is seen to
+   reorder); failing that, the first one.
 4. A packet that never left was dropped if one that came in later left by the same output (later
    by more than the switch is seen to reorder), or if the output was watched long enough after it;
    otherwise it is unknown: in flight at the end, or come in before the output was watched.
@@ -371,8 +372,11 @@ def _match(
             if in_identity[at] == identity:
                 if first < 0:
                     first = at
-                in_order = at > last_of_flow[in_flow[at]] and (
-                    inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], out_port[out]]
+                output = out_port[out]
+                in_order = (
+                    at > last_of_flow[in_flow[at]]
+                    and (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
+                    and in_stamp[at] >= newest[output] - slack[output]
                 )
                 if in_order:
                     chosen = at
@@ -565,7 +569,8 @@ def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leav
     alone = np.flatnonzero(came_as < 0)
     if not alone.size:
         return stray
-    stray[alone] = Stray.UNEXPLAINED
+    gone = np.unique(arriving[left_as >= 0])
+    stray[alone] = np.where(np.isin(leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED)
     left = np.flatnonzero(came_as >= 0)
     # Per output: what left before the first packet that was seen coming in.
     for port in range(int(departures.port.max()) + 1):
@@ -573,8 +578,6 @@ def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leav
         limit = of_port[0] if of_port.size else len(departures)
         here = alone[departures.port[alone] == port]
         stray[here[here < limit]] = Stray.EARLY
-    gone = np.unique(arriving[left_as >= 0])
-    stray[alone[np.isin(leaving[alone], gone)]] = Stray.DUPLICATE
     return stray
 
 

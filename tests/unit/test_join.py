@@ -101,16 +101,18 @@ def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
     assert got.verdict.tolist() == [D, F, F]
 
 
-def test_equal_packets_in_another_ports_shadow(tmp_path: Path) -> None:
-    """Ports are independent: what another port let through decides nothing."""
+def test_equal_packets_and_what_another_port_let_through(tmp_path: Path) -> None:
+    """One queue serves all ports: what left between two equal packets came in between them,
+    unless the switch is seen to reorder that much."""
     same = {"seq": 5000, "ip_id": 0}
     other = {"src": "10.0.0.3", "sport": 9}
-    got = joined(
-        tmp_path,
-        {"a": [P(10, **same), P(30, **same)], "b": [data(20, 1, **other)]},  # type: ignore[arg-type]
-        [data(45, 1, **other), P(60, **same)],  # type: ignore[arg-type]
-    )
-    assert got.left_as.tolist() == [1, 0, -1]
+    inputs = {"a": [P(50, **same), P(70, **same)], "b": [data(60, 1, **other)]}  # type: ignore[arg-type]
+    leaving = [data(85, 1, **other), P(100, **same)]  # type: ignore[arg-type]
+    assert joined(tmp_path, inputs, leaving).left_as.tolist() == [-1, 0, 1]
+    inputs["a"].insert(0, data(10, 7))
+    inputs["b"].insert(0, data(25, 7, **other))
+    leaving = [data(30, 7, **other), data(31, 7), *leaving]
+    assert joined(tmp_path, inputs, leaving).left_as.tolist() == [1, 0, 3, 2, -1]
 
 
 def test_a_packet_leaves_after_it_came(tmp_path: Path) -> None:
