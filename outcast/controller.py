@@ -93,12 +93,13 @@ class Controller:
         self._process.end(signal.SIGTERM, 10.0)
 
 
-def verify_tables(plan: Plan, commands: Commands) -> None:
-    """Every switch holds the planned entries and no others.
+def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:
+    """Every switch holds the planned entries and no others; what each was found to hold.
 
     Raises:
         ReadBackError: naming the first switch that does not.
     """
+    tables = {}
     for switch, wanted in entries.planned(plan.graph, plan.routes).items():
         shown = entries.parse_dump(
             commands.run(
@@ -109,6 +110,8 @@ def verify_tables(plan: Plan, commands: Commands) -> None:
             lacking = sorted(map(str, wanted - shown))[:1]
             surplus = sorted(map(str, shown - wanted))[:1]
             raise ReadBackError(switch, "flow table", lacking or "no more", surplus or "less")
+        tables[switch] = shown
+    return tables
 
 
 def verify_paths(network: Network) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from outcast.commands import Process, SystemCommands, wait_until
 
-_SHIM = Path(__file__).with_name("offer_once.c")
+_SHIM = Path(__file__).with_name("broadcasts_only.c")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
@@ -27,7 +27,8 @@ class OpenVSwitch:
     """ovsdb-server and ovs-vswitchd, started and stopped with the run.
 
     Attributes:
-        datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`.
+        datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`,
+            for which the kernel's bridge then forwards; see forwarding.py.
     """
 
     def __init__(self, commands: SystemCommands, folder: Path) -> None:
@@ -58,8 +59,8 @@ class OpenVSwitch:
         )
 
     def _build_shim(self) -> Path:
-        """Compiles offer_once.c, which says why it is needed."""
-        library = self._folder / "offer_once.so"
+        """Compiles broadcasts_only.c, which says why it is needed."""
+        library = self._folder / "broadcasts_only.so"
         self._commands.run(
             ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_SHIM), "-ldl"]
         )
@@ -90,6 +91,11 @@ class OpenVSwitch:
 
     def _errors(self) -> str:
         return " ".join(process.errors().strip() for process in self._processes).strip()
+
+    @property
+    def pid(self) -> int:
+        """The process number of ovs-vswitchd, once started."""
+        return self._processes[-1].popen.pid
 
     def require_alive(self) -> None:
         """Raises CommandError where a daemon has died."""

@@ -113,6 +113,10 @@ class Manifest(_Record):
     flows: list[FlowRecord]
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="what makes the run's timing doubtful, each in one line with its remedy",
+    )
     wall_s: dict[str, float] = Field(
         default_factory=dict, description="phase to seconds by the host's clock"
     )

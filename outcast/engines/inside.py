@@ -29,11 +29,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from outcast import __version__, capture, counters, queues, receivers, traffic, transport
+from outcast import (
+    __version__,
+    capture,
+    counters,
+    forwarding,
+    queues,
+    receivers,
+    traffic,
+    transport,
+)
 from outcast.commands import Commands, SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.errors import OutcastError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
+from outcast.load import LoadMeter, read
 from outcast.network import Network
 from outcast.openvswitch import Datapath, OpenVSwitch
 from outcast.plan import Plan, make_plan
@@ -112,12 +122,21 @@ class _Run:
         try:
             switches.start()
             network.build()
+            if switches.datapath == "netdev":
+                forwarding.create_bridges(self.plan, self.commands)
             network.start_switches(switches.datapath, controller.target)
             network.configure_queues()
             framework = controller.await_ready()
             self.enter("verify")
-            verify_tables(self.plan, self.commands)
+            tables = verify_tables(self.plan, self.commands)
+            if switches.datapath == "netdev":
+                forwarding.install(self.plan, tables, self.commands)
+                network.effective["forwarding"] = "Linux bridge, by Open vSwitch's flow tables"
+            else:
+                network.effective["forwarding"] = "Open vSwitch"
             verify_paths(network)
+
+            load = LoadMeter(lambda: read(switches.pid))
 
             def watch() -> None:
                 switches.require_alive()
@@ -130,7 +149,7 @@ class _Run:
             )
             before = self._read_counters(network)
             self.enter("traffic")
-            record = self._run_flows(network, watch)
+            record = self._run_flows(network, watch, load)
             self.enter("capture_end")
             self._drain(network)
             watch()
@@ -140,10 +159,22 @@ class _Run:
             switches.stop()
         finally:
             network.close()
-        self._write(network, switches.datapath, framework, record, capture_records, before, after)
+        network.effective.update(load.effective())
+        self._write(
+            network,
+            switches.datapath,
+            framework,
+            record,
+            capture_records,
+            before,
+            after,
+            load.warnings(),
+        )
         self.emit({"event": "done"})
 
-    def _run_flows(self, network: Network, watch: Callable[[], None]) -> TrafficRecord:
+    def _run_flows(
+        self, network: Network, watch: Callable[[], None], load: LoadMeter
+    ) -> TrafficRecord:
         flows = self.plan.flows
         logs = self.directory.flows
         duration_ns = self.experiment.duration_ns
@@ -163,8 +194,15 @@ class _Run:
                     self.samples += traffic.sample_sockets(network.netns(host), self.commands)
             self._report_goodput(network, t_s)
 
-        traffic.await_end(flows, clients, duration_ns, watch, on_sample, times)
+        def watch_running() -> None:
+            watch()
+            # Under virtual time the CPU is never waited for.
+            if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
+                load.tick()
+
+        traffic.await_end(flows, clients, duration_ns, watch_running, on_sample, times)
         t_end_ns = time.time_ns()
+        load.finish()
         traffic.stop_servers(servers)
         traffic.check_sockets(
             [flow for flow in flows if _is_active(flow.start_ns, flow.duration_ns, middle_s)],
@@ -227,6 +265,7 @@ class _Run:
         captures: Sequence[CaptureRecord],
         before: tuple[dict[str, Any], dict[str, Any]],
         after: tuple[dict[str, Any], dict[str, Any]],
+        warnings: list[str],
     ) -> None:
         experiment, plan = self.experiment, self.plan
         self.directory.write_counters(
@@ -282,6 +321,7 @@ class _Run:
                     )
                 ],
                 captures=list(captures),
+                warnings=warnings,
             )
         )
 

@@ -1,0 +1,132 @@
+"""How busy the machine was while flows ran: an emulation in real time is only as good as its CPU.
+
+Where no core is free, packets wait for the processor, and the captures show its queue instead of
+the switch's. Both shares are measured second by second, as a mean would hide a short overload.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WINDOW_S = 1.0
+SHORTEST_WINDOW_S = 0.2
+"""What is left at the end counts where it is at least this long: times come in steps of 10 ms."""
+SWITCH_LIMIT = 0.90
+MACHINE_LIMIT = 0.95
+_REMEDY = "end other programs, lower links.rate, run fewer flows, or use --engine virtual"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """CPU time spent up to one moment, in seconds.
+
+    Attributes:
+        t_s: the moment, on a clock that does not step.
+        machine_busy_s, machine_s: of all cores, not idle and in all. Time that a virtual
+            machine's host took away (steal) is not idle.
+        switch_s: of ovs-vswitchd's main thread.
+    """
+
+    t_s: float
+    machine_busy_s: float
+    machine_s: float
+    switch_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Shares of one second, 0 to 1."""
+
+    machine: float
+    switch: float
+
+
+def read(switch_pid: int) -> Reading:
+    """The counters of proc(5): /proc/stat, and the stat of a process' main thread."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    return parse(
+        Path("/proc/stat").read_text(),
+        Path(f"/proc/{switch_pid}/task/{switch_pid}/stat").read_text(),
+        time.monotonic(),
+        tick_s,
+    )
+
+
+def parse(machine: str, thread: str, t_s: float, tick_s: float) -> Reading:
+    """A reading from the texts of /proc/stat and of a thread's stat, in ticks of `tick_s`."""
+    # user nice system idle iowait irq softirq steal; guest time is within user's.
+    ticks = [int(word) for word in machine.splitlines()[0].split()[1:9]]
+    fields = thread.rpartition(")")[2].split()
+    return Reading(
+        t_s=t_s,
+        machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) * tick_s,
+        machine_s=sum(ticks) * tick_s,
+        switch_s=(int(fields[11]) + int(fields[12])) * tick_s,
+    )
+
+
+class LoadMeter:
+    """Measures from the first tick on; `tick` is to be called several times a second."""
+
+    def __init__(self, read_now: Callable[[], Reading]) -> None:
+        self._read = read_now
+        self._first: Reading | None = None
+        self._last: Reading | None = None
+        self.windows: list[Window] = []
+
+    def tick(self) -> None:
+        """Takes a reading, and closes the window where it is long enough."""
+        now = self._read()
+        if self._first is None or self._last is None:
+            self._first = self._last = now
+        elif now.t_s - self._last.t_s >= WINDOW_S:
+            self.windows.append(_window(self._last, now))
+            self._last = now
+
+    def finish(self) -> None:
+        """Closes the last window."""
+        now = self._read()
+        if self._last is not None and now.t_s - self._last.t_s >= SHORTEST_WINDOW_S:
+            self.windows.append(_window(self._last, now))
+        self._last = now
+
+    def effective(self) -> dict[str, Any]:
+        """Mean and worst shares for the manifest; empty where nothing was measured."""
+        if self._first is None or self._last is None or not self.windows:
+            return {}
+        whole = _window(self._first, self._last)
+        return {
+            "cpu.machine_share": round(whole.machine, 3),
+            "cpu.machine_share_worst_second": round(max(w.machine for w in self.windows), 3),
+            "cpu.openvswitch_share": round(whole.switch, 3),
+            "cpu.openvswitch_share_worst_second": round(max(w.switch for w in self.windows), 3),
+        }
+
+    def warnings(self) -> list[str]:
+        """One line for each limit that was passed."""
+        found = []
+        for who, shares, limit in (
+            ("ovs-vswitchd was", [w.switch for w in self.windows], SWITCH_LIMIT),
+            ("the machine's cores were", [w.machine for w in self.windows], MACHINE_LIMIT),
+        ):
+            over = sum(share > limit for share in shares)
+            if over:
+                found.append(
+                    f"{who} more than {limit:.0%} busy in {over} of {len(shares)} seconds "
+                    f"(worst: {max(shares):.0%}): packets waited for the CPU, and delays and "
+                    f"drops may show that rather than the queue; {_REMEDY}"
+                )
+        return found
+
+
+def _window(before: Reading, after: Reading) -> Window:
+    machine_s = after.machine_s - before.machine_s
+    return Window(
+        machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else 0.0,
+        switch=(after.switch_s - before.switch_s) / (after.t_s - before.t_s),
+    )

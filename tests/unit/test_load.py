@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from outcast.load import LoadMeter, Reading, parse
+
+MACHINE = """cpu  100 10 50 700 20 5 15 100 40 0
+cpu0 50 5 25 350 10 2 8 50 20 0
+"""
+THREAD = "42 (ovs (odd) name) S 1 42 42 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 99 0 0"
+
+
+def test_times_are_read_from_the_kernels_texts() -> None:
+    reading = parse(MACHINE, THREAD, 3.0, 0.01)
+    assert reading.machine_s == pytest.approx(10.0)
+    # Idle and iowait are idle; what the host took away is not, guest time counts within user's.
+    assert reading.machine_busy_s == pytest.approx(2.8)
+    assert reading.switch_s == pytest.approx(0.42)
+
+
+def meter(shares: list[tuple[float, float]], step_s: float = 1.0) -> LoadMeter:
+    """A meter that was ticked once before and once after every (machine, switch) share."""
+    readings = [Reading(0.0, 0.0, 0.0, 0.0)]
+    for machine, switch in shares:
+        last = readings[-1]
+        readings.append(
+            Reading(
+                t_s=last.t_s + step_s,
+                machine_busy_s=last.machine_busy_s + 2 * machine * step_s,
+                machine_s=last.machine_s + 2 * step_s,
+                switch_s=last.switch_s + switch * step_s,
+            )
+        )
+    read_now: Callable[[], Reading] = iter(readings).__next__
+    measured = LoadMeter(read_now)
+    for _ in readings[:-1]:
+        measured.tick()
+    measured.finish()
+    return measured
+
+
+def test_an_idle_machine_gives_numbers_and_no_warning() -> None:
+    measured = meter([(0.2, 0.1), (0.6, 0.3)])
+    assert measured.warnings() == []
+    assert measured.effective() == {
+        "cpu.machine_share": 0.4,
+        "cpu.machine_share_worst_second": 0.6,
+        "cpu.openvswitch_share": 0.2,
+        "cpu.openvswitch_share_worst_second": 0.3,
+    }
+
+
+def test_one_second_without_idle_cpu_is_told() -> None:
+    (line,) = meter([(0.3, 0.1), (0.99, 0.2), (0.3, 0.1), (0.3, 0.1)]).warnings()
+    assert "the machine's cores were more than 95% busy in 1 of 4 seconds (worst: 99%)" in line
+    assert "links.rate" in line
+    assert "--engine virtual" in line
+    assert "\n" not in line
+
+
+def test_a_busy_switch_is_told_apart_from_a_busy_machine() -> None:
+    lines = meter([(0.5, 0.97)] * 3).warnings()
+    assert [line.split(" was")[0] for line in lines] == ["ovs-vswitchd"]
+    assert "in 3 of 3 seconds" in lines[0]
+    assert len(meter([(0.99, 0.97)]).warnings()) == 2
+
+
+def test_a_run_of_less_than_a_second_is_measured() -> None:
+    assert meter([(1.0, 0.0)], step_s=0.4).warnings()
+    assert meter([(1.0, 0.0)], step_s=0.1).windows == []
+
+
+def test_nothing_measured_is_nothing_told() -> None:
+    unused = LoadMeter(lambda: Reading(0.0, 0.0, 0.0, 0.0))
+    unused.finish()
+    assert unused.effective() == {}
+    assert unused.warnings() == []
