@@ -104,7 +104,7 @@ def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
         Finding(
             "Open vSwitch kernel module",
             module,
-            "the kernel datapath" if module else "the userspace datapath serves instead",
+            "the kernel datapath" if module else "the kernel's bridge forwards by its flow tables",
             "install the distribution's kernel with its modules, or " + VIRTUAL,
         )
     )
