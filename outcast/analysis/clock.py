@@ -15,6 +15,8 @@ import numpy as np
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.pairs import Pairs
 from outcast.analysis.pcap import PortCapture
+from outcast.analysis.records import MAX_STAMP_NS
+from outcast.errors import InputError
 
 STEP_BACK_NS = 1_000_000
 """Stamps that go back by more are a step of the clock; by less, packets noted out of order."""
@@ -102,6 +104,8 @@ def _without_steps_back(capture: PortCapture, notes: list[str]) -> Clock:
     usual = int(np.median(gaps))
     for row in np.flatnonzero(gaps < -STEP_BACK_NS).tolist():
         clock = clock.shifted(usual - int(gaps[row]), row + 1)
+        if clock.pieces[-1][1] > MAX_STAMP_NS:
+            raise InputError(f"{capture.path}: its time stamps go back and forth by centuries")
         notes.append(
             f"{capture.port}: its clock stepped back by about {-int(gaps[row]) / 1e6:.3f} ms at "
             f"packet {row + 2}; corrected"

@@ -30,6 +30,9 @@ MAX_BLOCK_BYTES = 64 << 20
 
 MAX_INTERFACES = 1024
 
+MAX_STAMP_NS = 1 << 62
+"""The year 2116; a later stamp is taken for damage."""
+
 LINK_TYPES = {
     1: "Ethernet",
     12: "raw IP",
@@ -44,7 +47,7 @@ LINK_TYPES = {
 
 _LINK_NAMES = {0: "BSD loopback", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
-_OK, _BROKEN, _UNTIMED, _INTERFACE, _LINK = 0, 1, 2, 3, 4
+_OK, _BROKEN, _UNTIMED, _INTERFACE, _STAMP = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +224,19 @@ def _index_pcapng(
                 return count, at, _BROKEN
             if interface >= state[1]:
                 return count, at, _INTERFACE
+            seconds = interfaces[interface, 3]
+            counted = _nanoseconds(
+                _u32(data, at + 12, big), _u32(data, at + 16, big), interfaces[interface, 2]
+            )
+            if seconds < -(1 << 32) or seconds > (1 << 32) or counted < 0:
+                return count, at, _STAMP
+            seen = counted + seconds * 1_000_000_000
+            if counted > MAX_STAMP_NS or seen < 0 or seen > MAX_STAMP_NS:
+                return count, at, _STAMP
             offset[count] = at + 28
             length[count] = captured
             original[count] = max(_u32(data, at + 24, big), captured)
-            stamp[count] = (
-                _nanoseconds(
-                    _u32(data, at + 12, big), _u32(data, at + 16, big), interfaces[interface, 2]
-                )
-                + interfaces[interface, 3] * 1_000_000_000
-            )
+            stamp[count] = seen
             link[count] = interfaces[interface, 0]
             count += 1
         elif kind == 3:
@@ -412,6 +419,8 @@ class CaptureFile:
                 raise self._broken(source.position, "a simple packet block has no time stamp")
             if error == _INTERFACE:
                 raise self._broken(source.position, "a packet names an interface not described")
+            if error == _STAMP:
+                raise self._broken(source.position, "a time stamp is out of all bounds")
             if error:
                 raise self._broken(source.position, "a block contradicts the pcapng format")
             if used:

@@ -295,6 +295,11 @@ def test_many_flows_and_blocks_agree_with_dpkt(tmp_path: Path) -> None:
             pcapng(1, []) + block(6, struct.pack("<IIIII", 3, 0, 0, 4, 4) + b"abcd", "<"),
             "an interface not described",
         ),
+        (pcapng(1, [frame(1, NETWORK)], offset_s=-(2**40)), "time stamp is out of all bounds"),
+        (
+            pcapng(1, []) + block(6, struct.pack("<IIIII", 0, 2**31, 0, 4, 4) + b"abcd", "<"),
+            "time stamp is out of all bounds",
+        ),
         (pcapng(1, []) + block(3, b"\4\0\0\0abcd", "<"), "no time stamp"),
         (gzip.compress(pcap(1, [frame(1, NETWORK)]))[:20], "cut off inside its first compressed"),
         (b"\x1f\x8b\x09" + bytes(30), "decompressed"),

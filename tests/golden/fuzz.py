@@ -1,0 +1,186 @@
+"""Hostile captures for the readers: `python -m tests.golden.fuzz --seconds 600 [--seed N]`.
+
+Captures of every format are damaged at random: bits, lengths, order, ends. Each must be read, or
+refused in one line, within a second and within bounds of memory; and what is read must not depend
+on bytes outside of the file. Run it with NUMBA_BOUNDSCHECK=1 (and a NUMBA_CACHE_DIR of its own),
+so that compiled code checks its indices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import resource
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from outcast.analysis import records
+from outcast.analysis.join import join
+from outcast.analysis.pcap import PortCapture, read_capture
+from outcast.errors import InputError
+from tests.golden import model
+
+SECONDS_EACH = 1.0
+MEMORY_BYTES = 600 << 20
+
+
+def seeds() -> list[bytes]:
+    """Whole captures to damage."""
+    traffic = model.taildrop(model.make_traffic(1, 12), 16_384, 10**9)
+    plain = model.PCAP_HEADER + model.captures(traffic)["in1"].tobytes()
+    frames = [plain[24 + 82 * n + 16 : 24 + 82 * (n + 1)] for n in range(6)]
+    six = bytes.fromhex("86dd6000000000200640") + bytes(range(32)) + frames[0][34:66]
+    tagged = frames[0][:12] + bytes.fromhex("8100000388a80004") + frames[0][12:]
+    hop = frames[0][:12] + bytes.fromhex("86dd6000000000280040") + bytes(range(32))
+    hop += bytes.fromhex("0600010400000000") + frames[0][34:66]
+    fragment = frames[0][:20] + b"\x20\x03" + frames[0][22:]
+    bodies = [*frames, frames[0][:12] + six, tagged, hop, fragment]
+    made = [plain]
+    for link, cut, head in (
+        (1, 0, b""),
+        (113, 14, bytes(14) + b"\x08\0"),
+        (276, 14, b"\x08\0" + bytes(18)),
+        (101, 14, b""),
+    ):
+        for order, magic in (("<", 0xA1B23C4D), (">", 0xA1B2C3D4)):
+            out = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
+            for number, body in enumerate(bodies):
+                data = head + body[cut:]
+                out += struct.pack(order + "IIII", 5, number, len(data), len(data)) + data
+            made.append(out)
+        for order in "<>":
+            made.append(_pcapng(order, link, [head + body[cut:] for body in bodies]))
+    return [*made, gzip.compress(made[1]), zstandard.compress(made[2])]
+
+
+def _pcapng(order: str, link: int, bodies: list[bytes]) -> bytes:
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        size = struct.pack(order + "I", len(body) + 12)
+        return struct.pack(order + "I", kind) + size + body + size
+
+    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    options = struct.pack(order + "HHB3xHHqHH", 9, 1, 9, 14, 8, 1, 0, 0)
+    out += block(1, struct.pack(order + "HHI", link, 0, 0) + options)
+    for number, body in enumerate(bodies):
+        head = struct.pack(order + "IIIII", 0, 1, number, len(body), len(body))
+        out += block(6, head + body)
+    return out
+
+
+def damage(content: bytes, rng: random.Random) -> bytes:
+    """The content with up to eight random injuries."""
+    hurt = bytearray(content)
+    for _ in range(rng.randint(0, 8)):
+        if not hurt:
+            break
+        at = rng.randrange(len(hurt))
+        match rng.randrange(7):
+            case 0:
+                hurt[at] ^= 1 << rng.randrange(8)
+            case 1:
+                hurt[at] = rng.choice((0, 1, 4, 5, 6, 0x40, 0x7F, 0x80, 0xFF))
+            case 2:
+                word = rng.choice((0, 1, 8, 2**31 - 1, 2**31, 2**32 - 1, rng.getrandbits(32)))
+                hurt[at : at + 4] = struct.pack(rng.choice("<>") + "I", word)
+            case 3:
+                del hurt[at : at + rng.randint(1, 40)]
+            case 4:
+                hurt[at:at] = rng.randbytes(rng.randint(1, 40))
+            case 5:
+                other = rng.randrange(len(hurt))
+                hurt[at : at + 16] = hurt[other : other + 16]
+            case 6:
+                hurt = hurt[: at + 1]
+    return bytes(hurt)
+
+
+def read(path: Path, fill: int) -> PortCapture | str:
+    """Reads a capture with unused memory of the reader filled; the refusal if it refuses."""
+    begin = records._Source.__init__
+
+    def filled(self: records._Source, *arguments: object) -> None:
+        begin(self, *arguments)  # type: ignore[arg-type]
+        self.data[:] = fill
+
+    records._Source.__init__ = filled  # type: ignore[method-assign,assignment]
+    try:
+        return read_capture("port", path)
+    except InputError as error:
+        return str(error)
+    finally:
+        records._Source.__init__ = begin  # type: ignore[method-assign]
+
+
+def check(content: bytes, folder: Path) -> None:
+    """Raises AssertionError, or whatever the reader should not have raised."""
+    path = folder / "hostile"
+    path.write_bytes(content)
+    began = time.monotonic()
+    one = read(path, 0x00)
+    other = read(path, 0xFF)
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other, (one, other)
+        assert isinstance(one, str)
+        assert "\n" not in one
+    else:
+        assert one.flows == other.flows
+        for left, right in zip(one.columns, other.columns, strict=True):
+            assert np.array_equal(left, right)
+        try:
+            join([one], [other])
+            refusal = ""
+        except InputError as error:
+            refusal = str(error)
+        assert "\n" not in refusal
+    assert time.monotonic() - began < SECONDS_EACH, "too slow"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert peak < MEMORY_BYTES, f"{peak} bytes"
+
+
+def main() -> None:
+    """Runs for the time given; the first file that fails is kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    rng = random.Random(wanted.seed)
+    bases = seeds()
+    records.BLOCK_BYTES = 1 << 16
+    done = 0
+    with tempfile.TemporaryDirectory() as name:
+        for base in bases:
+            path = Path(name) / "hostile"
+            path.write_bytes(base)
+            assert not isinstance(read(path, 0), str), read(path, 0)
+        # What is compiled at the first use is not to count.
+        for _ in range(2):
+            for base in bases:
+                try:
+                    check(base, Path(name))
+                except AssertionError as error:
+                    if "slow" not in str(error):
+                        raise
+        ends = time.monotonic() + wanted.seconds
+        while time.monotonic() < ends:
+            content = damage(rng.choice(bases), rng)
+            try:
+                check(content, Path(name))
+            except BaseException:
+                kept = Path(tempfile.gettempdir()) / f"outcast-fuzz-{wanted.seed}-{done}"
+                kept.write_bytes(content)
+                print(f"failed after {done} files; kept {kept}", file=sys.stderr)
+                raise
+            done += 1
+    print(f"{done} files, no failure")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Breaks the rules of the join one by one and shows that a test notices each.
+
+    python -m tests.golden.mutations [WORD]
+
+Each mutation is made in a copy of the project; the tests of the join run there and must fail.
+With WORD, only the mutations whose name contains it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TESTS = ["join", "join_golden", "join_clocks", "join_command", "queue", "blackout", "pcap"]
+TESTS += ["throughput", "tcp_side", "queue_estimates", "summary", "fairness"]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One rule undone: in a module of the analysis, a text and what replaces it."""
+
+    name: str
+    module: str
+    text: str
+    replacement: str
+
+
+MUTATIONS = [
+    Mutation("identity: no sequence number", "headers", "np.uint64(seq) << np.uint64(32)", "0"),
+    Mutation("identity: no IP id", "headers", "(np.uint64(ip_id) << np.uint64(40))", "0"),
+    Mutation("identity: no flags", "headers", "| (np.uint64(flags) << np.uint64(32))", "| 0"),
+    Mutation("identity: no payload length", "headers", "| np.uint64(payload),", "| 0,"),
+    Mutation("identity: no addresses and ports", "headers", "last_hash = h\n", "last_hash = 1\n"),
+    Mutation("identity: no TTL", "packets", "np.uint64(columns.ttl[row])", "np.uint64(0)"),
+    Mutation("identity: no checksum", "packets", "np.uint64(columns.checksum[row])", "np.uint64(0)"),
+    Mutation("identity: no time stamp", "packets", "use[which]:", "use[which] and which < 2:"),
+    Mutation("identity: parts always used", "join", "agreeing >= 0.99 * len(pairs)", "True"),
+    Mutation("routed hop not refused", "join", 'name == "ttl" and not options.routed', "False"),
+    Mutation("causality", "join", "in_stamp[arrived] <= now + tolerance", "in_stamp[arrived] >= 0"),
+    Mutation("longest sojourn", "join", "in_stamp[expired] < now - max_sojourn", "False"),
+    Mutation("order within the flow", "join", "at > last_of_flow[in_flow[at]]\n", "True\n"),
+    Mutation("order within the port", "join", "at > last_of_pair[in_port[at], output]", "True"),
+    Mutation("order across ports", "join", "in_stamp[at] >= newest[output] - slack[output]", "True"),
+    Mutation("slack of the switch", "join", "matched.newest - matched.slack", "matched.newest"),
+    Mutation("earliest first", "join", "                    chosen = at\n                    break\n",
+             "                    chosen = at\n"),
+    Mutation("used once", "join", "        _unlink(chosen, bucket,", "        _unlink(-2, bucket,"),
+    Mutation("overtaken by the flow", "join",
+             "missing < matched.last_of_flow[arrivals.flow[missing]]", "missing < 0"),
+    Mutation("overtaken in the port", "join",
+             "(matched.inversions[port] == 0) & (missing < matched.last_of_pair[port, to])",
+             "missing < 0"),
+    Mutation("overtaken across ports", "join", "overtaken |= stamps < newest[to]", "pass"),
+    Mutation("a port that reorders is a FIFO", "join", "(matched.inversions[port] == 0) & ", ""),
+    Mutation("in flight at the end", "join", "dropped = ~before & (overtaken | (stamps + patience <= ends[to]))",
+             "dropped = ~before"),
+    Mutation("patience", "join", "(stamps + patience <= ends[to])", "False"),
+    Mutation("watched", "join", "ends = np.maximum(ends, options.watched_ns[1])", "pass"),
+    Mutation("output late", "join", "before = (stamps < begins[to])", "before = (stamps < 0)"),
+    Mutation("first can be a drop", "join", "first_ns - LATE_START_GAPS * gap", "first_ns"),
+    Mutation("early departures", "join", "stray[here[here < limit]] = Stray.EARLY", "pass"),
+    Mutation("duplicates", "join", "np.isin(leaving[alone], gone)", "alone < 0"),
+    Mutation("reordered noted", "join", "reordered[chosen] = True", "reordered[chosen] = False"),
+    Mutation("other destinations", "join", "flow.dst in addresses for flow", "True for flow"),
+    Mutation("output of a drop", "join", "by_address.get(flow.dst, -1)", "-1"),
+    Mutation("ties of the clock", "packets", "other_first and other[passed] == own[i]", "False"),
+    Mutation("steps back", "clock", "gaps < -STEP_BACK_NS", "gaps < -(1 << 62)"),
+    Mutation("leaps forward", "clock", "abs(change) <= STEP_NS or", "True or"),
+    Mutation("offsets by order", "clock", "return int((bounds[best[0]] + bounds[best[-1]]) // 2)",
+             "return 0"),
+    Mutation("offsets by causality", "clock", "min(least.values()) >= 0 and not any(", "not any("),
+    Mutation("queue: departure first", "queue", "out_stamp[departure] <= in_stamp[arrival]",
+             "out_stamp[departure] < in_stamp[arrival]"),
+    Mutation("queue: own arrival first", "queue", "and came_as[departure] < arrival", ""),
+    Mutation("queue: content at the start", "queue", "initial[departure] != 0", "False"),
+    Mutation("queue: length at the output", "queue",
+             "out_frame[leaves] if leaves >= 0 else in_frame[arrival]", "in_frame[arrival]"),
+    Mutation("chains end when one gets through", "blackout", "            current[g] = -1\n", ""),
+    Mutation("chains: flows once", "blackout", "if seen[port[i], flow[i]] != chain:", "if True:"),
+    Mutation("chains: others through", "blackout", "passed_all[out] - passed[out, port[i]]",
+             "passed_all[out]"),
+    Mutation("goodput: bytes once", "throughput", "fresh[rows] = paint(", "paint("),
+    Mutation("goodput: wrap", "throughput", "step -= 0x100000000", "step -= 0"),
+    Mutation("timeouts: probes", "tcp", "probe = high[i] == highest", "probe = False"),
+    Mutation("timeouts: unheard", "tcp", "and unheard[i] >= min_rto", ""),
+    Mutation("timeouts: silence", "tcp", "and 2 * silence >= 3 * min_rto", ""),
+    Mutation("spurious", "tcp", "and unseen[i] == 0", ""),
+    Mutation("trust: counters", "run_analysis", "if drops != counts.dropped:", "if False:"),
+    Mutation("trust: kernel drops", "run_analysis", "    if kernel_drops:\n", "    if False:\n"),
+    Mutation("trust: unmatched", "run_analysis", "        if strays:\n", "        if False:\n"),
+    Mutation("trust: count of packets", "run_analysis",
+             "if capture.records != record.captured:", "if False:"),
+]  # fmt: skip
+
+
+def survives(mutation: Mutation, folder: Path) -> bool:
+    """Whether no test fails with the mutation."""
+    path = folder / "outcast" / "analysis" / f"{mutation.module}.py"
+    original = path.read_text()
+    if original.count(mutation.text) < 1:
+        raise SystemExit(f"{mutation.name}: {mutation.text!r} is not in {path.name}")
+    path.write_text(original.replace(mutation.text, mutation.replacement))
+    tests = [f"tests/unit/test_{name}.py" for name in TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, check=False, timeout=600
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        path.write_text(original)
+    return done.returncode == 0
+
+
+def main() -> None:
+    """Prints each mutation's fate; exit status 1 if one survives."""
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    alive = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("outcast", "tests", "configs", "controllers", "topologies"):
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(REPOSITORY / part, folder / part, ignore=ignore)
+        shutil.copy(REPOSITORY / "pyproject.toml", folder)
+        for mutation in MUTATIONS:
+            if word not in mutation.name:
+                continue
+            survived = survives(mutation, folder)
+            print(f"{'SURVIVED' if survived else 'noticed':>8}  {mutation.name}", flush=True)
+            if survived:
+                alive.append(mutation)
+    sys.exit(1 if alive else 0)
+
+
+if __name__ == "__main__":
+    main()
