@@ -89,9 +89,11 @@ class LoadMeter:
             self._last = now
 
     def finish(self) -> None:
-        """Closes the last window."""
+        """Closes the last window; nothing is measured where `tick` was never called."""
+        if self._last is None:
+            return
         now = self._read()
-        if self._last is not None and now.t_s - self._last.t_s >= SHORTEST_WINDOW_S:
+        if now.t_s - self._last.t_s >= SHORTEST_WINDOW_S:
             self.windows.append(_window(self._last, now))
         self._last = now
 
