@@ -10,6 +10,7 @@ from pathlib import Path
 from outcast.errors import KernelError
 
 FOLDER = Path(__file__).parent
+_OPTIONAL = "# Only in some versions\n"
 _SYMBOL = re.compile(r"^(CONFIG_[A-Z0-9_]+=\S+)$", re.MULTILINE)
 
 
@@ -37,7 +38,8 @@ class Recipe:
     def require_configured(self, effective: str) -> None:
         """Raises KernelError naming what of the fragment the configuration does not have."""
         found = set(_SYMBOL.findall(effective))
-        lacking = [each for each in _SYMBOL.findall(self.fragment.read_text()) if each not in found]
+        required, _, _ = self.fragment.read_text().partition(_OPTIONAL)
+        lacking = [each for each in _SYMBOL.findall(required) if each not in found]
         if lacking:
             raise KernelError(
                 f"the kernel's configuration does not take {', '.join(lacking)}; "

@@ -99,6 +99,12 @@ def test_the_recipe_says_what_the_configuration_lacks(recipe: Recipe) -> None:
         recipe.require_configured("CONFIG_NET=y\n# CONFIG_HZ is not set\nCONFIG_HZ=100\n")
 
 
+def test_what_only_some_versions_have_is_not_required(recipe: Recipe) -> None:
+    with recipe.fragment.open("a") as stream:
+        stream.write("\n# Only in some versions\nCONFIG_OLD=y\n")
+    recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\n")
+
+
 def test_our_recipe_has_what_the_experiments_name() -> None:
     words = [word for word in OURS.fragment.read_text().split() if word.startswith("CONFIG_")]
     assert len(words) == len(set(words))
