@@ -1,0 +1,114 @@
+"""What goes wrong between the controller and the flows is found, and named, before any flow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import openvswitch
+from outcast.experiment import dump, load
+
+CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
+SETUP = """
+import sys
+from outcast.engines import inside
+{fault}
+sys.exit(inside.main(sys.argv[1:]))
+"""
+
+
+def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
+    """The inner program with `fault` in it, isolated as the engine does; its phases and error."""
+    (folder / "config.yaml").write_text(dump(load(CONFIG)))
+    scratch = folder / ".scratch"
+    scratch.mkdir()
+    isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*isolated, sys.executable, "-c", SETUP.format(fault=fault), str(folder), "realtime"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    assert done.stdout, done.stderr
+    events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1, events
+    assert events[-1]["event"] == "error", events
+    phases = [event["phase"] for event in events if event["event"] == "phase"]
+    return phases, str(events[-1]["message"])
+
+
+def test_a_flow_entry_changed_after_its_installation_is_found(tmp_path: Path) -> None:
+    phases, message = run_with(
+        """
+real_verify = inside.verify_tables
+def tampered(plan, commands):
+    commands.run(["ovs-ofctl", "-O", "OpenFlow13", "mod-flows", "a0_1",
+                  "ip,nw_dst=10.0.0.2,actions=output:3"])
+    return real_verify(plan, commands)
+inside.verify_tables = tampered
+""",
+        tmp_path,
+    )
+    assert message.startswith("a0_1: flow table: ")
+    assert "10.0.0.2" in message
+    assert phases == ["setup", "verify"]
+
+
+@pytest.mark.skipif(openvswitch.has_kernel_module(), reason="Open vSwitch forwards by itself")
+@pytest.mark.parametrize(
+    ("switch", "wrong_way", "said"),
+    [
+        # Back to where the probe came from: it is lost.
+        ("e0_0", "h0_0_3", "a probe from h0_0_3 to h0_0_2"),
+        # Up by the other aggregation switch: it arrives, but not over the planned ports.
+        ("e3_0", "a3_0", "probes sent: requested"),
+    ],
+)
+def test_a_frame_that_takes_another_way_than_planned_is_found(
+    switch: str, wrong_way: str, said: str, tmp_path: Path
+) -> None:
+    phases, message = run_with(
+        f"""
+from outcast import controller
+controller.PROBE_DEADLINE_S = 2.0
+real_install = inside.forwarding.install
+def tampered(plan, tables, commands):
+    real_install(plan, tables, commands)
+    wrong = plan.port("{switch}", "{wrong_way}")
+    assert plan.path("h3_0_2", "h0_0_2")[2] != "{wrong_way}"
+    commands.run(["bridge", "fdb", "replace", plan.mac("h0_0_2"), "dev", wrong, "master", "static"])
+inside.forwarding.install = tampered
+""",
+        tmp_path,
+    )
+    assert said in message
+    assert phases == ["setup", "verify"]
+
+
+def test_a_switch_that_never_connects_is_named(tmp_path: Path) -> None:
+    phases, message = run_with(
+        """
+from outcast import controller
+controller.READY_DEADLINE_S = 3.0
+real_run = inside.SystemCommands.run
+def cut(commands, argv, **options):
+    argv = list(argv)
+    if "set-controller" in argv:
+        pairs = list(zip(argv, argv[1:]))
+        argv[pairs.index(("set-controller", "c0_1")) + 2] = "tcp:127.0.0.1:9"
+    return real_run(commands, argv, **options)
+inside.SystemCommands.run = cut
+""",
+        tmp_path,
+    )
+    assert "barrier replies from all switches" in message
+    assert message.endswith("never connected: c0_1")
+    assert phases == ["setup"]
