@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from outcast.analysis.records import CaptureFile
 from outcast.errors import ConfigError, InputError
 from outcast.run import RunDirectory
 
@@ -286,3 +287,53 @@ def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
     if before is not None:
         yield before
     yield "]"
+
+
+def detail(source: Path, row: int) -> str:
+    """Every header field of one packet of a run, as scapy shows them, and what became of it.
+
+    Raises InputError where there is no such packet or its capture does not hold it.
+    """
+    table, start_ns = _open(source)
+    found = table.select(_COLUMNS).slice(row, 1).collect() if row >= 0 else pl.DataFrame()
+    if not found.height:
+        raise InputError(f"{source}: no packet {row}")
+    values = found.row(0, named=True)
+    manifest = RunDirectory(source).read_manifest()
+    file = next(
+        capture.file
+        for capture in manifest.captures
+        if (capture.port, capture.direction) == (values["ingress"], "in")
+    )
+    for link, data in _frames_at(source / file, values["t_in"]):
+        packet = _dissect(link, data)
+        network = packet.getlayer("IP") or packet.getlayer("IPv6")
+        if network is None or network.src != values["src"] or network.dst != values["dst"]:
+            continue
+        transport = network.getlayer("TCP")
+        if transport is not None and transport.seq != values["seq"]:
+            continue
+        left = _milliseconds(None if values["t_out"] is None else values["t_out"] - start_ns)
+        fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
+        came = _milliseconds(values["t_in"] - start_ns)
+        shown: str = packet.show(dump=True)
+        return (
+            f"packet {row}, flow {values['flow']}: in by {values['ingress']} at {came} ms, {fate}\n"
+            f"found {values['queue_bytes']} bytes queued\n{shown}"
+        )
+    raise InputError(f"{source / file}: packet {row} is not in it any more")
+
+
+def _frames_at(path: Path, stamp_ns: int) -> Iterator[tuple[int, bytes]]:
+    """The captured bytes of the packets of one moment, with their link type."""
+    for block in CaptureFile(path).blocks():
+        for place in (block.stamp_ns[: block.count] == stamp_ns).nonzero()[0].tolist():
+            offset, length = int(block.offset[place]), int(block.length[place])
+            yield int(block.link[place]), block.data[offset : offset + length].tobytes()
+
+
+def _dissect(link: int, data: bytes) -> Any:
+    from scapy.layers.inet import IP
+    from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
+
+    return {1: Ether, 113: CookedLinux, 276: CookedLinuxV2}.get(link, IP)(data)

@@ -25,6 +25,12 @@ from outcast.units import parse_time_ns
 )
 @click.option("--queue", "with_queue", is_flag=True, help="Show what each packet found queued.")
 @click.option(
+    "--packet",
+    type=int,
+    metavar="NUMBER",
+    help="Show all header fields of one packet of a run; --format csv and json number them.",
+)
+@click.option(
     "--png",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -45,6 +51,7 @@ def command(
     within: str | None,
     verdict: str | None,
     with_queue: bool,
+    packet: int | None,
     png: Path | None,
     form: str,
 ) -> None:
@@ -60,6 +67,11 @@ def command(
         within_ns = parse_time_ns(within or "1ms")
     except ValueError as error:
         raise ConfigError(f"--within: {error}") from None
+    if packet is not None:
+        if not source.is_dir():
+            raise ConfigError("--packet: needs a run's folder, where the captures are")
+        click.echo(listing.detail(source, packet))
+        return
     if png is not None:
         if around is None or not source.is_dir():
             raise ConfigError("--png: needs a run's folder and --around")

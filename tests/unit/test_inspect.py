@@ -173,3 +173,18 @@ def test_what_is_no_table(tmp_path: Path, run: Path, capsys: pytest.CaptureFixtu
         errors = capsys.readouterr().err.splitlines()
         assert len(errors) == 1
         assert message in errors[0]
+
+
+def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every = json.loads(show(capsys, run, "--format", "json"))
+    for packet in (every[0], next(packet for packet in every if packet["result"] == "DROP")):
+        text = show(capsys, run, "--packet", packet["packet"])
+        assert f"seq       = {packet['seq']}" in text
+        assert f"id        = {packet['ip_id']}" in text
+        assert f"in by {packet['ingress']} at {packet['t_in_ms']:.6f} ms" in text
+        assert ("dropped" in text) == (packet["result"] == "DROP")
+        assert f"found {packet['queue_bytes']} bytes queued" in text
+    assert outcast(["inspect", str(run), "--packet", "3000"]) == 2
+    assert outcast(["inspect", str(run), "--packet", "-1"]) == 2
+    assert outcast(["inspect", str(run / "packets.parquet"), "--packet", "1"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
