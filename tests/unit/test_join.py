@@ -297,11 +297,11 @@ def test_a_ttl_that_differs_for_one_packet_only_tells_it_apart(tmp_path: Path) -
 
 @pytest.mark.parametrize("field", ["checksum", "tsval"])
 def test_checksum_and_time_stamp_tell_equal_packets_apart(tmp_path: Path, field: str) -> None:
-    same = {"seq": 5000, "ip_id": 0}
-    first, second = P(10, **same, **{field: 1}), P(12, **same, **{field: 2})  # type: ignore[arg-type]
+    same = {"seq": 5000, "ip_id": 0, "checksum": 9, "tsval": 9}
+    first, second = (P(at, **{**same, field: at}) for at in (10, 12))  # type: ignore[arg-type]
     rest = [data(100 + n, n) for n in range(200)]
     left = [data(100.5 + n, n) for n in range(200)]
-    leaving = P(50, **same, **{field: 2})  # type: ignore[arg-type]
+    leaving = P(50, **{**same, field: 12})  # type: ignore[arg-type]
     got = joined(tmp_path, {"a": [first, second, *rest]}, [leaving, *left])
     assert got.verdict[:2].tolist() == [D, F]
 
