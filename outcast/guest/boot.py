@@ -119,10 +119,12 @@ def boot(
         "virtual_limit_s": virtual_limit_s,
     }
     with _boot_directory(description) as directory, _free_core() as core:
-        process = _start(command_line(kernel, seed, memory_mib), directory, memory_directory, core)
+        argv_of_kernel = command_line(kernel, seed, memory_mib)
+        process = _start(argv_of_kernel, Path(directory.name), memory_directory, core)
         try:
             on_start(process.pid)
-            return _follow(process, on_line, stall_s)
+            # Nobody needs it from the start on; removed then, it is not left where we are killed.
+            return _follow(process, on_line, directory.cleanup, stall_s)
         finally:
             _end(process)
 
@@ -191,12 +193,14 @@ def _memory_directory(memory_mib: int) -> str:
 
 
 @contextlib.contextmanager
-def _boot_directory(description: Mapping[str, object]) -> Iterator[Path]:
+def _boot_directory(
+    description: Mapping[str, object],
+) -> Iterator[tempfile.TemporaryDirectory[str]]:
     """A folder with init.py and what it is to do."""
-    with tempfile.TemporaryDirectory(prefix="outcast-guest-") as name:
-        directory = Path(name)
-        shutil.copyfile(init.__file__, directory / "init.py")
-        (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
+    directory = tempfile.TemporaryDirectory(prefix="outcast-guest-", ignore_cleanup_errors=True)
+    with directory:
+        shutil.copyfile(init.__file__, Path(directory.name) / "init.py")
+        Path(directory.name, init.BOOT).write_text(json.dumps(description), encoding="utf-8")
         yield directory
 
 
@@ -253,7 +257,10 @@ def _start(
 
 
 def _follow(
-    process: subprocess.Popen[bytes], on_line: Callable[[str], None], stall_s: float
+    process: subprocess.Popen[bytes],
+    on_line: Callable[[str], None],
+    on_booted: Callable[[], None],
+    stall_s: float,
 ) -> GuestResult:
     """Reads both outputs until the guest has ended."""
     began = time.monotonic()
@@ -267,6 +274,7 @@ def _follow(
             return
         if line.startswith(init.START_LINE):
             boot_s = time.monotonic() - began
+            on_booted()
         if line.startswith(init.EXIT_LINE):
             status = int(line.removeprefix(init.EXIT_LINE))
             return

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -142,6 +143,16 @@ boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z")
+
+
+def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    script = f"""
+    ls {tmp_path}/tmp; echo '{init.START_LINE} x' >&2; sleep 0.5; ls {tmp_path}/tmp; {ENDS}"""
+    (name,) = boot(tmp_path, script)[1]
+    assert name.startswith("outcast-guest-")
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path: Path) -> None:
