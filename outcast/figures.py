@@ -39,6 +39,8 @@ MOST_CURVES = 40
 """Beyond this many flows, the flows of one sender are added up."""
 ZOOM_PACKETS = 40
 """So many packet times are shown of a blackout, that each packet can be told apart."""
+DENSE_PACKETS = 4
+"""Drops that follow each other within so many packet times, on average, are one dense episode."""
 LONGEST_BAR = 10
 """Chains longer than this share one bar."""
 
@@ -65,6 +67,12 @@ class _Run:
     @property
     def hops(self) -> list[int]:
         return sorted({flow.hops for flow in self.manifest.flows})
+
+    @property
+    def packet_ns(self) -> int:
+        """How long a full frame takes at the bottleneck."""
+        rate_bps = self.manifest.bottlenecks[0].queue.rate_bps
+        return 1514 * 8 * 10**9 // rate_bps if rate_bps else 100_000
 
     def colour(self, hops: int) -> str:
         """The class with the fewest hops is vermilion."""
@@ -343,7 +351,7 @@ def _chain_bars(axes: Axes, groups: list[tuple[str, str, dict[str, int], int]], 
 
 
 def drops_over_time(run: _Run) -> Figure:
-    """Figure 10: packets sent and dropped per input port, and each port's worst blackout."""
+    """Figure 10: packets sent and dropped per input port, and each port's densest blackout."""
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     zooms = [(port, row) for port in ports if (row := _worst(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
@@ -395,12 +403,16 @@ def drops_over_time(run: _Run) -> Figure:
 
 
 def _worst(run: _Run, port: str) -> dict[str, Any] | None:
-    """The port's blackout with the most drops; among equals the shortest."""
+    """The port's densest blackout: of those whose drops follow each other closely the one with
+    the most drops; among equals the shortest. Without such, the same of all.
+    """
+    lasts = pl.col("t_end") - pl.col("t_start")
+    close = lasts <= (pl.col("drops") - 1) * DENSE_PACKETS * run.packet_ns
     rows = (
         run.table("blackouts")
         .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0))
-        .with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
-        .sort(["drops", "lasts", "t_start"], descending=[True, False, False])
+        .with_columns(lasts=lasts, close=close)
+        .sort(["close", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)
         .collect()
     )
@@ -409,10 +421,8 @@ def _worst(run: _Run, port: str) -> dict[str, Any] | None:
 
 def _around(run: _Run, row: dict[str, Any]) -> tuple[int, int]:
     """A blackout's beginning, `ZOOM_PACKETS` packet times at most, and somewhat around it."""
-    queue = run.manifest.bottlenecks[0].queue
-    packet_ns = 1514 * 8 * 10**9 // queue.rate_bps if queue.rate_bps else 100_000
-    lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * packet_ns)
-    margin = max(lasts * 3 // 10, 5 * packet_ns)
+    lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.packet_ns)
+    margin = max(lasts * 3 // 10, 5 * run.packet_ns)
     return row["t_start"] - margin, row["t_start"] + lasts + margin
 
 
@@ -497,7 +507,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
 
 def queue_in_blackout(run: _Run) -> Figure:
-    """Figure 12: the queue and what happened to it around the longest blackout."""
+    """Figure 12: the queue and what happened to it around the densest blackout."""
     worst = [
         (port, row)
         for record in run.manifest.bottlenecks
@@ -508,18 +518,19 @@ def queue_in_blackout(run: _Run) -> Figure:
         figure = Figure(figsize=(9, 4.2), layout="constrained")
         _nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
-    port, row = max(worst, key=lambda item: int(item[1]["drops"]))
+    port, row = max(worst, key=lambda item: (bool(item[1]["close"]), int(item[1]["drops"])))
     record = next(item for item in run.manifest.bottlenecks if item.egress == row["egress"])
     title = (
-        f"{run.summary.name}: queue of {record.egress} in the longest blackout, of "
+        f"{run.summary.name}: queue of {record.egress} in the densest blackout, of "
         f"{run.port_label(port)}: {row['drops']} dropped, {row['others_through']} of other ports "
         f"through"
     )
-    figure = _queue(
-        run, record, _around(run, row), row["t_start"], "the first of these drops, at ", title
-    )
+    # Packets reach the queue only after the link's delay.
+    delay_ns = record.queue.delay_ns
+    low, high = (time_ns + delay_ns for time_ns in _around(run, row))
+    zero_ns = row["t_start"] + delay_ns
+    figure = _queue(run, record, (low, high), zero_ns, "the first of these drops, at ", title)
     upper = figure.axes[0]
-    low, high = _around(run, row)
     scale, _ = _time_unit(high - low)
     upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
     return figure
@@ -573,7 +584,7 @@ def _queue(
             color=VERMILION,
         )
     upper.set_ylabel("queue (KiB)")
-    upper.set_title(title)
+    upper.set_title(title, fontsize=9)
     rows = [*record.ingress, record.egress]
     for place, name in enumerate(reversed(rows)):
         lower.axhline(place, color=GREY, linewidth=0.4, zorder=0)

@@ -275,6 +275,12 @@ def test_several_outputs(tmp_path: Path) -> None:
     got = join(captures, outs)
     assert got.verdict.tolist() == [F, F, D, F, F]
     assert got.egress.tolist() == [0, 1, 0, 1, 0]
+    # Also that of a flow of which nothing left, by its destination.
+    lost = data(30, 9, src="10.0.0.7", **to_b)
+    captures = [
+        read_capture("in", capture(tmp_path / "in", [data(10, 0), data(20, 1, **to_b), lost]))
+    ]
+    assert join(captures, outs).egress.tolist() == [0, 1, 1]
 
 
 def test_ttl_counts_unless_the_hop_routes(tmp_path: Path) -> None:
