@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast import cli
+from outcast.errors import CommandError, KernelError
+from outcast.kernel import build, cache
+from outcast.kernel.cache import Kernel
+from outcast.kernel.recipe import OURS
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = tmp_path / "linux"
+    program.write_text("elf")
+    return Kernel("linux-source-7.3", "7.3.4-1", OURS.digest, "7.3.4", 200.0, "ab" * 32, program)
+
+
+def test_info_without_a_kernel_names_the_remedy(
+    kernel: Kernel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.invoke(["kernel", "info"]) == 3
+    assert capsys.readouterr().err.strip().endswith("run outcast kernel build")
+
+
+def test_info_shows_the_kernel_and_its_origin(
+    kernel: Kernel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cache.default_folder()
+    folder.mkdir(parents=True)
+    kept = cache.keep(kernel, folder)
+    assert cli.invoke(["kernel", "info"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == str(kept.program)
+    assert told[1] == "Linux 7.3.4 from linux-source-7.3 7.3.4-1"
+    assert "abababababab" in told[2]
+
+
+def test_build_shows_its_stages_and_the_result(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, object] = {}
+
+    def fake(**options: object) -> Kernel:
+        asked.update(options)
+        tell = options["on_progress"]
+        assert callable(tell)
+        tell(build.Progress("search", detail="some-suite"))
+        for step in (1, 2):
+            tell(build.Progress("compile", step, 800, "CC x.o"))
+        return kernel
+
+    monkeypatch.setattr(build, "build", fake)
+    assert cli.invoke(["kernel", "build", "--suite", "some-suite", "--jobs", "3", "--again"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == ["looking for the source some-suite", "compiling"]
+    assert "Linux 7.3.4" in captured.out
+    assert asked["suites"] == ("some-suite",)
+    assert (asked["jobs"], asked["again"], asked["tarball"]) == (3, True, None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KernelError("no source"), CommandError(["make", "linux"], 2, "no\nspace left")],
+)
+def test_a_failure_is_one_line(
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:
+    def fail(**options: object) -> Kernel:
+        raise error
+
+    monkeypatch.setattr(build, "build", fail)
+    assert cli.invoke(["kernel", "build"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
