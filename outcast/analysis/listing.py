@@ -76,13 +76,13 @@ def _open(source: Path) -> tuple[pl.LazyFrame, int]:
         missing = [name for name in _COLUMNS if name not in names]
         if missing:
             raise InputError(f"{path}: not a table of joined packets: no column {missing[0]}")
-        first = table.select(pl.col("t_in").min()).collect().item()
+        first = table.select("t_in").head(1).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: cannot be read as a table of packets: {reason}") from None
     if source.is_dir():
         return table, RunDirectory(source).read_manifest().traffic.t_start_ns
-    return table, first or 0
+    return table, first.item() if first.height else 0
 
 
 def _condition(table: pl.LazyFrame, start_ns: int, wanted: Filter) -> pl.Expr:
