@@ -53,6 +53,10 @@ ENVIRONMENT = {
 }
 """The payload's environment; nothing of the host's own gets in."""
 
+if sys.version_info < (3, 12):
+    # Mininet imports distutils, for which setuptools otherwise puts in its own, and all of itself.
+    ENVIRONMENT["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
+
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
 _PYTHON = "/usr/bin/python3"
@@ -333,12 +337,11 @@ def _with_console(what: str, console: deque[str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills what still runs of the guest, and reaps it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """Kills the guest where it still runs, and reaps it; its processes end with its kernel."""
     if process.poll() is None:
-        process.kill()
-    process.wait(_END_DEADLINE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_END_DEADLINE_S)
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
