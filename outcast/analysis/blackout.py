@@ -25,8 +25,8 @@ class Chains:
         t_start_ns, t_end_ns: when these came in.
         drops: packets of the chain.
         flows: distinct flows among them.
-        others_through: packets of other ports for the same output that came in from t_start to
-            t_end and were forwarded.
+        others_through: packets of other ports (or, of a flow's chain, of other flows) for the same
+            output that came in from t_start to t_end and were forwarded.
     """
 
     ingress: I8
@@ -60,12 +60,14 @@ def _find(
     distinct: I32,
     through: I32,
 ) -> int:
-    """Finds the chains within each group of packets. Returns how many there are."""
+    """Finds the chains within each group of packets. Returns how many there are.
+
+    Of its own group nothing passes during a chain, so all that passes is of others.
+    """
     made = 0
     current = np.full(groups, -1, np.int64)
     seen = np.full((ports, flows), -1, np.int32)
-    passed = np.zeros((outputs, ports), np.int64)
-    passed_all = np.zeros(outputs, np.int64)
+    passed = np.zeros(outputs, np.int64)
     at_start = np.zeros(groups, np.int64)
     for i in range(verdict.size):
         g = group[i]
@@ -74,26 +76,24 @@ def _find(
         out = egress[i]
         if verdict[i] == 1:
             chain = current[g]
-            others = passed_all[out] - passed[out, port[i]]
             if chain < 0:
                 chain = made
                 current[g] = chain
                 first[chain] = i
                 drops[chain] = 0
                 distinct[chain] = 0
-                at_start[g] = others
+                at_start[g] = passed[out]
                 made += 1
             drops[chain] += 1
             last[chain] = i
-            through[chain] = others - at_start[g]
+            through[chain] = passed[out] - at_start[g]
             if seen[port[i], flow[i]] != chain:
                 seen[port[i], flow[i]] = chain
                 distinct[chain] += 1
         else:
             current[g] = -1
             if verdict[i] == 0:
-                passed[out, port[i]] += 1
-                passed_all[out] += 1
+                passed[out] += 1
     return made
 
 

@@ -13,7 +13,7 @@ from outcast.analysis import store
 from outcast.analysis.blackout import Chains, flow_chains, length_counts, port_chains
 from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.fairness import jain_index, outcast_ratio
-from outcast.analysis.headers import ACK, TCP, FlowKey
+from outcast.analysis.headers import ACK, FlowKey
 from outcast.analysis.join import Joined, JoinOptions, Verdict, join
 from outcast.analysis.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.phase import packet_time_ns, phases
@@ -196,14 +196,15 @@ def _capture(
 
 
 def _numbers(flows: Sequence[FlowKey], records: Sequence[FlowRecord]) -> list[int]:
+    """The run's number of each flow, by addresses and ports; foreign flows follow on."""
     known = {
-        FlowKey(record.src_ip, record.sport, record.dst_ip, record.dport, TCP): record.flow
+        (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow
         for record in records
     }
     foreign = max((record.flow for record in records), default=-1)
     numbers = []
     for flow in flows:
-        number = known.get(flow)
+        number = known.get((flow.src, flow.sport, flow.dst, flow.dport))
         if number is None:
             foreign += 1
             number = foreign

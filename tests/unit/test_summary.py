@@ -190,6 +190,36 @@ def test_a_host_with_flows_of_two_classes_has_no_class_counts(run: RunDirectory)
     assert summary.classes["3"].retransmits is None
 
 
+def test_two_bottlenecks(run: RunDirectory, traffic: model.Traffic) -> None:
+    """The same captures again under the ports of another switch."""
+
+    def double(tree: Any) -> None:
+        for capture in list(tree["captures"]):
+            port = capture["port"].replace("s1", "s2")
+            file = capture["file"].replace("s1", "s2")
+            shutil.copy(run.path / capture["file"], run.path / file)
+            tree["captures"].append({**capture, "port": port, "file": file})
+        first = tree["bottlenecks"][0]
+        second = {**first, "switch": "s2", "egress": "s2-eth1", "ingress": ["s2-eth2", "s2-eth3"]}
+        tree["bottlenecks"].append(second)
+
+    once = analyze(run)
+    edit(run.manifest, double)
+    edit(run.counters, lambda tree: tree["ports"].update({"s2-eth1": tree["ports"]["s1-eth1"]}))
+    twice = analyze(run)
+    assert twice.capture.trusted
+    assert twice.capture.inferred_drops == 2 * once.capture.inferred_drops
+    assert twice.total_goodput_bps == pytest.approx(2 * once.total_goodput_bps)
+    assert sorted(twice.drops) == ["s1-eth2", "s1-eth3", "s2-eth2", "s2-eth3"]
+    assert sorted(twice.queue) == ["s1-eth1", "s2-eth1"]
+    packets = pl.read_parquet(run.path / "packets.parquet").with_row_index("packet")
+    queue = pl.read_parquet(run.path / "queue.parquet").with_columns(pl.col("packet").cast(int))
+    assert packets.height == 2 * len(traffic)
+    both = queue.join(packets.with_columns(pl.col("packet").cast(int)), on="packet")
+    assert both.height == queue.height
+    assert (both["egress"] == both["egress_right"]).all()
+
+
 # --- trust
 
 
@@ -305,6 +335,7 @@ def test_the_table_names_classes_ports_and_trust(
 def test_the_analysis_never_imports_mininet() -> None:
     code = (
         "import sys, pkgutil, importlib, outcast.analysis as a, outcast.figures\n"
+        "import outcast.experiment, outcast.cli.analyze, outcast.cli.join, outcast.cli.inspect\n"
         "[importlib.import_module('outcast.analysis.' + m.name)"
         " for m in pkgutil.iter_modules(a.__path__)]\n"
         "bad = [n for n in sys.modules if n.split('.')[0] in ('mininet', 'ryu', 'os_ken')]\n"
