@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from outcast import ledger
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import boot as guest
 from outcast.guest import init
@@ -172,7 +173,8 @@ def test_a_kernel_that_is_no_program(tmp_path: Path) -> None:
         guest.boot(tmp_path, tmp_path, ["/bin/true"], seed=1, on_line=print, memory_mib=1)
 
 
-def test_two_guests_get_two_cores(tmp_path: Path) -> None:
+def test_two_guests_get_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path)
     show = f"grep Cpus_allowed_list /proc/self/status; {ENDS}"
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
