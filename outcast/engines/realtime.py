@@ -14,16 +14,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, openvswitch, queues, transport
+from outcast import doctor, queues, transport
 from outcast.engines import EventReader, OnEvent
-from outcast.errors import FeatureMissingError, RunError
+from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder
 from outcast.run import RunDirectory
+
+_STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
+"""Of the whole machine; only the initial network namespace has it."""
 
 
 class RealtimeEngine:
@@ -42,29 +46,49 @@ class RealtimeEngine:
             queues.switch_queue(experiment, "any", is_bottleneck=True)
         ) | queues.kinds(queues.host_queue(experiment, "any"))
         queues.require_kinds(needed, doctor.probe_qdiscs(needed))
-        if experiment.transport.offloads and not openvswitch.has_kernel_module():
-            raise FeatureMissingError(
-                "this kernel has no Open vSwitch module, and the userspace datapath loses "
-                "checksum offloads; use transport.offloads: false, or --engine virtual"
-            )
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
-        allowed = transport.ALLOWED_CONGESTION_CONTROLS
         wanted = load_resolved(directory.config).transport.congestion_control
         with _alone():
             # Where the module exists but is not loaded; whether it is there is read afterwards.
             subprocess.run(["modprobe", "-q", "openvswitch"], check=False)
-            before = allowed.read_text().strip()
-            entry.settings[str(allowed)] = before
-            entry.write()
-            transport.allow_congestion_control(wanted)
-            try:
+            with _put_back(entry, [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]):
+                transport.allow_congestion_control(wanted)
+                _stamp_in_order()
                 return _run_inside(directory, entry, on_event)
-            finally:
-                allowed.write_text(before)
-                del entry.settings[str(allowed)]
-                entry.write()
+
+
+@contextmanager
+def _put_back(entry: Entry, settings: Sequence[Path]) -> Iterator[None]:
+    """Puts settings of the whole machine back at the end; of those that it has."""
+    before = {str(path): path.read_text().strip() for path in settings if path.exists()}
+    entry.settings.update(before)
+    entry.write()
+    try:
+        yield
+    finally:
+        for path, value in before.items():
+            Path(path).write_text(value)
+            del entry.settings[path]
+        entry.write()
+
+
+def _stamp_in_order() -> None:
+    """Has every captured packet stamped when it is taken from the core's backlog.
+
+    By default the kernel stamps a packet before it goes there, but not one that bears a sending
+    time, as most of TCP's do (skb_tstamp in linux/skbuff.h): the capture stamps that one itself,
+    later. A capture's times step back where the two kinds meet, by some microseconds.
+
+    Raises:
+        ReadBackError: where the kernel does not take it.
+    """
+    if not _STAMPED_EARLY.exists():
+        return
+    _STAMPED_EARLY.write_text("0")
+    if (shown := _STAMPED_EARLY.read_text().strip()) != "0":
+        raise ReadBackError("this machine", _STAMPED_EARLY.name, 0, shown)
 
 
 @contextmanager

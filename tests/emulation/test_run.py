@@ -64,6 +64,7 @@ def nothing_is_left() -> Iterator[None]:
         ("linear-12", ["topology.rivals=6", "flows.1.hosts=6"]),
         ("linear-12", ["queue={kind: htb, limit: 11 packets}"]),
         ("linear-12", ["queue={kind: pfifo, limit: 11 packets}", "flows.0.per_host=3"]),
+        ("linear-12", ["transport.offloads=true"]),
         ("fattree-12", ["transport.congestion_control=reno", "transport.sack=false"]),
         ("fattree-12", ["queue={kind: bfifo, limit: 32KB, shaper: htb}", "flows.1.start=300ms"]),
     ],
@@ -83,7 +84,9 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     assert {"boot", "setup", "traffic", "analysis"} <= set(summary["wall_s"])
     manifest = json.loads((target / "manifest.json").read_text())
     assert manifest["effective"]["bottleneck.rate_bps"] == 10**8
-    assert manifest["effective"]["offloads"] is False
+    assert 0 < manifest["effective"]["cpu.machine_share"] <= 1
+    assert 0 <= manifest["effective"]["cpu.openvswitch_share"] <= 1
+    assert manifest["effective"]["offloads"] is ("transport.offloads=true" in overrides)
     for name in ("packets", "queue", "blackouts", "throughput", "flows"):
         assert pl.read_parquet(target / f"{name}.parquet").height > 0
     packets = pl.read_parquet(target / "packets.parquet")
@@ -126,12 +129,32 @@ def await_flows(target: Path) -> None:
     time.sleep(1)
 
 
+@pytest.mark.parametrize("config", ["linear-12", "fattree-12"])
+def test_the_lone_flow_starves_and_the_switch_is_quick(config: str, tmp_path: Path) -> None:
+    # Seven runs gave ratios of 5 to 11 and 1 us. Where the switch forwarded more slowly than its
+    # queue, the ratio was 0.1 to 1.4, and the quickest tenth took 18 us or more.
+    target = tmp_path / "run"
+    duration = ("--set", "duration=5s", "--set", "analysis.windows=[5s]")
+    done = outcast("run", str(CONFIGS / f"{config}.yaml"), *duration, "-o", str(target))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary["outcast_ratio"] > 2
+    found_empty = pl.read_parquet(target / "packets.parquet").filter(
+        (pl.col("queue_bytes") == 0) & (pl.col("verdict") == "forwarded")
+    )
+    quickest_ns = (found_empty["t_out"] - found_empty["t_in"]).quantile(0.1)
+    assert quickest_ns is not None
+    assert quickest_ns < 10_000
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     target = tmp_path / "run"
     bridge = "notours0"
+    stamping = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
+    stamped = stamping.read_text()
     foreign = subprocess.Popen(["iperf", "-s", "-p", "5999"], stdout=subprocess.DEVNULL)
     subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
     try:
@@ -150,6 +173,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
         assert done.returncode == 0, done.stderr
         assert list(tmp_path.iterdir()) == []
         assert ledger.read_entries(ledger.default_folder()) == []
+        assert stamping.read_text() == stamped
         assert foreign.poll() is None
         assert bridge in interfaces()
         done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
@@ -213,3 +237,23 @@ def test_doctor_names_features_and_engines() -> None:
     assert features["qdisc tbf"]["present"] is True
     for feature in features.values():
         assert feature["present"] or feature["remedy"]
+
+
+def test_a_machine_without_idle_cpu_is_warned_of(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    try:
+        done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert done.returncode == 0, done.stderr
+    (warning,) = manifest["warnings"]
+    assert warning.startswith("the machine's cores were more than 95% busy in ")
+    assert "--engine virtual" in warning
+    assert manifest["effective"]["cpu.machine_share"] > 0.95
