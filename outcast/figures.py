@@ -36,7 +36,8 @@ VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
 CLASS_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
 EVENT_MARKS = (("enqueue", "^", BLUE), ("drop", "x", VERMILION), ("dequeue", "v", GREEN))
 MOST_CURVES = 40
-"""Beyond this many flows, the flows of one sender are added up."""
+"""Beyond this many flows, the flows of one sender are added up; of still more senders, so many are
+chosen."""
 ZOOM_PACKETS = 40
 """So many packet times are shown of a blackout, that each packet can be told apart."""
 DENSE_PACKETS = 4
@@ -153,7 +154,11 @@ def _curves(run: _Run) -> tuple[np.ndarray, list[_Curve]]:
         _Curve(key, hops, len(flows), np.sum([rows[flow] for flow in flows], axis=0))
         for (hops, key), flows in grouped.items()
     ]
-    return time_s, sorted(curves, key=lambda curve: -curve.hops)
+    curves.sort(key=lambda curve: -curve.hops)
+    if len(curves) > MOST_CURVES:
+        # Evenly chosen, from both ends on.
+        curves = [curves[at] for at in np.linspace(0, len(curves) - 1, MOST_CURVES).astype(int)]
+    return time_s, curves
 
 
 def goodput_over_time(run: _Run) -> Figure:
@@ -165,7 +170,7 @@ def goodput_over_time(run: _Run) -> Figure:
     step = max(peak, 1.0) * 0.8
     figure = Figure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
     axes = figure.subplots()
-    fair = sum(curve.goodput_bps.mean() for curve in curves) / sum(c.flows for c in curves)
+    fair = run.summary.total_goodput_bps / len(run.manifest.flows)
     for index, curve in enumerate(curves):
         base = index * step
         colour = run.colour(curve.hops)
@@ -212,9 +217,12 @@ def goodput_over_time(run: _Run) -> Figure:
     axes.set_xlim(0, edges[-1])
     axes.set_ylim(0, (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max()) * 1.05)
     axes.set_xlabel("time (s)")
-    what = "sender" if len(run.manifest.flows) > MOST_CURVES else "flow"
+    senders = len({flow.src for flow in run.manifest.flows})
+    what = "every flow"
+    if len(run.manifest.flows) > MOST_CURVES:
+        what = "every sender" if senders <= MOST_CURVES else f"{len(curves)} of {senders} senders"
     figure.suptitle(
-        f"{run.summary.name}: goodput of every {what}, in bins of {bin_s * 1000:g} ms, one above "
+        f"{run.summary.name}: goodput of {what}, in bins of {bin_s * 1000:g} ms, one above "
         f"the other\nspacing of the lines {format_bps(step)}; dotted: an equal share "
         f"({format_bps(fair)} a flow); at the right: the mean",
         fontsize=9.5,

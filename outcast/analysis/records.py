@@ -166,8 +166,8 @@ def _index_pcapng(
 ) -> tuple[int, int, int]:
     """Finds whole blocks in data[:end]. Returns (packets, bytes consumed, error).
 
-    `state` keeps [big-endian, interfaces known, length of a block that does not fit, link type
-    refused]; a row of `interfaces` is [link type, snaplen, time resolution, offset in s].
+    `state` keeps [big-endian, interfaces known, length of a block that does not fit]; a row of
+    `interfaces` is [link type, snaplen, time resolution, offset in s].
     """
     at = 0
     count = 0
@@ -392,7 +392,7 @@ class CaptureFile:
                 return
 
     def _pcapng(self, source: _Source) -> Iterator[Records]:
-        state = np.zeros(4, np.int64)
+        state = np.zeros(3, np.int64)
         interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
         offset, length, original, stamp = (np.empty(BLOCK_BYTES // 32, np.int64) for _ in range(4))
         link = np.empty(offset.size, np.int32)

@@ -38,7 +38,7 @@ from outcast.analysis.summary import (
     TcpSummary,
     Window,
 )
-from outcast.analysis.tcp import Resent, RoundTrips, resent, round_trips
+from outcast.analysis.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.throughput import Series, bytes_between, fresh_bytes, series
 from outcast.errors import InputError
 from outcast.run import (
@@ -62,6 +62,7 @@ class PortAnalysis:
 
     Attributes:
         numbers: for each flow of the join the run's number for it; foreign flows follow on.
+        rows: for each of these numbers its arrivals.
         fresh: for each departure the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back; none where the acknowledgements
             were not captured (`capture: {ports: all}`).
@@ -74,6 +75,7 @@ class PortAnalysis:
     chains: Chains
     flow_chains: Chains
     numbers: list[int]
+    rows: dict[int, Array]
     fresh: I32
     resent: Resent
     round_trips: RoundTrips
@@ -146,6 +148,7 @@ def _analyze_port(
         ),
     )
     queue = replay(joined, record.queue.delay_ns)
+    numbers = _numbers(joined.flows, manifest.flows)
     return PortAnalysis(
         record=record,
         captures=captures,
@@ -153,7 +156,8 @@ def _analyze_port(
         queue=queue,
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
-        numbers=_numbers(joined.flows, manifest.flows),
+        numbers=numbers,
+        rows=_rows_by_number(joined, numbers),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(joined, int(manifest.effective.get("min_rto_ns", DEFAULT_MIN_RTO_NS))),
@@ -210,6 +214,13 @@ def _numbers(flows: Sequence[FlowKey], records: Sequence[FlowRecord]) -> list[in
             number = foreign
         numbers.append(number)
     return numbers
+
+
+def _rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
+    grouped: dict[int, list[Array]] = defaultdict(list)
+    for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
+        grouped[numbers[flow]].append(rows)
+    return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 
 def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[Interval, bool]:
@@ -357,8 +368,7 @@ def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
 
 def _rows_of_flow(port: PortAnalysis, flow: int) -> Array:
     """The arrivals of a flow of the run."""
-    numbers = [index for index, number in enumerate(port.numbers) if number == flow]
-    return np.flatnonzero(np.isin(port.joined.arrivals.flow, numbers))
+    return port.rows.get(flow, np.empty(0, np.int64))
 
 
 def _tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
@@ -615,6 +625,16 @@ def _throughput_table(analysis: Analysis) -> pl.DataFrame:
     )
 
 
+def _longest_chains(port: PortAnalysis) -> dict[int, int]:
+    """The longest chain of drops of each flow that lost packets."""
+    longest: dict[int, int] = {}
+    flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
+    for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
+        number = port.numbers[flow]
+        longest[number] = max(longest.get(number, 0), drops)
+    return longest
+
+
 def _round_trip_table(analysis: Analysis) -> pl.DataFrame:
     """A row per segment whose acknowledgement was seen: `t` is when it came in."""
     return pl.concat(
@@ -635,15 +655,15 @@ def _flow_table(analysis: Analysis) -> pl.DataFrame:
     goodput = _flow_bytes(analysis, interval)
     frames = _flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
+    longest_by_port = [_longest_chains(port) for port in analysis.ports]
     rows = []
     for record in analysis.manifest.flows:
         packets = dropped = longest = 0
-        for port in analysis.ports:
+        for number, port in enumerate(analysis.ports):
             mine = _rows_of_flow(port, record.flow)
             packets += mine.size
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
-            of_flow = np.isin(port.flow_chains.first, mine)
-            longest = max(longest, int(port.flow_chains.drops[of_flow].max(initial=0)))
+            longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = _tcp_of_flow(analysis, record.flow)
         of_host = [other for other in analysis.manifest.flows if other.src == record.src]
         alone = of_host if len(of_host) == 1 else None

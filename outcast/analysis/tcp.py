@@ -80,7 +80,7 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
     arrivals = joined.arrivals
     size = len(arrivals)
     result = Resent(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.int64))
-    for number, rows in _by_flow(arrivals, len(joined.flows)):
+    for number, rows in rows_by_flow(arrivals, len(joined.flows)):
         if joined.flows[number].protocol != TCP:
             continue
         flags = arrivals.flags[rows]
@@ -150,7 +150,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
     return unheard
 
 
-def _by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
+def rows_by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
     """The rows of each flow that occurs, in their order."""
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,9 +165,17 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     drawn = figures._Run(directory, directory.read_manifest(), read_summary(directory))
+    manifest = drawn.manifest
+    senders = [flow.model_copy(update={"src": f"h{flow.flow % 13}"}) for flow in manifest.flows]
+    together = replace(drawn, manifest=manifest.model_copy(update={"flows": senders}))
+    figure = figures.goodput_over_time(together)
+    assert "every sender" in texts(figure)
+    assert len(figure.axes[0].get_yticklabels()) == len({(flow.src, flow.hops) for flow in senders})
     (axes,) = figures.goodput_over_time(drawn).axes
     assert axes.get_yticklabels()[0].get_text() == "h7 (3-hop)"
-    assert "every sender" in texts(figures.goodput_over_time(drawn))
+    assert "40 of 50 senders" in texts(figures.goodput_over_time(drawn))
+    assert len(axes.get_yticklabels()) == 40
+    assert axes.get_yticklabels()[-1].get_text() == "h2 (2-hop)"
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
