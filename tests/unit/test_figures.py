@@ -175,7 +175,7 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     assert axes.get_yticklabels()[0].get_text() == "h7 (3-hop)"
     assert "40 of 50 senders" in texts(figures.goodput_over_time(drawn))
     assert len(axes.get_yticklabels()) == 40
-    assert axes.get_yticklabels()[-1].get_text() == "h2 (2-hop)"
+    assert axes.get_yticklabels()[-1].get_text() == "h6 (2-hop)"
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
