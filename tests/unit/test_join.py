@@ -407,3 +407,61 @@ def test_conservation_whatever_the_captures_lost(
     if not lost_in and not lost_out and not doubled:
         wrong = (got.verdict == D) & (traffic.t_out >= 0)
         assert not wrong.any()
+
+
+# --- a switch that takes packets of different ports in another order than they came in
+
+
+OTHER = {"src": "10.0.0.3", "sport": 9}
+
+
+def slack() -> tuple[P, P, list[P]]:
+    """One packet of either port, and their departures in the wrong order, 0.9 ms apart."""
+    late, early = data(1, 90), data(900, 91, **OTHER)
+    return late, early, [data(910, 91, **OTHER), data(920, 90)]
+
+
+def test_within_a_port_order_is_kept_all_the_same(tmp_path: Path) -> None:
+    same = {"seq": 5000, "ip_id": 0}
+    late, early, left = slack()
+    third = {"src": "10.0.0.4", "sport": 7}
+    # Of two equal packets, the first was dropped: another flow of their port was forwarded since.
+    got = joined(
+        tmp_path,
+        {"a": [late, P(1000, **same), data(1010, 1, **third), P(1020, **same)], "b": [early]},  # type: ignore[arg-type]
+        [*left, data(1030, 1, **third), P(1040, **same)],  # type: ignore[arg-type]
+    )
+    assert got.fifo == (True, True)
+    assert got.verdict.tolist() == [F, F, D, F, F]
+    # And so was what another flow of its port has overtaken.
+    got = joined(
+        tmp_path,
+        {"a": [late, data(1000, 5), data(1010, 1, **third)], "b": [early]},
+        [*left, data(1030, 1, **third)],
+    )
+    assert got.verdict.tolist() == [F, F, D, F]
+
+
+def test_within_a_flow_order_is_kept_even_without_a_fifo(tmp_path: Path) -> None:
+    same = {"seq": 5000, "ip_id": 0}
+    late, early, left = slack()
+    # Port a reorders its flows as well.
+    third = {"src": "10.0.0.4", "sport": 7}
+    first = [data(930, 1, **third), data(940, 2)]
+    first_left = [data(950, 2), data(960, 1, **third)]
+    got = joined(
+        tmp_path,
+        {
+            "a": [late, *first, P(1000, **same), data(1010, 3), P(1020, **same)],  # type: ignore[arg-type]
+            "b": [early],
+        },
+        [*left, *first_left, data(1030, 3), P(1040, **same)],  # type: ignore[arg-type]
+    )
+    assert got.fifo == (False, True)
+    assert got.verdict.tolist() == [F, F, F, F, D, F, F]
+    got = joined(
+        tmp_path,
+        {"a": [late, *first, data(1000, 5), data(1010, 6)], "b": [early]},
+        [*left, *first_left, data(1030, 6)],
+    )
+    assert got.verdict.tolist() == [F, F, F, F, D, F]
