@@ -113,8 +113,15 @@ make_venv() {
     printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
 }
 
+# The loops over packets are compiled and kept beside the modules; else the first analysis does it.
+compile_analysis() {
+    as_owner "$venv/bin/python" -m outcast.analysis.warm
+    say "analysis: compiled"
+}
+
 [ -r /etc/debian_version ] || die "only Debian and Ubuntu are known to this script"
 install_packages
 start_open_vswitch
 make_venv
+compile_analysis
 say "done: $venv/bin/outcast"
