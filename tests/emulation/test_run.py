@@ -108,6 +108,12 @@ def test_the_same_directory_gives_the_same_summary(tmp_path: Path) -> None:
     assert (target / "summary.json").read_bytes() == before
 
 
+def ledger_folders(below: Path) -> list[str]:
+    """What the ledger still names of this test; others' runs are not ours to judge."""
+    entries = ledger.read_entries(ledger.default_folder())
+    return [name for entry in entries for name in entry.folders if name.startswith(str(below))]
+
+
 def start(target: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
@@ -131,10 +137,10 @@ def await_flows(target: Path) -> None:
 
 @pytest.mark.parametrize("config", ["linear-12", "fattree-12"])
 def test_the_lone_flow_starves_and_the_switch_is_quick(config: str, tmp_path: Path) -> None:
-    # Seven runs gave ratios of 5 to 11 and 1 us. Where the switch forwarded more slowly than its
-    # queue, the ratio was 0.1 to 1.4, and the quickest tenth took 18 us or more.
+    # Fifteen runs gave ratios of 4.5 to 11 and 1 us. Where the switch forwarded more slowly than
+    # its queue, the ratio was 0.1 to 1.4, and the quickest tenth took 18 us or more.
     target = tmp_path / "run"
-    duration = ("--set", "duration=5s", "--set", "analysis.windows=[5s]")
+    duration = ("--set", "duration=4s", "--set", "analysis.windows=[4s]")
     done = outcast("run", str(CONFIGS / f"{config}.yaml"), *duration, "-o", str(target))
     assert done.returncode == 0, done.stderr
     summary = json.loads((target / "summary.json").read_text())
@@ -172,7 +178,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
         done = outcast("clean")
         assert done.returncode == 0, done.stderr
         assert list(tmp_path.iterdir()) == []
-        assert ledger.read_entries(ledger.default_folder()) == []
+        assert ledger_folders(tmp_path) == []
         assert stamping.read_text() == stamped
         assert foreign.poll() is None
         assert bridge in interfaces()
@@ -243,7 +249,7 @@ def test_a_machine_without_idle_cpu_is_warned_of(tmp_path: Path) -> None:
     target = tmp_path / "run"
     hogs = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(2 * (os.cpu_count() or 1))
+        for _ in range(os.cpu_count() or 1)
     ]
     try:
         done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
