@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import outcast
 from outcast import ledger
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import init
@@ -175,6 +176,8 @@ def _python_folders() -> list[str]:
     """Where this Python and what it can import stand; seen in the guest wherever they are."""
     folders = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sys.path) if path}
     folders |= {sys.prefix, *(path for path in sys.path if os.path.isabs(path))}
+    # An editable installation finds us by a hook, not by the path.
+    folders.add(str(Path(outcast.__file__).resolve().parents[1]))
     # A parent first: what is mounted later would hide what is below it.
     return sorted(path for path in folders if os.path.isdir(path))
 
