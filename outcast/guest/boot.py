@@ -119,7 +119,7 @@ def boot(
     description = {
         "run_directory": str(run_directory.resolve()),
         "argv": list(argv),
-        "needed": _python_folders(),
+        "needed": python_folders(),
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
     }
@@ -172,7 +172,7 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
     ]
 
 
-def _python_folders() -> list[str]:
+def python_folders() -> list[str]:
     """Where this Python and what it can import stand; seen in the guest wherever they are."""
     folders = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sys.path) if path}
     folders |= {sys.prefix, *(path for path in sys.path if os.path.isabs(path))}

@@ -131,7 +131,7 @@ def test_the_guest_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
     code = f"""
 from pathlib import Path
-from outcast.guest.boot import boot
+from outcast.guest.boot import boot, python_folders
 boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
      memory_mib=1)
 """
@@ -199,4 +199,4 @@ def state(pid: int) -> str:
 
 
 def test_the_checkout_is_seen_though_it_is_on_no_path() -> None:
-    assert str(Path(__file__).resolve().parents[2]) in boot._python_folders()
+    assert str(Path(__file__).resolve().parents[2]) in guest.python_folders()
