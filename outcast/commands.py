@@ -15,6 +15,7 @@ from typing import Protocol
 from outcast.errors import CommandError, DeadlineError, FeatureMissingError, RunError
 
 _CLONE_NEWNET = 0x40000000
+_MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -193,6 +194,18 @@ def new_namespace() -> int:
             _setns(home)
     finally:
         os.close(home)
+
+
+@contextlib.contextmanager
+def sysfs(netns: int | None, folder: Path) -> Iterator[Path]:
+    """Mounts the /sys of a network namespace on `folder`, since ours shows another's."""
+    with entered(netns):
+        if _libc.mount(b"sysfs", os.fsencode(folder), b"sysfs", 0, None):
+            raise RunError(f"mounting sysfs: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield folder
+    finally:
+        _libc.umount2(os.fsencode(folder), _MNT_DETACH)
 
 
 def _setns(descriptor: int) -> None:

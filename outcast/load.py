@@ -17,6 +17,7 @@ WINDOW_S = 1.0
 SHORTEST_WINDOW_S = 0.2
 """What is left at the end counts where it is at least this long: times come in steps of 10 ms."""
 SWITCH_LIMIT = 0.90
+CORE_LIMIT = 0.90
 MACHINE_LIMIT = 0.95
 _REMEDY = "end other programs, lower links.rate, run fewer flows, or use --engine virtual"
 
@@ -29,12 +30,16 @@ class Reading:
         t_s: the moment, on a clock that does not step.
         machine_busy_s, machine_s: of all cores, not idle and in all. Time that a virtual
             machine's host took away (steal) is not idle.
+        core_busy_s, core_s: of the core that processes the arrivals of all interfaces, in
+            interrupts or taken away, and in all. Interrupts go before programs.
         switch_s: of ovs-vswitchd's main thread.
     """
 
     t_s: float
     machine_busy_s: float
     machine_s: float
+    core_busy_s: float
+    core_s: float
     switch_s: float
 
 
@@ -43,29 +48,35 @@ class Window:
     """Shares of one second, 0 to 1."""
 
     machine: float
+    core: float
     switch: float
 
 
-def read(switch_pid: int) -> Reading:
+def read(switch_pid: int, core: int) -> Reading:
     """The counters of proc(5): /proc/stat, and the stat of a process' main thread."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     return parse(
         Path("/proc/stat").read_text(),
         Path(f"/proc/{switch_pid}/task/{switch_pid}/stat").read_text(),
+        core,
         time.monotonic(),
         tick_s,
     )
 
 
-def parse(machine: str, thread: str, t_s: float, tick_s: float) -> Reading:
+def parse(machine: str, thread: str, core: int, t_s: float, tick_s: float) -> Reading:
     """A reading from the texts of /proc/stat and of a thread's stat, in ticks of `tick_s`."""
     # user nice system idle iowait irq softirq steal; guest time is within user's.
-    ticks = [int(word) for word in machine.splitlines()[0].split()[1:9]]
+    lines = {words[0]: words[1:9] for words in map(str.split, machine.splitlines())}
+    times = {name: [int(tick) for tick in lines[name]] for name in ("cpu", f"cpu{core}")}
+    whole, one = times["cpu"], times[f"cpu{core}"]
     fields = thread.rpartition(")")[2].split()
     return Reading(
         t_s=t_s,
-        machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) * tick_s,
-        machine_s=sum(ticks) * tick_s,
+        machine_busy_s=(sum(whole) - whole[3] - whole[4]) * tick_s,
+        machine_s=sum(whole) * tick_s,
+        core_busy_s=sum(one[5:]) * tick_s,
+        core_s=sum(one) * tick_s,
         switch_s=(int(fields[11]) + int(fields[12])) * tick_s,
     )
 
@@ -105,6 +116,8 @@ class LoadMeter:
         return {
             "cpu.machine_share": round(whole.machine, 3),
             "cpu.machine_share_worst_second": round(max(w.machine for w in self.windows), 3),
+            "cpu.arrivals_core_share": round(whole.core, 3),
+            "cpu.arrivals_core_share_worst_second": round(max(w.core for w in self.windows), 3),
             "cpu.openvswitch_share": round(whole.switch, 3),
             "cpu.openvswitch_share_worst_second": round(max(w.switch for w in self.windows), 3),
         }
@@ -114,6 +127,7 @@ class LoadMeter:
         found = []
         for who, shares, limit in (
             ("ovs-vswitchd was", [w.switch for w in self.windows], SWITCH_LIMIT),
+            ("the core that forwards was", [w.core for w in self.windows], CORE_LIMIT),
             ("the machine's cores were", [w.machine for w in self.windows], MACHINE_LIMIT),
         ):
             over = sum(share > limit for share in shares)
@@ -128,7 +142,9 @@ class LoadMeter:
 
 def _window(before: Reading, after: Reading) -> Window:
     machine_s = after.machine_s - before.machine_s
+    core_s = after.core_s - before.core_s
     return Window(
         machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else 0.0,
+        core=(after.core_busy_s - before.core_busy_s) / core_s if core_s else 0.0,
         switch=(after.switch_s - before.switch_s) / (after.t_s - before.t_s),
     )

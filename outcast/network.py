@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -22,7 +23,7 @@ from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
 from outcast import queues, transport
-from outcast.commands import Commands, entered, new_namespace
+from outcast.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment
 from outcast.plan import Plan, port_name
@@ -164,6 +165,37 @@ class Network:
         }
         for port in self.plan.switch_ports():
             self._root.link("set", index=self._index[port], state="up")
+
+    def steer_arrivals(self, core: int, folder: Path) -> None:
+        """Makes one core process whatever arrives at any interface, in its order; read back.
+
+        A veth pair leaves a packet to the core that its sender runs on. As that changes, packets
+        overtake one another within a link, by microseconds, which no cable lets them. Receive
+        packet steering puts them into one queue (Documentation/networking/scaling.rst).
+
+        Args:
+            core: the number of the core.
+            folder: a new one to work in.
+
+        Raises:
+            ReadBackError: where the kernel does not show the setting.
+        """
+        folder.mkdir()
+        places: list[tuple[int | None, list[str]]] = [(None, self.plan.switch_ports())]
+        places += [(self.netns(host), [f"{host}-eth0"]) for host in self.plan.hosts]
+        for netns, interfaces in places:
+            with sysfs(netns, folder) as mounted:
+                for interface in interfaces:
+                    setting = mounted / f"class/net/{interface}/queues/rx-0/rps_cpus"
+                    wanted = _core_mask(core)
+                    try:
+                        setting.write_text(wanted)
+                        shown = setting.read_text().strip()
+                    except OSError as error:
+                        raise ReadBackError(interface, "rps_cpus", wanted, error.strerror) from None
+                    if int(shown.replace(",", ""), 16) != 1 << core:
+                        raise ReadBackError(interface, "rps_cpus", wanted, shown)
+        self.effective["arrivals_core"] = core
 
     def _end(self, intf: Any) -> dict[str, Any]:
         if intf.node in self.net.hosts:
@@ -355,6 +387,13 @@ def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
         if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
             messages += netlink.get_classes(index=index)
     return shown
+
+
+def _core_mask(core: int) -> str:
+    """A bitmap of one core as the kernel takes it: words of 32 bits, the highest first."""
+    words = ["00000000"] * (core // 32 + 1)
+    words[0] = f"{1 << core % 32:08x}"
+    return ",".join(words)
 
 
 def disable_ipv6(where: str) -> None:

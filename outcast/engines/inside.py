@@ -119,9 +119,12 @@ class _Run:
             self.plan, self.experiment.routing.kind, self.commands, self.scratch
         )
         network = Network(self.experiment, self.plan, self.commands)
+        core = max(os.sched_getaffinity(0))
         try:
             switches.start()
             network.build()
+            if (os.cpu_count() or 1) > 1:
+                network.steer_arrivals(core, self.scratch / "sys")
             if switches.datapath == "netdev":
                 forwarding.create_bridges(self.plan, self.commands)
             network.start_switches(switches.datapath, controller.target)
@@ -136,7 +139,7 @@ class _Run:
                 network.effective["forwarding"] = "Open vSwitch"
             verify_paths(network)
 
-            load = LoadMeter(lambda: read(switches.pid))
+            load = LoadMeter(lambda: read(switches.pid, core))
 
             def watch() -> None:
                 switches.require_alive()

@@ -85,6 +85,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     manifest = json.loads((target / "manifest.json").read_text())
     assert manifest["effective"]["bottleneck.rate_bps"] == 10**8
     assert 0 < manifest["effective"]["cpu.machine_share"] <= 1
+    assert 0 < manifest["effective"]["cpu.arrivals_core_share"] <= 1
     assert 0 <= manifest["effective"]["cpu.openvswitch_share"] <= 1
     assert manifest["effective"]["offloads"] is ("transport.offloads=true" in overrides)
     for name in ("packets", "queue", "blackouts", "throughput", "flows"):

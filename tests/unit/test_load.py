@@ -7,29 +7,36 @@ import pytest
 from outcast.load import LoadMeter, Reading, parse
 
 MACHINE = """cpu  100 10 50 700 20 5 15 100 40 0
-cpu0 50 5 25 350 10 2 8 50 20 0
+cpu0 50 5 25 565 15 2 8 50 20 0
+cpu1 20 5 5 140 10 2 8 10 20 0
 """
 THREAD = "42 (ovs (odd) name) S 1 42 42 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 99 0 0"
 
 
 def test_times_are_read_from_the_kernels_texts() -> None:
-    reading = parse(MACHINE, THREAD, 3.0, 0.01)
+    reading = parse(MACHINE, THREAD, 1, 3.0, 0.01)
     assert reading.machine_s == pytest.approx(10.0)
     # Idle and iowait are idle; what the host took away is not, guest time counts within user's.
     assert reading.machine_busy_s == pytest.approx(2.8)
+    assert reading.core_s == pytest.approx(2.0)
+    # Of the core that forwards, only what goes before forwarding or is forwarding.
+    assert reading.core_busy_s == pytest.approx(0.2)
     assert reading.switch_s == pytest.approx(0.42)
 
 
-def meter(shares: list[tuple[float, float]], step_s: float = 1.0) -> LoadMeter:
-    """A meter that was ticked once before and once after every (machine, switch) share."""
-    readings = [Reading(0.0, 0.0, 0.0, 0.0)]
-    for machine, switch in shares:
+def meter(shares: list[tuple[float, ...]], step_s: float = 1.0) -> LoadMeter:
+    """A meter that was ticked once before and once after every (machine, switch, core) share."""
+    readings = [Reading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
+    for machine, switch, *rest in shares:
+        core = rest[0] if rest else 0.0
         last = readings[-1]
         readings.append(
             Reading(
                 t_s=last.t_s + step_s,
                 machine_busy_s=last.machine_busy_s + 2 * machine * step_s,
                 machine_s=last.machine_s + 2 * step_s,
+                core_busy_s=last.core_busy_s + core * step_s,
+                core_s=last.core_s + step_s,
                 switch_s=last.switch_s + switch * step_s,
             )
         )
@@ -42,11 +49,13 @@ def meter(shares: list[tuple[float, float]], step_s: float = 1.0) -> LoadMeter:
 
 
 def test_an_idle_machine_gives_numbers_and_no_warning() -> None:
-    measured = meter([(0.2, 0.1), (0.6, 0.3)])
+    measured = meter([(0.2, 0.1, 0.5), (0.6, 0.3, 0.4)])
     assert measured.warnings() == []
     assert measured.effective() == {
         "cpu.machine_share": 0.4,
         "cpu.machine_share_worst_second": 0.6,
+        "cpu.arrivals_core_share": 0.45,
+        "cpu.arrivals_core_share_worst_second": 0.5,
         "cpu.openvswitch_share": 0.2,
         "cpu.openvswitch_share_worst_second": 0.3,
     }
@@ -58,6 +67,11 @@ def test_one_second_without_idle_cpu_is_told() -> None:
     assert "links.rate" in line
     assert "--engine virtual" in line
     assert "\n" not in line
+
+
+def test_a_busy_core_that_forwards_is_told() -> None:
+    (line,) = meter([(0.5, 0.0, 0.99), (0.5, 0.0, 0.2)]).warnings()
+    assert line.startswith("the core that forwards was more than 90% busy in 1 of 2 seconds")
 
 
 def test_a_busy_switch_is_told_apart_from_a_busy_machine() -> None:
@@ -73,7 +87,7 @@ def test_a_run_of_less_than_a_second_is_measured() -> None:
 
 
 def test_nothing_measured_is_nothing_told() -> None:
-    unused = LoadMeter(lambda: Reading(0.0, 0.0, 0.0, 0.0))
+    unused = LoadMeter(lambda: Reading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
     unused.finish()
     assert unused.effective() == {}
     assert unused.warnings() == []
