@@ -96,15 +96,22 @@ class Entry:
             if mark.is_alive():
                 _kill(mark)
                 done.append(f"ended process {mark.pid}")
-        for path, value in self.settings.items():
-            if Path(path).exists():
-                Path(path).write_text(value)
-                done.append(f"set {path} back to {value!r}")
+        done += self.restore_settings()
         for folder in self.folders:
             if Path(folder).exists():
                 shutil.rmtree(folder)
                 done.append(f"removed {folder}")
         self.file.unlink(missing_ok=True)
+        return done
+
+    def restore_settings(self) -> list[str]:
+        """Puts the machine's settings back that the run changed; what was done, in words."""
+        done = []
+        for path, value in self.settings.items():
+            if Path(path).exists():
+                Path(path).write_text(value)
+                done.append(f"set {path} back to {value!r}")
+        self.settings = {}
         return done
 
 
@@ -145,6 +152,14 @@ def read_entries(folder: Path) -> list[Entry]:
         except (json.JSONDecodeError, KeyError, TypeError, FileNotFoundError):
             continue
     return entries
+
+
+def restore_settings(folder: Path) -> None:
+    """Puts back what dead runs changed of the machine, before a new one notes what it finds."""
+    for entry in read_entries(folder):
+        if entry.settings and not entry.owner.is_alive():
+            entry.restore_settings()
+            entry.write()
 
 
 def clean(folder: Path) -> list[str]:

@@ -23,7 +23,7 @@ from outcast import doctor, queues, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
-from outcast.ledger import Entry, ProcessMark, default_folder
+from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
 from outcast.run import RunDirectory
 
 _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
@@ -103,6 +103,7 @@ def _alone() -> Iterator[None]:
             raise RunError(
                 "another realtime run is going on; two would disturb each other's timing"
             ) from None
+        restore_settings(folder)
         yield
 
 

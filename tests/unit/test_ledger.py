@@ -69,3 +69,15 @@ def test_pages_that_are_no_pages_are_passed_by(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("x")
     assert ledger.clean(tmp_path) == []
     assert (tmp_path / "other.txt").exists()
+
+
+def test_a_dead_runs_settings_are_put_back_before_the_next_run(tmp_path: Path) -> None:
+    setting, folder = tmp_path / "stamps", tmp_path / "half-done"
+    setting.write_text("0")
+    folder.mkdir()
+    dead_entry(tmp_path / "ledger", settings={str(setting): "1"}, folders=[str(folder)])
+    ledger.restore_settings(tmp_path / "ledger")
+    assert setting.read_text() == "1"
+    setting.write_text("7")
+    assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
+    assert setting.read_text() == "7"
