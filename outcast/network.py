@@ -22,7 +22,7 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
-from outcast import queues, transport
+from outcast import ports, queues, transport
 from outcast.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment
@@ -290,7 +290,7 @@ class Network:
         """
         bottleneck = self.plan.bottleneck.egress
         wanted = [
-            queues.switch_queue(self.experiment, port, is_bottleneck=port == bottleneck)
+            ports.switch_queue(self.experiment, port, is_bottleneck=port == bottleneck)
             for port in self.plan.switch_ports()
         ]
         self._tc(wanted, None)
@@ -302,14 +302,14 @@ class Network:
                     {f"bottleneck.{name}": value for name, value in effective.items()}
                 )
         for host in self.plan.hosts:
-            each = queues.host_queue(self.experiment, f"{host}-eth0")
+            each = ports.host_queue(self.experiment, f"{host}-eth0")
             with entered(self.netns(host)):
                 self._tc([each], None)
                 with IPRoute() as netlink:
                     (index,) = netlink.link_lookup(ifname=each.port)
                     queues.read_back(each, _shown_queues(netlink).get(index, []))
 
-    def _tc(self, wanted: Sequence[queues.PortQueue], netns: int | None) -> None:
+    def _tc(self, wanted: Sequence[ports.PortQueue], netns: int | None) -> None:
         for each in wanted:
             queues.set_delay(each)
         batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
@@ -327,11 +327,11 @@ class Network:
     def interface_counters(self) -> dict[str, dict[str, int]]:
         """The kernel's counters of every switch port (ip-link(8), statistics)."""
         names = {index: name for name, index in self._index.items()}
-        ports = set(self.plan.switch_ports())
+        switch_ports = set(self.plan.switch_ports())
         return {
             names[message["index"]]: dict(message.get_attr("IFLA_STATS64"))
             for message in self._root.get_links()
-            if names.get(message["index"]) in ports
+            if names.get(message["index"]) in switch_ports
         }
 
     def start_switches(self, datapath: str, controller: str) -> None:

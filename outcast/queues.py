@@ -17,10 +17,8 @@ in the queue.
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from outcast import netem
@@ -28,15 +26,14 @@ from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import (
     MTU_FRAME_BYTES,
     Bfifo,
-    Experiment,
     Htb,
-    Limit,
     Pfifo,
     Queue,
     Red,
     Sfq,
     Tbf,
 )
+from outcast.ports import PortQueue
 from outcast.run import QueueRecord
 
 DELAY_HANDLE = 1
@@ -46,66 +43,10 @@ TICK_NS = 64
 """The kernel keeps bursts as times in units of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
 _TC_BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) works bursts out in whole microseconds, and then in ticks."""
-HOST_QUEUE = Limit(packets=1000)
-"""A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
 DELAY_LIMIT_PACKETS = 100_000
 _ATTRIBUTE_HEADER_BYTES = 4
 _TCA_RED_PARMS = 1
 _NETEM_STRUCT_BYTES = 24
-
-
-@dataclass(frozen=True, slots=True)
-class PortQueue:
-    """What one port is to have."""
-
-    port: str
-    rate_bps: int
-    delay_ns: int
-    jitter_ns: int
-    queue: Queue
-
-
-def switch_queue(experiment: Experiment, port: str, *, is_bottleneck: bool) -> PortQueue:
-    """The queue of a switch port."""
-    queue: Queue = experiment.queue
-    if queue.where == "bottleneck" and not is_bottleneck:
-        queue = _host_queue(experiment)
-    return _port_queue(experiment, port, queue)
-
-
-def host_queue(experiment: Experiment, port: str) -> PortQueue:
-    """The queue of a host's port: the link's rate, and room for all it may send.
-
-    No jitter: TCP hands over bursts at one instant, which different delays would put out of order.
-    """
-    return replace(_port_queue(experiment, port, _host_queue(experiment)), jitter_ns=0)
-
-
-def _port_queue(experiment: Experiment, port: str, queue: Queue) -> PortQueue:
-    links = experiment.links
-    return PortQueue(
-        port, port_rate_bps(experiment, port), links.delay_ns or 0, links.jitter_ns or 0, queue
-    )
-
-
-def port_rate_bps(experiment: Experiment, port: str) -> int:
-    """The rate of a port's own oscillator, drawn by the seed and the port's name."""
-    links = experiment.links
-    if not links.clock_offset_ppm:
-        return links.rate_bps
-    draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
-    # The kernel keeps rates in whole bytes a second.
-    return round(links.rate_bps * (1 + draw * links.clock_offset_ppm * 1e-6) / 8) * 8
-
-
-def _host_queue(experiment: Experiment) -> Pfifo:
-    return Pfifo.model_construct(
-        kind="pfifo",
-        limit=HOST_QUEUE,
-        shaper="tbf",
-        where="every_port",
-        burst_bytes=experiment.queue.burst_bytes,
-    )
 
 
 def set_delay(wanted: PortQueue) -> None:

@@ -34,6 +34,7 @@ from outcast import (
     capture,
     counters,
     forwarding,
+    ports,
     queues,
     receivers,
     traffic,
@@ -216,9 +217,9 @@ class _Run:
             self.experiment.transport.min_rto_ns, transport.kernel_hz()
         )
         if min_rto_ns is not None:
-            ports = {flow.sport for flow in flows}
+            source_ports = {flow.sport for flow in flows}
             traffic.check_min_rto(
-                [sample for sample in self.samples if sample.local_port in ports], min_rto_ns
+                [sample for sample in self.samples if sample.local_port in source_ports], min_rto_ns
             )
         return TrafficRecord(
             t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
@@ -252,10 +253,10 @@ class _Run:
         time.sleep(capture.RING_TIMEOUT_S * 1.25)
 
     def _read_counters(self, network: Network) -> tuple[dict[str, Any], dict[str, Any]]:
-        ports = sorted({port for port, _ in self.plan.capture_ports})
+        captured_ports = sorted({port for port, _ in self.plan.capture_ports})
         hosts = sorted({name for flow in self.plan.flows for name in (flow.src, flow.dst)})
         return (
-            counters.port_counters(network, ports),
+            counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
         )
 
@@ -317,7 +318,7 @@ class _Run:
                         ingress=list(plan.bottleneck.ingress),
                         destinations=list(plan.bottleneck.destinations),
                         queue=queues.record(
-                            queues.switch_queue(
+                            ports.switch_queue(
                                 experiment, plan.bottleneck.egress, is_bottleneck=True
                             )
                         ),

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, queues, transport
+from outcast import doctor, ports, queues, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
@@ -43,8 +43,8 @@ class RealtimeEngine:
             )
         transport.require_congestion_control(experiment.transport.congestion_control)
         needed = queues.kinds(
-            queues.switch_queue(experiment, "any", is_bottleneck=True)
-        ) | queues.kinds(queues.host_queue(experiment, "any"))
+            ports.switch_queue(experiment, "any", is_bottleneck=True)
+        ) | queues.kinds(ports.host_queue(experiment, "any"))
         queues.require_kinds(needed, doctor.probe_qdiscs(needed))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment, queues
+from outcast import experiment, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.queues import PortQueue
 
@@ -16,7 +16,7 @@ def port_queue(queue: str, delay: str = "0us", rate: str = "100mbit") -> PortQue
     loaded = experiment.load(
         FIG3C, [f"queue={queue}", f"links.delay={delay}", f"links.rate={rate}"]
     )
-    return queues.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+    return ports.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
 
 
 class Shown(dict[str, Any]):
@@ -92,9 +92,9 @@ def test_a_delay_stands_above_the_shaper() -> None:
 
 def test_a_queue_can_be_at_the_bottleneck_only() -> None:
     loaded = experiment.load(FIG3C, ["queue.where=bottleneck", "links.delay=0us"])
-    elsewhere = queues.switch_queue(loaded, "s1-eth9", is_bottleneck=False)
+    elsewhere = ports.switch_queue(loaded, "s1-eth9", is_bottleneck=False)
     assert queues.commands(elsewhere)[-1].endswith("pfifo limit 1000")
-    here = queues.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+    here = ports.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
     assert queues.commands(here)[-1].endswith("bfifo limit 16384")
 
 
@@ -167,7 +167,7 @@ def test_the_burst_that_gives_reds_weight() -> None:
 def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
     def rate(port: str, *overrides: str) -> int:
         loaded = experiment.load(FIG3C, ["links.clock_offset_ppm=50", *overrides])
-        return queues.port_rate_bps(loaded, port)
+        return ports.port_rate_bps(loaded, port)
 
     rates = [rate(f"s1-eth{number}") for number in range(40)]
     assert len(set(rates)) == 40

@@ -1,0 +1,43 @@
+"""One experiment, described in YAML: the schema, a file for each part, and the reader.
+
+Keys are as people write them (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
+"""
+
+from outcast.experiment.flows import FlowGroup
+from outcast.experiment.links import Links
+from outcast.experiment.measure import Analysis, Capture
+from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
+from outcast.experiment.queue import Bfifo, Htb, Pfifo, Queue, Red, Sfq, Tbf
+from outcast.experiment.reader import dump, json_schema, load, load_resolved, validate
+from outcast.experiment.routing import Routing
+from outcast.experiment.topology import FatTree, Linear, Topology
+from outcast.experiment.transport import Transport
+from outcast.experiment.whole import Experiment
+
+__all__ = [
+    "MTU_FRAME_BYTES",
+    "UNIT_SCHEMA",
+    "Analysis",
+    "Bfifo",
+    "Capture",
+    "Experiment",
+    "FatTree",
+    "FlowGroup",
+    "Htb",
+    "Limit",
+    "Linear",
+    "Links",
+    "Pfifo",
+    "Queue",
+    "Red",
+    "Routing",
+    "Sfq",
+    "Tbf",
+    "Topology",
+    "Transport",
+    "dump",
+    "json_schema",
+    "load",
+    "load_resolved",
+    "validate",
+]

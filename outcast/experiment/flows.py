@@ -1,0 +1,31 @@
+"""Who sends to whom, and when."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from outcast.experiment.parts import Part, SizeBytes, TimeNs
+
+
+class FlowGroup(Part):
+    """Flows of one kind: from hosts of a class or by name, to one host."""
+
+    source: str | list[str] = Field(
+        alias="from", description="a class as '2-hop', a host's name, or a list of names"
+    )
+    to: str | None = Field(default=None, description="a host's name; else the topology's receiver")
+    hosts: int | None = Field(default=None, ge=1, description="how many of the class; else all")
+    per_host: int = Field(default=1, ge=1, le=1000, description="flows of each host")
+    start_ns: TimeNs = Field(default=0, alias="start", description="after the first flows' start")
+    duration_ns: TimeNs | None = Field(
+        default=None, alias="duration", gt=0, description="else up to the experiment's end"
+    )
+    size_bytes: SizeBytes | None = Field(
+        default=None, alias="bytes", gt=0, description="instead of a duration"
+    )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> FlowGroup:
+        if self.duration_ns is not None and self.size_bytes is not None:
+            raise ValueError("duration and bytes exclude each other")
+        return self

@@ -1,0 +1,79 @@
+"""What all parts of an experiment are made of: units, sizes, and their base class."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+
+from outcast import units
+
+MTU_FRAME_BYTES = 1514
+"""A full Ethernet frame without its checksum, as a qdisc sees it."""
+
+UNIT_SCHEMA = {
+    "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
+    "size": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmM]?i?[bB])\s*$",
+    "time": r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|min)\s*$",
+}
+
+
+class Part(BaseModel):
+    """A part of an experiment: no unknown keys, and never changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limit(Part):
+    """A queue's capacity, in bytes or in packets; exactly one of the two is set."""
+
+    size_bytes: int | None = None
+    packets: int | None = None
+
+
+def _parse_limit(value: object) -> Limit:
+    """`16KB` is bytes, `11 packets` is packets."""
+    allowed = "allowed is a size as 16KB or a number of packets as '11 packets'"
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a queue limit; {allowed}")
+    match = re.fullmatch(r"\s*([0-9]+)\s*(packets?|p)\s*", value)
+    if match:
+        limit = Limit(packets=int(match[1]))
+    else:
+        try:
+            limit = Limit(size_bytes=units.parse_size_bytes(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is not a queue limit; {allowed}") from None
+    if limit.packets == 0 or (limit.size_bytes or MTU_FRAME_BYTES) < MTU_FRAME_BYTES:
+        raise ValueError(
+            f"{value!r} holds no full frame of {MTU_FRAME_BYTES} B and would drop every one; "
+            f"{allowed}"
+        )
+    return limit
+
+
+def _format_limit(limit: Limit) -> str:
+    if limit.packets is not None:
+        return f"{limit.packets} packets"
+    return units.format_size(limit.size_bytes or 0)
+
+
+def _unit(kind: str, parse: Any, format_: Any) -> Any:
+    schema = {"type": "string", "pattern": UNIT_SCHEMA[kind]}
+    return (
+        BeforeValidator(parse),
+        PlainSerializer(format_, return_type=str),
+        WithJsonSchema(schema),
+    )
+
+
+RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
+SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
+TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
+QueueLimit = Annotated[
+    Limit,
+    BeforeValidator(_parse_limit),
+    PlainSerializer(_format_limit, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["16KB", "11 packets"]}),
+]

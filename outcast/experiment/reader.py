@@ -1,0 +1,218 @@
+"""An experiment from its YAML file, with one clear line for whatever is wrong; and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from outcast.errors import ConfigError, InputError
+from outcast.experiment.whole import Experiment
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML as users mean it: a key given twice is a mistake, not a silent override."""
+
+
+def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[object] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if not isinstance(key, (str, int, float, bool, type(None))):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is to be a word", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} stands twice", key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Reads a YAML file, applies `KEY=VALUE` overrides (dots between keys), and validates.
+
+    Raises:
+        ConfigError: with the file, the line or key, what is wrong and what is allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    tree = _parse_yaml(text, str(path))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
+    lines = _lines(text)
+    for override in overrides:
+        at = _override(tree, override)
+        lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
+    return validate(tree, str(path), lines)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
+    """Sets one key in place; returns where it stands."""
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {override}: allowed is KEY=VALUE, as links.rate=100mbit")
+    value = _parse_yaml(text, f"--set {key}")
+    node: Any = tree
+    parts = key.split(".")
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        last = following is None
+        if isinstance(node, list):
+            if not part.isdigit() or int(part) >= len(node):
+                raise ConfigError(f"--set {key}: {part!r} is not an index below {len(node)}")
+            if last:
+                node[int(part)] = value
+            else:
+                node = node[int(part)]
+        elif isinstance(node, dict):
+            if last:
+                node[part] = value
+            else:
+                node = node.setdefault(part, {})
+        else:
+            raise ConfigError(f"--set {key}: nothing can be set below {part!r}")
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _lines(text: str) -> dict[tuple[str | int, ...], int]:
+    """The line, from 1, of every key and list item."""
+    lines: dict[tuple[str | int, ...], int] = {}
+
+    def walk(node: yaml.Node | None, at: tuple[str | int, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                lines[(*at, str(key.value))] = key.start_mark.line + 1
+                walk(value, (*at, str(key.value)))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                lines[(*at, index)] = value.start_mark.line + 1
+                walk(value, (*at, index))
+
+    walk(yaml.compose(text, yaml.SafeLoader), ())
+    return lines
+
+
+def validate(
+    tree: Mapping[str, Any], where: str, lines: Mapping[tuple[str | int, ...], int] | None = None
+) -> Experiment:
+    """A parsed tree as an experiment. Raises ConfigError, its text beginning with `where`."""
+    try:
+        return Experiment.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_refusal(error, where, lines or {})) from None
+
+
+def _refusal(error: ValidationError, where: str, lines: Mapping[tuple[str | int, ...], int]) -> str:
+    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    at = _yaml_location(first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    context = first.get("ctx", {})
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        allowed = ", ".join(_allowed_keys(first["loc"]))
+        message = f"unknown key; allowed are {allowed}"
+    elif kind == "missing":
+        message = "is missing"
+    elif kind == "union_tag_invalid":
+        at = (*at, "kind")
+        message = f"{context['tag']!r} is unknown; allowed are {context['expected_tags']}"
+    elif kind == "union_tag_not_found":
+        at = (*at, "kind")
+        message = "is missing"
+    elif kind == "string_pattern_mismatch":
+        message = f"{_short(first['input'])}: allowed is text of the form {context['pattern']}"
+    elif kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{kind: ...}}"
+    elif not first["msg"].startswith("Value error"):
+        message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
+    line = next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), None)
+    place = f"{where}:{line}" if line else where
+    key = ".".join(str(part) for part in at)
+    return f"{place}: {key}: {message}" if key else f"{place}: {message}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _tags() -> frozenset[str]:
+    """The values of `kind` that tell one part from another."""
+    properties = json_schema()["properties"].values()
+    return frozenset(tag for each in properties for tag in _mapping(each))
+
+
+def _mapping(schema: dict[str, Any]) -> dict[str, str]:
+    inner: dict[str, Any] = schema.get("items", schema)
+    return dict(inner.get("discriminator", {}).get("mapping", {}))
+
+
+def _yaml_location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Pydantic's location without the tags and types that stand in no YAML file."""
+    kept: list[int | str] = []
+    tags = _tags()
+    for index, part in enumerate(location):
+        is_tag = index >= 1 and part in tags and location[index - 1] != "kind"
+        is_union_member = isinstance(part, str) and ("[" in part or part in ("str", "int"))
+        if not is_tag and not is_union_member:
+            kept.append(part)
+    return tuple(kept)
+
+
+def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
+    """The keys of the model that refused the last part of `location`."""
+    schema: dict[str, Any] = json_schema()
+    definitions = schema["$defs"]
+    node: dict[str, Any] = schema
+    for part in location[:-1]:
+        if isinstance(part, int):
+            node = node["items"]
+        elif "discriminator" in node:
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+        else:
+            node = node["properties"][part]
+        if "$ref" in node:
+            node = definitions[node["$ref"].removeprefix("#/$defs/")]
+    return list(node["properties"])
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    return Experiment.model_json_schema(by_alias=True)
+
+
+def dump(experiment: Experiment) -> str:
+    """The resolved experiment as YAML that `load` reads back to an equal one."""
+    tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def load_resolved(path: Path) -> Experiment:
+    """The config.yaml of a run directory. Raises InputError where it cannot be read."""
+    try:
+        return load(path)
+    except ConfigError as error:
+        raise InputError(str(error)) from None

@@ -1,0 +1,57 @@
+"""The whole experiment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from outcast.experiment.flows import FlowGroup
+from outcast.experiment.links import Links
+from outcast.experiment.measure import Analysis, Capture
+from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.queue import Queue
+from outcast.experiment.routing import Routing
+from outcast.experiment.topology import Topology
+from outcast.experiment.transport import Transport
+
+
+class Experiment(Part):
+    """The whole experiment."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the results")
+    topology: Topology
+    links: Links
+    queue: Queue
+    routing: Routing = Routing()
+    transport: Transport = Transport()
+    flows: Annotated[tuple[FlowGroup, ...], Field(min_length=1)]
+    duration_ns: TimeNs = Field(
+        alias="duration", gt=0, description="from the start of the first flows"
+    )
+    capture: Capture = Capture()
+    analysis: Analysis = Analysis()
+    engine: Literal["auto", "realtime", "virtual"] = Field(
+        default="auto", description="auto: virtual where it can run, else realtime"
+    )
+    seed: int = Field(
+        default=1, ge=0, lt=2**63, description="decides all that is random in the virtual engine"
+    )
+    repetitions: int = Field(
+        default=1, ge=1, le=10_000, description="of a sweep; `outcast run` runs once"
+    )
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> Experiment:
+        for index, group in enumerate(self.flows):
+            if group.start_ns >= self.duration_ns:
+                raise ValueError(f"flows.{index}.start: is to be before the end of the duration")
+            end_ns = group.start_ns + (group.duration_ns or 0)
+            if end_ns > self.duration_ns:
+                raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
+        for index, window_ns in enumerate(self.analysis.windows_ns):
+            if window_ns > self.duration_ns:
+                raise ValueError(f"analysis.windows.{index}: is longer than the duration")
+        if self.analysis.bin_ns > self.duration_ns:
+            raise ValueError("analysis.bin: is longer than the duration")
+        return self
