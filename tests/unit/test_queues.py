@@ -7,7 +7,8 @@ import pytest
 
 from outcast import experiment, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
-from outcast.queues import PortQueue
+from outcast.ports import PortQueue
+from outcast.queues.port import TICK_NS, red_burst
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
@@ -33,7 +34,7 @@ def qdisc(handle: int, kind: str, options: Any, **more: Any) -> Shown:
 
 
 def tbf(rate_bps: int = 10**8, burst_bytes: int = 1600) -> Shown:
-    ticks = burst_bytes * 8 * 10**9 // rate_bps // queues.TICK_NS
+    ticks = burst_bytes * 8 * 10**9 // rate_bps // TICK_NS
     return qdisc(2, "tbf", Shown(TCA_TBF_PARMS={"rate": rate_bps // 8, "buffer": ticks}))
 
 
@@ -159,9 +160,9 @@ def test_kinds_that_the_kernel_lacks_are_named() -> None:
 
 
 def test_the_burst_that_gives_reds_weight() -> None:
-    assert queues.red_burst(5, 9) == 48
+    assert red_burst(5, 9) == 48
     with pytest.raises(ConfigError, match="weight"):
-        queues.red_burst(5, 40)
+        red_burst(5, 40)
 
 
 def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
@@ -192,7 +193,7 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
     gigabit = 10**9
 
     def htb(burst_bytes: int) -> list[Shown]:
-        ticks = burst_bytes * 8 * 10**9 // gigabit // queues.TICK_NS
+        ticks = burst_bytes * 8 * 10**9 // gigabit // TICK_NS
         parameters = {"rate": gigabit // 8, "ceil": gigabit // 8, "buffer": ticks}
         return [
             qdisc(2, "htb", None),

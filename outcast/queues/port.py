@@ -34,17 +34,15 @@ from outcast.experiment import (
     Tbf,
 )
 from outcast.ports import PortQueue
+from outcast.queues.attributes import attribute, raw_bytes
+from outcast.queues.handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.run import QueueRecord
 
-DELAY_HANDLE = 1
-SHAPER_HANDLE = 2
-QUEUE_HANDLE = 3
 TICK_NS = 64
 """The kernel keeps bursts as times in units of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
 _TC_BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) works bursts out in whole microseconds, and then in ticks."""
 DELAY_LIMIT_PACKETS = 100_000
-_ATTRIBUTE_HEADER_BYTES = 4
 _TCA_RED_PARMS = 1
 _NETEM_STRUCT_BYTES = 24
 
@@ -226,61 +224,20 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         case _ if queue.limit.packets is not None:
             check("limit_packets", queue.limit.packets, leaf["limit"])
         case _:
-            limit = int.from_bytes(_raw(leaf), "little")
+            limit = int.from_bytes(raw_bytes(leaf), "little")
             check("limit_bytes", queue.limit.size_bytes, limit)
     return effective
 
 
-def _raw(options: Any) -> bytes:
-    """TCA_OPTIONS as the kernel sent it.
-
-    pyroute2 gives options that it has no decoder for as text (`00:40:00:00`), and those that it
-    decodes only in part with the message they stand in.
-    """
-    if isinstance(options, str):
-        return bytes.fromhex(options.replace(":", ""))
-    payload = options.offset + _ATTRIBUTE_HEADER_BYTES
-    return bytes(options.data[payload : options.offset + options.length])
-
-
-def _attribute(raw: bytes, wanted: int) -> bytes | None:
-    """The value of a netlink attribute among several (netlink(7), rtnetlink(3))."""
-    at = 0
-    while at + _ATTRIBUTE_HEADER_BYTES <= len(raw):
-        length, kind = struct.unpack_from("=HH", raw, at)
-        if kind == wanted:
-            return raw[at + _ATTRIBUTE_HEADER_BYTES : at + length]
-        at += max(_ATTRIBUTE_HEADER_BYTES, (length + 3) & ~3)
-    return None
-
-
 def _red_parameters(options: Any) -> tuple[int, ...]:
     """Struct tc_red_qopt (linux/pkt_sched.h): limit, qth_min, qth_max, Wlog, Plog, Scell, flags."""
-    return struct.unpack("=IIIBBBB", _attribute(_raw(options), _TCA_RED_PARMS) or bytes(16))
+    return struct.unpack("=IIIBBBB", attribute(raw_bytes(options), _TCA_RED_PARMS) or bytes(16))
 
 
-def _netem_time_ns(options: Any, attribute: int) -> int:
+def _netem_time_ns(options: Any, wanted: int) -> int:
     """TCA_NETEM_LATENCY64 or JITTER64, which follow struct tc_netem_qopt; 0 where there is none."""
-    value = _attribute(_raw(options)[_NETEM_STRUCT_BYTES:], attribute)
+    value = attribute(raw_bytes(options)[_NETEM_STRUCT_BYTES:], wanted)
     return int.from_bytes(value or b"", "little", signed=True)
-
-
-def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """bytes, packets, drops, overlimits, backlog and qlen of a port's shaper."""
-    for message in shown:
-        if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == SHAPER_HANDLE:
-            stats = message.get_attr("TCA_STATS2")  # type: ignore[attr-defined]
-            basic = stats.get_attr("TCA_STATS_BASIC")
-            queue = stats.get_attr("TCA_STATS_QUEUE")
-            return {
-                "bytes": basic["bytes"],
-                "packets": basic["packets"],
-                "drops": queue["drops"],
-                "overlimits": queue["overlimits"],
-                "backlog": queue["backlog"],
-                "qlen": queue["qlen"],
-            }
-    raise ReadBackError("a captured port", "qdisc", f"{SHAPER_HANDLE}:", "none")
 
 
 def record(wanted: PortQueue) -> QueueRecord:

@@ -1,0 +1,22 @@
+"""Queueing disciplines: what tc(8) is told for each port, and what the kernel then shows."""
+
+from outcast.queues.port import (
+    commands,
+    kinds,
+    read_back,
+    record,
+    require_kinds,
+    set_delay,
+)
+from outcast.queues.statistics import counters, statistics
+
+__all__ = [
+    "commands",
+    "counters",
+    "kinds",
+    "read_back",
+    "record",
+    "require_kinds",
+    "set_delay",
+    "statistics",
+]

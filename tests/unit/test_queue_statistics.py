@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from outcast import queues
+from outcast.errors import ReadBackError
+from outcast.queues.statistics import marks
+
+
+class Shown(dict[str, Any]):
+    """Stands for one of pyroute2's messages."""
+
+    def get_attr(self, name: str) -> Any:
+        return self.get(name)
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def qdisc(handle: int, kind: str, drops: int, own: str | None = None) -> Shown:
+    stats = Shown(
+        TCA_STATS_BASIC={"bytes": 1514, "packets": 1},
+        TCA_STATS_QUEUE={"drops": drops, "overlimits": 4, "backlog": 5, "qlen": 6},
+        TCA_STATS_APP=own,
+    )
+    return Shown(event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_STATS2=stats)
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"={len(values)}I", *values)
+
+
+def test_a_drop_below_the_shaper_counts_once() -> None:
+    shown = [qdisc(2, "tbf", 9), qdisc(3, "red", 8, words(5, 3, 0, 7).hex(":"))]
+    assert queues.statistics(shown) == {
+        "backlog_bytes": 5,
+        "backlog_packets": 6,
+        "drops": 9,
+        "marks": 7,
+        "sent_packets": 1,
+        "sent_bytes": 1514,
+        "overlimits": 4,
+    }
+
+
+def test_a_port_without_our_qdiscs_is_named() -> None:
+    with pytest.raises(ReadBackError, match="qdisc 3:"):
+        queues.statistics([qdisc(2, "tbf", 0)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "expected"),
+    [
+        ("red", words(1, 2, 3, 40), 40),
+        ("codel", words(1, 2, 3, 4, 5, 6, 40, 8, 2), 42),
+        ("fq_codel", words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9), 42),
+        ("pie", words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), 40),
+        ("fq", struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2), 40),
+        ("cake", attribute(10, attribute(1, attribute(8, words(40)) + attribute(6, words(1)))), 40),
+        ("bfifo", words(1, 2, 3, 4), 0),
+    ],
+)
+def test_marks_are_the_qdiscs_own_count(kind: str, own: bytes, expected: int) -> None:
+    assert marks(kind, own.hex(":")) == expected
+    assert marks(kind, None) == 0
