@@ -29,9 +29,15 @@ def compute(directory: RunDirectory) -> Analysis:
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the tables and summary.json, whose `wall_s` is what the manifest then says."""
-    from outcast.analysis import run_analysis
+    from outcast.analysis.run_summary import summarize
+    from outcast.analysis.run_tables import write_tables
+    from outcast.run import write_text
 
-    return run_analysis.write(directory, analysis)
+    # Read again: `wall_s` may have grown since `compute`.
+    summary = summarize(analysis, directory.read_manifest().wall_s)
+    write_tables(directory, analysis)
+    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
+    return summary
 
 
 def analyze(directory: RunDirectory) -> Summary:

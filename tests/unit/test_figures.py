@@ -17,9 +17,11 @@ from matplotlib.figure import Figure
 
 from outcast import figures
 from outcast.analysis import analyze
-from outcast.analysis.tables import read_summary
+from outcast.analysis.tables import format_bps, read_summary
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
+from outcast.figures import drops, goodput, queue, style
+from outcast.figures.drawn_run import DrawnRun
 from outcast.run import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -34,8 +36,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 @pytest.fixture
-def drawn(run: RunDirectory) -> figures._Run:
-    return figures._Run(run, run.read_manifest(), read_summary(run))
+def drawn(run: RunDirectory) -> DrawnRun:
+    return DrawnRun(run, run.read_manifest(), read_summary(run))
 
 
 def texts(figure: Figure) -> str:
@@ -56,17 +58,17 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
     assert not list(run.path.glob("*.tmp*"))
 
 
-def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: figures._Run) -> None:
-    figure = figures.goodput_over_time(drawn)
+def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: DrawnRun) -> None:
+    figure = goodput.goodput_over_time(drawn)
     (axes,) = figure.axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert len(labels) == 13
     assert labels[-1] == "h2 #0 (2-hop)"
     assert axes.get_yticklabels()[-1].get_fontweight() == "bold"
-    assert to_hex(axes.get_yticklabels()[-1].get_color()) == figures.VERMILION.lower()
+    assert to_hex(axes.get_yticklabels()[-1].get_color()) == style.VERMILION.lower()
     flows = pl.read_parquet(drawn.directory.path / "flows.parquet")
     lone = flows.filter(flow=0)["goodput_bps"].item()
-    assert figures.format_bps(lone) in texts(figure)
+    assert format_bps(lone) in texts(figure)
     # The curve above its base line is the flow's goodput.
     table = pl.read_parquet(drawn.directory.path / "throughput.parquet").filter(flow=0)
     tops = [patch.get_data() for patch in axes.patches]
@@ -74,8 +76,8 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: figures._Run) -> 
     assert any(np.allclose(top.values - base, table["goodput_bps"].to_numpy()) for top in tops)
 
 
-def test_bars_of_the_classes(drawn: figures._Run) -> None:
-    figure = figures.goodput_by_class(drawn)
+def test_bars_of_the_classes(drawn: DrawnRun) -> None:
+    figure = goodput.goodput_by_class(drawn)
     (axes,) = figure.axes
     heights = sorted(round(bar.get_height(), 6) for bar in axes.patches)
     windows = [drawn.summary.windows["40ms"].classes, drawn.summary.classes]
@@ -87,14 +89,14 @@ def test_bars_of_the_classes(drawn: figures._Run) -> None:
         assert word in shown
 
 
-def test_bars_of_the_chains(drawn: figures._Run) -> None:
-    figure = figures.chain_lengths(drawn)
+def test_bars_of_the_chains(drawn: DrawnRun) -> None:
+    figure = drops.chain_lengths(drawn)
     left, right = figure.axes
     chains = drawn.summary.drops["s1-eth2"].chains
     bars = [bar.get_height() for bar in left.containers[0]]
-    assert len(bars) == figures.LONGEST_BAR + 1
+    assert len(bars) == drops.LONGEST_BAR + 1
     assert bars[0] == chains["1"]
-    assert bars[-1] == sum(n for k, n in chains.items() if int(k) > figures.LONGEST_BAR)
+    assert bars[-1] == sum(n for k, n in chains.items() if int(k) > drops.LONGEST_BAR)
     per_flow = [bar.get_height() for bar in right.containers[1]]
     assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
     assert "s1-eth3 (3-hop)" in texts(figure)
@@ -105,23 +107,23 @@ def marks(axes: Axes) -> Iterator[tuple[float, float]]:
         yield from np.asarray(collection.get_offsets()).tolist()
 
 
-def test_the_worst_blackout_packet_by_packet(drawn: figures._Run) -> None:
-    figure = figures.drops_over_time(drawn)
+def test_the_worst_blackout_packet_by_packet(drawn: DrawnRun) -> None:
+    figure = drops.drops_over_time(drawn)
     zooms = [axes for axes in figure.axes if "blackout of" in axes.get_title()]
     assert len(zooms) == 2
     chains = pl.read_parquet(drawn.directory.path / "blackouts.parquet")
     spacing = (pl.col("t_end") - pl.col("t_start")) / (pl.col("drops") - 1)
     dense = chains.filter((pl.col("others_through") > 0) & (spacing <= 4 * 12_112))
     assert f"{dense['drops'].max()} dropped" in texts(figure)
-    span = figures._around(drawn, figures._worst(drawn, "s1-eth2") or {})
+    span = drops.around(drawn, drops.worst_blackout(drawn, "s1-eth2") or {})
     packets = pl.read_parquet(drawn.directory.path / "packets.parquet")
     expected = packets.filter(pl.col("t_in").is_between(*span)).height
     of_port = next(axes for axes in zooms if "s1-eth2" in axes.get_title())
     assert len(list(marks(of_port))) == expected
 
 
-def test_the_queue_stays_below_its_limit(drawn: figures._Run) -> None:
-    figure = figures.queue_in_blackout(drawn)
+def test_the_queue_stays_below_its_limit(drawn: DrawnRun) -> None:
+    figure = queue.queue_in_blackout(drawn)
     upper, lower = figure.axes
     steps = upper.lines[0].get_ydata()
     assert 14 < max(steps) <= 16
@@ -154,26 +156,26 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     assert len(figures.draw(directory)) == 5
-    drawn = figures._Run(directory, directory.read_manifest(), read_summary(directory))
-    assert "no packet was dropped" in texts(figures.chain_lengths(drawn))
-    assert "no blackout" in texts(figures.queue_in_blackout(drawn))
-    assert "no blackout" in texts(figures.drops_over_time(drawn))
+    drawn = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
+    assert "no blackout" in texts(queue.queue_in_blackout(drawn))
+    assert "no blackout" in texts(drops.drops_over_time(drawn))
 
 
 def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     traffic = model.taildrop(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
-    drawn = figures._Run(directory, directory.read_manifest(), read_summary(directory))
+    drawn = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
     manifest = drawn.manifest
     senders = [flow.model_copy(update={"src": f"h{flow.flow % 13}"}) for flow in manifest.flows]
     together = replace(drawn, manifest=manifest.model_copy(update={"flows": senders}))
-    figure = figures.goodput_over_time(together)
+    figure = goodput.goodput_over_time(together)
     assert "every sender" in texts(figure)
     assert len(figure.axes[0].get_yticklabels()) == len({(flow.src, flow.hops) for flow in senders})
-    (axes,) = figures.goodput_over_time(drawn).axes
+    (axes,) = goodput.goodput_over_time(drawn).axes
     assert axes.get_yticklabels()[0].get_text() == "h7 (3-hop)"
-    assert "40 of 50 senders" in texts(figures.goodput_over_time(drawn))
+    assert "40 of 50 senders" in texts(goodput.goodput_over_time(drawn))
     assert len(axes.get_yticklabels()) == 40
     assert axes.get_yticklabels()[-1].get_text() == "h6 (2-hop)"
 

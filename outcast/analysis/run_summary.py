@@ -1,0 +1,197 @@
+"""The summary of a run's analysis. A new key is a field of Summary and a line of `summarize`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from outcast.analysis.blackout import length_counts
+from outcast.analysis.compiled import Array
+from outcast.analysis.join import Verdict
+from outcast.analysis.phase import packet_time_ns, phases
+from outcast.analysis.queue import (
+    Spread,
+    capacity,
+    length_spread,
+    replay,
+    sojourn_spread,
+    switch_latency_ns,
+)
+from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
+from outcast.analysis.run_goodput import by_class, window
+from outcast.analysis.summary import (
+    CapacitySummary,
+    PhaseSummary,
+    PortDrops,
+    QueueSummary,
+    SpreadSummary,
+    Summary,
+    TcpSummary,
+)
+from outcast.analysis.trust import capture_summary
+from outcast.units import format_time
+
+
+def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
+    """The summary of an analysis; `wall_s` is the manifest's."""
+    main = window(analysis, analysis.interval, with_counts=True)
+    return Summary(
+        name=analysis.manifest.name,
+        engine=analysis.manifest.engine,
+        duration_s=analysis.manifest.traffic.duration_ns / 1e9,
+        interval="all active" if analysis.all_active else "whole",
+        start_s=main.start_s,
+        end_s=main.end_s,
+        jain_index=main.jain_index,
+        total_goodput_bps=main.total_goodput_bps,
+        classes=main.classes,
+        outcast_ratio=main.outcast_ratio,
+        windows={
+            format_time(width): window(analysis, Interval(0, width), with_counts=False)
+            for width in analysis.windows_ns
+        },
+        drops=_port_drops(analysis),
+        flow_chains=_class_chains(analysis),
+        tcp=_tcp(analysis),
+        queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
+        phase={port.record.egress: _phase_summary(port) for port in analysis.ports},
+        capture=capture_summary(analysis),
+        wall_s=dict(wall_s),
+    )
+
+
+def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
+    hops = defaultdict(set)
+    for record in analysis.manifest.flows:
+        if record.ingress is not None:
+            hops[record.ingress].add(record.hops)
+    drops = {}
+    for port in analysis.ports:
+        joined = port.joined
+        for index, name in enumerate(joined.inputs):
+            mine = joined.arrivals.port == index
+            of_port = port.chains.ingress == index
+            lengths = port.chains.drops[of_port]
+            # A port that feeds two bottlenecks is told apart by the output's name.
+            key = name if name not in drops else f"{name}>{port.record.egress}"
+            drops[key] = PortDrops(
+                packets=int(mine.sum()),
+                dropped=int((mine & (joined.verdict == Verdict.DROPPED)).sum()),
+                longest_chain=int(lengths.max()) if lengths.size else 0,
+                chains={str(k): v for k, v in length_counts(lengths).items()},
+                blackouts=int((port.chains.others_through[of_port] > 0).sum()),
+                hops=sorted(hops[name]),
+            )
+    return drops
+
+
+def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
+    """By hop count, how many chains of drops of one flow there are of each length."""
+    by_flow = {record.flow: record.hops for record in analysis.manifest.flows}
+    lengths: dict[int, list[int]] = {hops: [] for hops in by_class(analysis.manifest)}
+    for port in analysis.ports:
+        flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
+        for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
+            hops = by_flow.get(port.numbers[flow])
+            if hops is not None:
+                lengths[hops].append(drops)
+    return {
+        str(hops): {str(k): v for k, v in length_counts(np.array(values, int)).items()}
+        for hops, values in lengths.items()
+    }
+
+
+def rows_of_flow(port: PortAnalysis, flow: int) -> Array:
+    """The arrivals of a flow of the run."""
+    return port.rows.get(flow, np.empty(0, np.int64))
+
+
+def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
+    """What TCP did, of one flow."""
+    parts = [(port.resent, rows_of_flow(port, flow)) for port in analysis.ports]
+    return TcpSummary(
+        retransmissions=sum(int(found.retransmission[rows].sum()) for found, rows in parts),
+        spurious=sum(int(found.spurious[rows].sum()) for found, rows in parts),
+        timeouts=sum(int((found.halted_ns[rows] > 0).sum()) for found, rows in parts),
+        halted_s=sum(int(found.halted_ns[rows].sum()) for found, rows in parts) / 1e9,
+    )
+
+
+def median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
+    """The median of a flow's round trips; None where none was captured."""
+    parts = [
+        port.round_trips.rtt_ns[np.isin(port.round_trips.flow, numbers)]
+        for port in analysis.ports
+        if (numbers := [n for n, number in enumerate(port.numbers) if number == flow])
+    ]
+    known = np.concatenate([*parts, np.empty(0, np.int64)])
+    return int(np.median(known)) if known.size else None
+
+
+def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
+    classes = {}
+    for hops, records in by_class(analysis.manifest).items():
+        parts = [tcp_of_flow(analysis, record.flow) for record in records]
+        classes[str(hops)] = TcpSummary(
+            retransmissions=sum(part.retransmissions for part in parts),
+            spurious=sum(part.spurious for part in parts),
+            timeouts=sum(part.timeouts for part in parts),
+            halted_s=round(sum(part.halted_s for part in parts), 9),
+        )
+    return classes
+
+
+def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
+    latency = switch_latency_ns(port.joined, port.queue, 0)
+    # What the switch takes until it queues a packet blurs the level; the better of both counts.
+    found = [capacity(port.joined, port.queue, 0)]
+    if latency and found[0] is not None:
+        found.append(capacity(port.joined, replay(port.joined, latency), 0))
+    best = max((item for item in found if item), key=lambda item: item.confidence, default=None)
+    level = None
+    if best is not None:
+        queue = port.record.queue
+        configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
+        level = CapacitySummary(
+            unit=best.unit,
+            at_least=best.at_least,
+            below=best.below,
+            confidence=round(best.confidence, 4),
+            configured=configured,
+            agrees=None if configured is None else best.holds(configured),
+        )
+    traffic = analysis.manifest.traffic
+    end = traffic.t_start_ns + traffic.duration_ns
+    return QueueSummary(
+        length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
+        sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
+        switch_latency_us=latency / 1e3,
+        capacity=level,
+    )
+
+
+def _spread(spread: Spread | None, unit: float) -> SpreadSummary | None:
+    if spread is None:
+        return None
+    return SpreadSummary(
+        mean=round(spread.mean / unit, 6),
+        p50=spread.p50 / unit,
+        p90=spread.p90 / unit,
+        p99=spread.p99 / unit,
+        max=spread.max / unit,
+    )
+
+
+def _phase_summary(port: PortAnalysis) -> PhaseSummary:
+    packet_ns = packet_time_ns(port.joined, 0, port.record.queue.rate_bps)
+    found = phases(port.joined, port.chains, 0, packet_ns)
+    return PhaseSummary(
+        packet_time_us=packet_ns / 1e3,
+        blackouts=int(np.unique(found.chain).size),
+        during_lost=found.share(lost=True, during=True),
+        during_others=found.share(lost=False, during=True),
+        before_lost=found.share(lost=True, during=False),
+        before_others=found.share(lost=False, during=False),
+    )

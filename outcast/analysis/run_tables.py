@@ -1,0 +1,192 @@
+"""The tables of a run's analysis.
+
+A table is a function of the Analysis that returns its rows, or None where the run has nothing of
+the kind. To add one, write it in a file of its own and name it in TABLES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis import store
+from outcast.analysis.compiled import I64
+from outcast.analysis.join import Verdict
+from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.run_goodput import flow_bytes, host_counts
+from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
+from outcast.analysis.throughput import Series, series
+from outcast.run import RunDirectory
+
+
+def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
+    """Stores every table of TABLES that the run has something for, as NAME.parquet."""
+    for name, make in TABLES:
+        path = directory.path / f"{name}.parquet"
+        frame = make(analysis)
+        if frame is None:
+            path.unlink(missing_ok=True)
+        else:
+            store.write(frame, path)
+
+
+def packet_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per packet that entered a bottleneck; see `store.packet_table`."""
+    return _stack(
+        [store.packet_table(port.joined, port.queue, port.numbers) for port in analysis.ports]
+    )
+
+
+def queue_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per change of a bottleneck's queue; `packet` is the row of `packet_table`."""
+    frames = []
+    offset = 0
+    for port in analysis.ports:
+        frame = store.queue_table(port.joined, port.queue)
+        frames.append(frame.with_columns(pl.col("packet") + offset))
+        offset += len(port.joined.arrivals)
+    return _stack(frames)
+
+
+def chain_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per chain of drops of an input port."""
+    return _stack([store.chain_table(port.joined, port.chains) for port in analysis.ports])
+
+
+def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    if len(frames) == 1:
+        return frames[0]
+    return pl.concat([frame.with_columns(pl.col(pl.Enum).cast(pl.String)) for frame in frames])
+
+
+def _series(analysis: Analysis) -> Iterable[tuple[PortAnalysis, Series]]:
+    bins = -(-analysis.manifest.traffic.duration_ns // analysis.bin_ns)
+    for port in analysis.ports:
+        yield (
+            port,
+            series(
+                port.joined.departures,
+                port.fresh,
+                len(port.joined.flows),
+                analysis.manifest.traffic.t_start_ns,
+                analysis.bin_ns,
+                bins,
+            ),
+        )
+
+
+def throughput_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per flow of the run and bin: `t` is the bin's start after the traffic's start."""
+    bins = -(-analysis.manifest.traffic.duration_ns // analysis.bin_ns)
+    flows = [record.flow for record in analysis.manifest.flows]
+    total: dict[str, I64] = {
+        what: np.zeros((len(flows), bins), np.int64) for what in ("goodput", "frames", "packets")
+    }
+    for port, data in _series(analysis):
+        for row, flow in enumerate(flows):
+            for number, mine in enumerate(port.numbers):
+                if mine == flow:
+                    total["goodput"][row] += data.goodput_bytes[number]
+                    total["frames"][row] += data.frame_bytes[number]
+                    total["packets"][row] += data.packets[number]
+    start = np.arange(bins, dtype=np.int64) * analysis.bin_ns
+    # The last bin may be cut by the end of the run.
+    width = np.minimum(start + analysis.bin_ns, analysis.manifest.traffic.duration_ns) - start
+    return pl.DataFrame(
+        {
+            "flow": np.repeat(np.array(flows, np.int32), bins),
+            "t": np.tile(start, len(flows)),
+            "goodput_bps": (total["goodput"] * 8e9 / width).ravel(),
+            "throughput_bps": (total["frames"] * 8e9 / width).ravel(),
+            "packets": total["packets"].ravel(),
+        }
+    )
+
+
+def _longest_chains(port: PortAnalysis) -> dict[int, int]:
+    """The longest chain of drops of each flow that lost packets."""
+    longest: dict[int, int] = {}
+    flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
+    for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
+        number = port.numbers[flow]
+        longest[number] = max(longest.get(number, 0), drops)
+    return longest
+
+
+def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
+    """A row per segment whose acknowledgement was seen: `t` is when it came in."""
+    if not any(port.round_trips.flow.size for port in analysis.ports):
+        return None
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "flow": np.array(port.numbers, np.int32)[port.round_trips.flow],
+                "t": port.round_trips.sent_ns,
+                "rtt_ns": port.round_trips.rtt_ns,
+            }
+        )
+        for port in analysis.ports
+    )
+
+
+def flow_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per flow of the run, over the main interval but for the counts of packets."""
+    interval = analysis.interval
+    goodput = flow_bytes(analysis, interval)
+    frames = flow_bytes(analysis, interval, of="frames")
+    total = sum(goodput.values())
+    longest_by_port = [_longest_chains(port) for port in analysis.ports]
+    rows = []
+    for record in analysis.manifest.flows:
+        packets = dropped = longest = 0
+        for number, port in enumerate(analysis.ports):
+            mine = rows_of_flow(port, record.flow)
+            packets += mine.size
+            dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
+            longest = max(longest, longest_by_port[number].get(record.flow, 0))
+        tcp = tcp_of_flow(analysis, record.flow)
+        of_host = [other for other in analysis.manifest.flows if other.src == record.src]
+        alone = of_host if len(of_host) == 1 else None
+        rows.append(
+            {
+                "flow": record.flow,
+                "src": record.src,
+                "src_ip": record.src_ip,
+                "sport": record.sport,
+                "dst": record.dst,
+                "dst_ip": record.dst_ip,
+                "dport": record.dport,
+                "hops": record.hops,
+                "ingress": record.ingress,
+                "start_ns": record.start_ns,
+                "congestion_control": record.congestion_control,
+                "goodput_bytes": goodput[record.flow],
+                "goodput_bps": 8 * goodput[record.flow] / interval.seconds,
+                "throughput_bps": 8 * frames[record.flow] / interval.seconds,
+                "share": goodput[record.flow] / total if total else None,
+                "packets": packets,
+                "dropped": dropped,
+                "longest_chain": longest,
+                "retransmits": alone and host_counts(analysis, alone, "TcpRetransSegs"),
+                "timeouts": alone and host_counts(analysis, alone, "TcpExtTCPTimeouts"),
+                "retransmissions_seen": tcp.retransmissions,
+                "spurious_seen": tcp.spurious,
+                "timeouts_seen": tcp.timeouts,
+                "halted_s": tcp.halted_s,
+                "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
+    ("packets", packet_table),
+    ("queue", queue_table),
+    ("blackouts", chain_table),
+    ("throughput", throughput_table),
+    ("flows", flow_table),
+    ("rtt", round_trip_table),
+)
+"""Every table of a run by its file's name without the ending."""

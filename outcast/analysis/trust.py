@@ -1,0 +1,65 @@
+"""Whether a run's captures and counters agree; every reason why not, in a line."""
+
+from __future__ import annotations
+
+from outcast.analysis.run_analysis import Analysis
+from outcast.analysis.summary import CaptureSummary
+from outcast.run import CaptureRecord
+
+
+def capture_summary(analysis: Analysis) -> CaptureSummary:
+    """Every check of the captures against each other, tcpdump and the queue's counters."""
+    records = {(c.port, c.direction): c for c in analysis.manifest.captures}
+    reasons = []
+    used: dict[tuple[str, str], CaptureRecord] = {}
+    inferred = counted = unmatched = in_flight = 0
+    for port in analysis.ports:
+        counts = port.joined.counts
+        egress = port.record.egress
+        inferred += counts.dropped
+        in_flight += counts.in_flight
+        strays = counts.early + counts.duplicates + counts.unexplained
+        unmatched += strays
+        if egress not in analysis.counters.ports:
+            reasons.append(f"{egress}: counters.json has no counters of its queue")
+        else:
+            drops = analysis.counters.ports[egress].delta("drops")
+            counted += drops
+            if drops != counts.dropped:
+                reasons.append(
+                    f"{egress}: {counts.dropped} drops inferred, its queue counted {drops}"
+                )
+        if strays:
+            reasons.append(f"{egress}: {strays} packets left without having been seen coming in")
+        if counts.before_output:
+            reasons.append(
+                f"{egress}: {counts.before_output} packets came in before its capture began"
+            )
+        for index, capture in enumerate(port.captures):
+            record = records[capture.port, "out" if index == len(port.captures) - 1 else "in"]
+            used[record.port, record.direction] = record
+            if capture.records != record.captured:
+                reasons.append(
+                    f"{record.file}: holds {capture.records} packets, tcpdump captured "
+                    f"{record.captured}"
+                )
+            if capture.cut:
+                reasons.append(f"{record.file}: {capture.cut} packets too short for their headers")
+            if capture.steps_back:
+                reasons.append(f"{record.file}: its clock went back {capture.steps_back} times")
+        present = set(port.numbers)
+        for flow in analysis.manifest.flows:
+            if flow.dst_ip in port.record.destinations and flow.flow not in present:
+                reasons.append(f"{egress}: no packet of flow {flow.flow} ({flow.src}) was seen")
+    kernel_drops = sum(record.dropped_by_kernel for record in used.values())
+    if kernel_drops:
+        reasons.append(f"tcpdump lost {kernel_drops} packets in the kernel")
+    return CaptureSummary(
+        tcpdump_kernel_drops=kernel_drops,
+        inferred_drops=inferred,
+        qdisc_drops=counted,
+        unmatched=unmatched,
+        in_flight=in_flight,
+        trusted=not reasons,
+        reasons=reasons,
+    )

@@ -1,0 +1,56 @@
+"""The pictures of a run, from its directory alone, after the figures of the papers.
+
+A picture is a function of a `DrawnRun` that returns a figure, or None where the run has nothing
+of the kind. To add one, write it in a file of its own here and name it in FIGURES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import polars as pl
+from matplotlib.figure import Figure
+
+from outcast.analysis.tables import read_summary
+from outcast.errors import InputError
+from outcast.figures.drawn_run import DrawnRun
+from outcast.figures.drops import chain_lengths, drops_over_time
+from outcast.figures.goodput import goodput_by_class, goodput_over_time
+from outcast.figures.queue import draw_queue, queue_in_blackout
+from outcast.figures.style import STYLE, save
+from outcast.run import RunDirectory
+
+__all__ = ["FIGURES", "draw", "draw_queue"]
+
+FIGURES: tuple[tuple[str, Callable[[DrawnRun], Figure | None]], ...] = (
+    ("goodput.png", goodput_over_time),
+    ("classes.png", goodput_by_class),
+    ("chains.png", chain_lengths),
+    ("drops.png", drops_over_time),
+    ("queue.png", queue_in_blackout),
+)
+"""Every picture of a run, by its file's name, in the order in which they are shown."""
+
+
+def draw(directory: RunDirectory) -> list[Path]:
+    """Draws every picture that an analysed run has something for. Returns their paths.
+
+    Raises InputError where the run has not been analysed.
+    """
+    run = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    paths = []
+    try:
+        with matplotlib.rc_context(STYLE):
+            for name, make in FIGURES:
+                path = directory.path / name
+                figure = make(run)
+                if figure is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    paths.append(save(figure, path))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{directory.path}: its tables cannot be read: {first}") from None
+    return paths

@@ -1,0 +1,59 @@
+"""How all pictures look, and how one is stored.
+
+Colours are Okabe and Ito's, which the colour-blind tell apart; marks differ in shape too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
+    "#D55E00",
+    "#0072B2",
+    "#009E73",
+    "#E69F00",
+    "#CC79A7",
+    "#56B4E9",
+    "#8C8C8C",
+)
+CLASS_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
+EVENT_MARKS = (("enqueue", "^", BLUE), ("drop", "x", VERMILION), ("dequeue", "v", GREEN))
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Stores a picture whole or not at all; its name's ending says the format."""
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        figure.savefig(temporary, metadata={"Software": None} if path.suffix == ".png" else None)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def nothing(axes: Axes, text: str) -> None:
+    """Says in the place of a picture why there is nothing to show."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
+
+
+def time_unit(span_ns: int) -> tuple[float, str]:
+    """The unit in which to show a span of time: its nanoseconds and its name."""
+    if span_ns >= 5 * 10**9:
+        return 1e9, "s"
+    return (1e6, "ms") if span_ns >= 5 * 10**6 else (1e3, "µs")
