@@ -60,7 +60,7 @@ def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
     """The models that a value can be: one, several with a `kind`, or those of a list's items."""
     if "items" in part:
         yield from _definitions(part["items"], schema)
-    for reference in (part, *part.get("oneOf", ())):
+    for reference in (part, *part.get("oneOf", ()), *part.get("anyOf", ())):
         if "$ref" in reference:
             definition = schema["$defs"][reference["$ref"].removeprefix("#/$defs/")]
             if "properties" in definition:
@@ -133,6 +133,8 @@ def _value(part: Schema, schema: Schema) -> str:
             return "text"
         case "integer" | "number" as kind:
             return {"integer": "whole number", "number": "number"}[kind] + _range(part)
+        case "object":
+            return "mapping"
         case "boolean":
             return "`true`, `false`"
     return "any"

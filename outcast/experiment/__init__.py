@@ -8,8 +8,9 @@ from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.queue import Bfifo, Htb, Pfifo, Queue, Red, Sfq, Tbf
-from outcast.experiment.reader import dump, json_schema, load, load_resolved, validate
+from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
+from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FatTree, Linear, Topology
 from outcast.experiment.transport import Transport
 from outcast.experiment.whole import Experiment
@@ -32,6 +33,8 @@ __all__ = [
     "Red",
     "Routing",
     "Sfq",
+    "Source",
+    "Sweep",
     "Tbf",
     "Topology",
     "Transport",
@@ -39,5 +42,6 @@ __all__ = [
     "json_schema",
     "load",
     "load_resolved",
+    "read",
     "validate",
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +39,50 @@ def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[An
 _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A configuration as it stands in its file, overrides applied, not validated yet.
+
+    Attributes:
+        tree: the parsed YAML.
+        where: the file, for messages.
+        lines: the line of every key and list item.
+    """
+
+    tree: Mapping[Any, Any]
+    where: str
+    lines: Mapping[tuple[str | int, ...], int]
+
+    def experiment(self) -> Experiment:
+        """The whole of it. Raises ConfigError, see `load`."""
+        return validate(self.tree, self.where, self.lines)
+
+    def point(self, settings: Mapping[str, Any]) -> Experiment:
+        """The one experiment of a sweep that has these values at these keys (dots between levels).
+
+        Raises:
+            ConfigError: naming the settings, where they do not make an experiment.
+        """
+        of_the_sweep = ("sweep", "repetitions")
+        tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in of_the_sweep})
+        named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
+        where = f"{self.where}: sweep, at {named}" if named else self.where
+        for key, value in settings.items():
+            _set(tree, key, copy.deepcopy(value), where)
+        return validate(tree, where, None if settings else self.lines)
+
+
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Reads a YAML file, applies `KEY=VALUE` overrides (dots between keys), and validates.
 
     Raises:
         ConfigError: with the file, the line or key, what is wrong and what is allowed.
     """
+    return read(path, overrides).experiment()
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Source:
+    """As `load`, before the validation."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,7 +96,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     for override in overrides:
         at = _override(tree, override)
         lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
-    return validate(tree, str(path), lines)
+    return Source(tree, str(path), lines)
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -75,14 +115,18 @@ def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise ConfigError(f"--set {override}: allowed is KEY=VALUE, as links.rate=100mbit")
-    value = _parse_yaml(text, f"--set {key}")
+    return _set(tree, key, _parse_yaml(text, f"--set {key}"), f"--set {key}")
+
+
+def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> tuple[str | int, ...]:
+    """Sets one key in place; returns where it stands."""
     node: Any = tree
     parts = key.split(".")
     for part, following in zip(parts, [*parts[1:], None], strict=True):
         last = following is None
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
-                raise ConfigError(f"--set {key}: {part!r} is not an index below {len(node)}")
+                raise ConfigError(f"{where}: {part!r} is not an index below {len(node)}")
             if last:
                 node[int(part)] = value
             else:
@@ -93,7 +137,7 @@ def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
             else:
                 node = node.setdefault(part, {})
         else:
-            raise ConfigError(f"--set {key}: nothing can be set below {part!r}")
+            raise ConfigError(f"{where}: nothing can be set below {part!r}")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 

@@ -12,6 +12,7 @@ from outcast.experiment.measure import Analysis, Capture
 from outcast.experiment.parts import Part, TimeNs
 from outcast.experiment.queue import Queue
 from outcast.experiment.routing import Routing
+from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Transport
 
@@ -39,6 +40,9 @@ class Experiment(Part):
     )
     repetitions: int = Field(
         default=1, ge=1, le=10_000, description="of a sweep; `outcast run` runs once"
+    )
+    sweep: Sweep | None = Field(
+        default=None, description="what `outcast sweep` varies; `outcast run` passes it by"
     )
 
     @model_validator(mode="after")

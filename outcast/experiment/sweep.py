@@ -1,0 +1,79 @@
+"""A sweep: which keys take which values, and what becomes of the captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+
+from outcast.experiment.parts import Part
+
+_OWN_KEYS = ("points", "order", "captures")
+_FIXED = ("sweep", "repetitions")
+"""What every run of a sweep has in common."""
+
+
+class Sweep(Part):
+    """The runs of `outcast sweep`: every other key is a key of the configuration, with dots
+    between levels, and its list of values; all combinations are run.
+    """
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"additionalProperties": {"type": ["array", "object"]}},
+    )
+    __pydantic_extra__: dict[str, list[JsonValue]]
+
+    points: tuple[dict[str, JsonValue], ...] = Field(
+        default=(),
+        description="instead of all combinations: mappings of key to value, each one point; with "
+        "lists of values besides, each is combined with all of these",
+    )
+    order: Literal["given", "random"] = Field(
+        default="given", description="in which the runs are started; random is drawn by the seed"
+    )
+    captures: Literal["keep", "compress", "drop"] = Field(
+        default="keep", description="what becomes of a run's captures after its analysis"
+    )
+
+    @property
+    def lists(self) -> Mapping[str, list[JsonValue]]:
+        """The keys that take every one of several values."""
+        return self.__pydantic_extra__
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_dots(cls, tree: Any) -> Any:
+        """`queue: {limit: [...]}` is `queue.limit: [...]`; `--set sweep.queue.limit=` makes it."""
+        if not isinstance(tree, Mapping):
+            return tree
+        flat = {key: value for key, value in tree.items() if key in _OWN_KEYS}
+        for key, value in tree.items():
+            for dotted, inner in _flattened(str(key), value) if key not in _OWN_KEYS else ():
+                if dotted in flat:
+                    raise ValueError(f"{dotted} is given twice")
+                if not isinstance(inner, list) or not inner:
+                    raise ValueError(f"{dotted}: allowed is a list of one value or more")
+                flat[dotted] = inner
+        return flat
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Sweep:
+        named = {key for point in self.points for key in point}
+        if both := sorted(named & self.lists.keys()):
+            raise ValueError(f"{both[0]} is in points and has a list of values besides")
+        for key in (*self.lists, *sorted(named)):
+            if key.split(".")[0] in _FIXED:
+                raise ValueError(f"{key} cannot be swept")
+        if any(not point for point in self.points):
+            raise ValueError("points: an empty one; allowed is a mapping of keys to values")
+        return self
+
+
+def _flattened(key: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping) and value:
+        for inner, each in value.items():
+            yield from _flattened(f"{key}.{inner}", each)
+    else:
+        yield key, value

@@ -1,0 +1,114 @@
+"""Which runs a sweep is made of: all combinations of values, each with its repetitions and seeds.
+
+Pure: nothing here touches a file, and the same configuration gives the same runs everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outcast.errors import ConfigError
+from outcast.experiment import Sweep
+
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep.
+
+    Attributes:
+        settings: the swept keys (dots between levels) and their values here.
+        repetition: from 0.
+        seed: of this run; distinct from every other run's, and the same whatever other points
+            and repetitions the sweep has.
+        name: of its folder; distinct likewise.
+    """
+
+    settings: Mapping[str, Any]
+    repetition: int
+    seed: int
+    name: str
+
+
+def combinations(sweep: Sweep) -> list[dict[str, Any]]:
+    """Every point's settings once: the cross product of the lists, for each of `points`.
+
+    Raises:
+        ConfigError: where two of them are the same.
+    """
+    keys = list(sweep.lists)
+    product = [
+        {**point, **dict(zip(keys, values, strict=True))}
+        for point in (sweep.points or ({},))
+        for values in itertools.product(*sweep.lists.values())
+    ]
+    seen: set[str] = set()
+    for settings in product:
+        text = canonical(settings)
+        if text in seen:
+            raise ConfigError(f"sweep: the point {text} is there twice; allowed is each once")
+        seen.add(text)
+    return product
+
+
+def points(sweep: Sweep, repetitions: int, seed: int) -> list[Point]:
+    """All runs, in the order in which they are to be started.
+
+    A swept `seed` is taken as it is; else every run's is derived from `seed`, the settings and
+    the repetition.
+
+    Raises:
+        ConfigError: where a point is there twice, or a swept seed would be repeated.
+    """
+    runs = list(_all(sweep, repetitions, seed))
+    if sweep.order == "random":
+        random.Random(f"{seed} sweep order").shuffle(runs)
+    return runs
+
+
+def _all(sweep: Sweep, repetitions: int, seed: int) -> Iterator[Point]:
+    for settings in combinations(sweep):
+        if "seed" in settings and repetitions > 1:
+            raise ConfigError(
+                "sweep: seed is swept and repetitions are above 1; allowed is one of both"
+            )
+        for repetition in range(repetitions):
+            of_run = settings.get("seed", derived_seed(seed, settings, repetition))
+            yield Point(settings, repetition, of_run, _name(settings, repetition, of_run))
+
+
+def derived_seed(seed: int, settings: Mapping[str, Any], repetition: int) -> int:
+    """A seed of 63 bits that depends on these three alone, not on the order of the keys."""
+    text = f"{seed} {canonical(settings)} {repetition}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def canonical(settings: Mapping[str, Any]) -> str:
+    """The same text for the same settings."""
+    return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def swept_keys(runs: Sequence[Point]) -> list[str]:
+    """All keys that some point sets, in the order in which they come up."""
+    return list(dict.fromkeys(key for run in runs for key in run.settings))
+
+
+def _name(settings: Mapping[str, Any], repetition: int, seed: int) -> str:
+    """Readable, and made unique by a digest: `limit=16KB,k=4,r0-1f0c9a3be2d4`."""
+    words = [f"{key.rpartition('.')[2]}={_word(value)}" for key, value in settings.items()]
+    readable = ",".join([*words, f"r{repetition}"])[:_LONGEST_NAME]
+    text = f"{canonical(settings)} {repetition} {seed}"
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return re.sub(r"[^A-Za-z0-9.]+", "_", text).strip("_.")

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import experiment
+from outcast.errors import ConfigError
+from outcast.experiment import Sweep
+from outcast.sweep.points import canonical, combinations, points, swept_keys
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+values = st.one_of(st.integers(), st.booleans(), st.text(max_size=5), st.none())
+value_lists = st.lists(
+    values, min_size=1, max_size=4, unique_by=lambda value: canonical({"": value})
+)
+lists = st.dictionaries(
+    st.from_regex(r"[a-z]{1,4}(\.[a-z]{1,4})?", fullmatch=True).filter(
+        lambda key: key.split(".")[0] not in ("points", "order", "captures", "sweep", "seed")
+    ),
+    value_lists,
+    max_size=3,
+).filter(lambda tree: not any(f"{one}." in other for one in tree for other in tree))
+
+
+@given(lists, st.integers(1, 4), st.integers(0, 2**63 - 1))
+def test_every_combination_once_for_every_repetition(
+    tree: dict[str, list[Any]], repetitions: int, seed: int
+) -> None:
+    runs = points(Sweep.model_validate(tree), repetitions, seed)
+    count = math.prod(len(each) for each in tree.values())
+    assert len(runs) == count * repetitions
+    assert len({(canonical(run.settings), run.repetition) for run in runs}) == len(runs)
+    assert all(run.settings[key] in tree[key] for run in runs for key in tree)
+    assert len({run.seed for run in runs}) == len(runs)
+    assert len({run.name for run in runs}) == len(runs)
+    assert all(0 <= run.seed < 2**63 for run in runs)
+
+
+@given(lists, st.integers(1, 3), st.integers(0, 1000), st.data())
+def test_a_run_keeps_seed_and_name_when_others_are_added(
+    tree: dict[str, list[Any]], repetitions: int, seed: int, data: st.DataObject
+) -> None:
+    fewer = {
+        key: data.draw(
+            st.lists(st.sampled_from(each), min_size=1, unique_by=lambda v: canonical({"": v}))
+        )
+        for key, each in tree.items()
+    }
+    whole = points(Sweep.model_validate(tree), repetitions + 2, seed)
+    part = points(Sweep.model_validate(fewer), repetitions, seed)
+    names = {run.name: run.seed for run in whole}
+    assert all(names[run.name] == run.seed for run in part)
+
+
+@given(lists, st.integers(0, 1000))
+def test_random_order_has_the_same_runs_and_is_drawn_by_the_seed(
+    tree: dict[str, list[Any]], seed: int
+) -> None:
+    shuffled = Sweep.model_validate({**tree, "order": "random"})
+    first = [run.name for run in points(shuffled, 3, seed)]
+    assert first == [run.name for run in points(shuffled, 3, seed)]
+    assert Counter(first) == Counter(r.name for r in points(Sweep.model_validate(tree), 3, seed))
+
+
+def test_points_are_combined_with_the_lists() -> None:
+    sweep = Sweep.model_validate({"points": [{"a": 1, "b": 2}, {"a": 3}], "c": [5, 6]})
+    assert combinations(sweep) == [
+        {"a": 1, "b": 2, "c": 5},
+        {"a": 1, "b": 2, "c": 6},
+        {"a": 3, "c": 5},
+        {"a": 3, "c": 6},
+    ]
+    assert swept_keys(points(sweep, 1, 1)) == ["a", "b", "c"]
+
+
+def test_without_anything_swept_there_are_the_repetitions() -> None:
+    assert [run.settings for run in points(Sweep(), 3, 1)] == [{}, {}, {}]
+
+
+def test_a_swept_seed_is_taken_as_it_is() -> None:
+    sweep = Sweep.model_validate({"seed": [3, 4]})
+    assert [run.seed for run in points(sweep, 1, 1)] == [3, 4]
+    with pytest.raises(ConfigError, match="repetitions"):
+        points(sweep, 2, 1)
+
+
+def test_a_point_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        points(Sweep.model_validate({"a": [1, 2, 1]}), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({"queue.limit": "16KB"}, "queue.limit: allowed is a list"),
+        ({"queue.limit": []}, "queue.limit: allowed is a list"),
+        ({"queue": {"limit": ["16KB"]}, "queue.limit": ["16KB"]}, "given twice"),
+        ({"points": [{"seed": 1}], "seed": [1]}, "in points and has a list"),
+        ({"points": [{}]}, "an empty one"),
+        ({"repetitions": [1, 2]}, "cannot be swept"),
+        ({"order": "backwards"}, "sweep.order"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(tree: dict[str, Any], said: str) -> None:
+    source = experiment.read(CONFIGS / "linear-12.yaml")
+    with pytest.raises(ConfigError, match=said):
+        experiment.validate({**source.tree, "sweep": tree}, "here")
+
+
+def test_any_key_can_be_swept_as_set_sets_it() -> None:
+    source = experiment.read(
+        CONFIGS / "linear-12.yaml",
+        ["sweep.queue.limit=[16KB, 64KB]", "sweep.flows.1.hosts=[2]", "repetitions=3"],
+    )
+    sweep = source.experiment().sweep
+    assert sweep is not None
+    assert dict(sweep.lists) == {"queue.limit": ["16KB", "64KB"], "flows.1.hosts": [2]}
+    made = source.point({"queue": {"kind": "pfifo", "limit": "9 packets"}, "flows.1.hosts": 2})
+    assert made.queue.kind == "pfifo"
+    assert made.flows[1].hosts == 2
+    assert (made.sweep, made.repetitions) == (None, 1)
+    # The file's own tree is as it was.
+    assert source.point({}).queue.kind == "tbf"
+
+
+def test_a_point_that_is_no_experiment_is_named() -> None:
+    source = experiment.read(CONFIGS / "linear-12.yaml")
+    with pytest.raises(ConfigError, match=r'sweep, at queue.limit="1KB": queue.limit: .*no full'):
+        source.point({"queue.limit": "1KB"})
+    with pytest.raises(ConfigError, match="not an index below 2"):
+        source.point({"flows.2.hosts": 1})
+
+
+def test_a_sweep_is_written_and_read_back(tmp_path: Path) -> None:
+    source = experiment.read(CONFIGS / "linear-12.yaml", ["sweep.queue.limit=[16KB, 64KB]"])
+    file = tmp_path / "again.yaml"
+    file.write_text(experiment.dump(source.experiment()))
+    assert experiment.load(file) == source.experiment()
