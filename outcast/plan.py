@@ -16,9 +16,12 @@ from mininet.topo import Topo
 from controllers import routes
 from controllers.graph import Graph
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment, FatTree, FlowGroup, Linear
+from outcast.experiment import Experiment, FatTree, FlowGroup, Linear, Star, ThreeSender, Vl2
 from topologies.fattree import FatTreeTopo
 from topologies.linear import LinearTopo
+from topologies.star import StarTopo
+from topologies.three_sender import ThreeSenderTopo
+from topologies.vl2 import Vl2Topo
 
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""
@@ -154,6 +157,12 @@ def make_topo(experiment: Experiment) -> Topo:
             return LinearTopo(rivals=rivals)
         case FatTree(k=k):
             return FatTreeTopo(k=k)
+        case Vl2() as vl2:
+            return Vl2Topo(**vl2.model_dump(exclude={"kind"}))
+        case ThreeSender():
+            return ThreeSenderTopo()
+        case Star(hosts=hosts):
+            return StarTopo(hosts=hosts)
 
 
 def make_graph(topo: Topo) -> Graph:

@@ -11,7 +11,7 @@ from outcast.experiment.queue import Bfifo, Htb, Pfifo, Queue, Red, Sfq, Tbf
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
-from outcast.experiment.topology import FatTree, Linear, Topology
+from outcast.experiment.topology import FatTree, Linear, Star, ThreeSender, Topology, Vl2
 from outcast.experiment.transport import Transport
 from outcast.experiment.whole import Experiment
 
@@ -34,10 +34,13 @@ __all__ = [
     "Routing",
     "Sfq",
     "Source",
+    "Star",
     "Sweep",
     "Tbf",
+    "ThreeSender",
     "Topology",
     "Transport",
+    "Vl2",
     "dump",
     "json_schema",
     "load",

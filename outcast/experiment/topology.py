@@ -23,4 +23,33 @@ class FatTree(Part):
     k: int = Field(ge=2, le=32, multiple_of=2, description="ports of every switch; even")
 
 
-Topology = Annotated[Linear | FatTree, Field(discriminator="kind")]
+class Vl2(Part):
+    """The Clos network of VL2 (Greenberg et al., SIGCOMM 2009, section 4.1)."""
+
+    kind: Literal["vl2"]
+    aggregation_ports: int = Field(
+        default=4, ge=2, le=64, multiple_of=2, description="D_A, of an aggregation switch; even"
+    )
+    intermediate_ports: int = Field(
+        default=4, ge=2, le=64, multiple_of=2, description="D_I, of an intermediate switch; even"
+    )
+    hosts_per_rack: int = Field(default=4, ge=1, le=64, description="20 in the VL2 paper")
+
+
+class ThreeSender(Part):
+    """Senders s1, s2 and s4, at 2, 4 and 6 links from r (the TCPRand paper's testbed)."""
+
+    kind: Literal["three_sender"]
+
+
+class Star(Part):
+    """One switch, for incast; the first host is the receiver."""
+
+    kind: Literal["star"]
+    hosts: int = Field(ge=2, le=250, description="with the receiver")
+
+
+Topology = Annotated[
+    Linear | FatTree | Vl2 | ThreeSender | Star,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,172 @@
+"""Every topology: its size, and for every pair of hosts a path as it should be."""
+
+from __future__ import annotations
+
+import runpy
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from mininet.topo import Topo
+from mininet.util import customClass
+
+from controllers import routes
+from controllers.graph import Graph, check
+from outcast.plan import make_graph
+from topologies.fattree import FatTreeTopo
+from topologies.linear import LinearTopo
+from topologies.star import StarTopo
+from topologies.three_sender import ThreeSenderTopo
+from topologies.vl2 import Vl2Topo
+
+FOLDER = Path(__file__).parents[2] / "topologies"
+HEIGHT = {"edge": 1, "aggregation": 2, "core": 3}
+
+
+def fattree_links(one: str, two: str) -> int:
+    (pod, edge, _), (other_pod, other_edge, _) = one[1:].split("_"), two[1:].split("_")
+    if pod != other_pod:
+        return 6
+    return 2 if edge == other_edge else 4
+
+
+def vl2_links(racks_to_a_pair: int, one: str, two: str) -> int:
+    rack, other = (int(name[1:].split("_")[0]) for name in (one, two))
+    if rack == other:
+        return 2
+    return 4 if rack // racks_to_a_pair == other // racks_to_a_pair else 6
+
+
+def linear_links(one: str, two: str) -> int:
+    sides = [int(name[1:]) > 2 for name in (one, two)]
+    return 2 if sides[0] == sides[1] else 3
+
+
+def three_sender_links(one: str, two: str) -> int:
+    place = {"r": 0, "s1": 0, "s2": 1, "s4": 2}
+    low, high = sorted((place[one], place[two]))
+    return 2 if low == high else 6 if high == 2 else 4
+
+
+NETWORKS = {
+    "linear": (LinearTopo(rivals=12), linear_links),
+    "fattree-2": (FatTreeTopo(k=2), fattree_links),
+    "fattree-4": (FatTreeTopo(k=4), fattree_links),
+    "fattree-6": (FatTreeTopo(k=6), fattree_links),
+    "fattree-8": (FatTreeTopo(k=8), fattree_links),
+    "vl2-4-4": (Vl2Topo(), lambda one, two: vl2_links(2, one, two)),
+    "vl2-6-4": (
+        Vl2Topo(aggregation_ports=6, intermediate_ports=4, hosts_per_rack=5),
+        lambda one, two: vl2_links(3, one, two),
+    ),
+    "vl2-4-8": (
+        Vl2Topo(aggregation_ports=4, intermediate_ports=8, hosts_per_rack=3),
+        lambda one, two: vl2_links(2, one, two),
+    ),
+    "three_sender": (ThreeSenderTopo(), three_sender_links),
+    "star": (StarTopo(hosts=41), lambda _one, _two: 2),
+}
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    graph = make_graph(NETWORKS[name][0])
+    check(graph)
+    return graph
+
+
+def hosts(graph: Graph) -> list[str]:
+    return [name for name, data in graph.nodes(data=True) if data["kind"] == "host"]
+
+
+@pytest.mark.parametrize("kind", ["shortest", "spanning_tree"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_pair_has_a_path_without_a_loop_up_then_down(name: str, kind: str) -> None:
+    graph, length = graph_of(name), NETWORKS[name][1]
+    table = routes.compute(graph, kind)
+    ends = hosts(graph)
+    # Of the larger ones every third receiver: all addresses' last bits and all pods among them.
+    for destination in ends if len(ends) <= 54 else ends[::3]:
+        for source in ends:
+            if source == destination:
+                continue
+            nodes = routes.path(table, graph, source, destination)
+            assert (nodes[0], nodes[-1]) == (source, destination)
+            assert len(set(nodes)) == len(nodes)
+            assert all(graph.has_edge(*hop) for hop in pairwise(nodes))
+            if kind == "shortest":
+                assert len(nodes) - 1 == length(source, destination)
+            heights = [0, *(HEIGHT[graph.nodes[node]["layer"]] for node in nodes[1:-1]), 0]
+            top = heights.index(max(heights))
+            assert heights[: top + 1] == sorted(heights[: top + 1])
+            assert heights[top:] == sorted(heights[top:], reverse=True)
+
+
+@pytest.mark.parametrize(("d_a", "d_i", "size"), [(4, 4, 4), (6, 4, 20), (2, 2, 1), (8, 6, 3)])
+def test_vl2_has_the_switches_and_ports_of_its_paper(d_a: int, d_i: int, size: int) -> None:
+    graph = make_graph(Vl2Topo(aggregation_ports=d_a, intermediate_ports=d_i, hosts_per_rack=size))
+    layers = [data.get("layer") for _, data in graph.nodes(data=True)]
+    assert layers.count("core") == d_a // 2
+    assert layers.count("aggregation") == d_i
+    assert layers.count("edge") == d_a * d_i // 4
+    assert len(hosts(graph)) == size * d_a * d_i // 4
+    ports = {"core": d_i, "aggregation": d_a, "edge": size + 2}
+    for name, data in graph.nodes(data=True):
+        if data["kind"] == "switch":
+            numbers = sorted(graph.edges[name, other]["ports"][name] for other in graph[name])
+            assert numbers == list(range(1, ports[data["layer"]] + 1))
+
+
+def test_the_three_senders_meet_where_the_module_says() -> None:
+    graph = graph_of("three_sender")
+    table = routes.compute(graph, "shortest")
+    assert routes.path(table, graph, "s1", "r") == ["s1", "e1", "r"]
+    assert routes.path(table, graph, "s2", "r") == ["s2", "e2", "a1", "e1", "r"]
+    assert routes.path(table, graph, "s4", "r") == ["s4", "e3", "a2", "c1", "a1", "e1", "r"]
+    assert graph.edges["e1", "s1"]["ports"]["e1"] == 2
+    assert graph.edges["e1", "a1"]["ports"]["e1"] == 3
+
+
+@pytest.mark.parametrize(
+    ("topology", "options"),
+    [
+        (FatTreeTopo, {"k": 3}),
+        (FatTreeTopo, {"k": 0}),
+        (LinearTopo, {"rivals": 0}),
+        (StarTopo, {"hosts": 1}),
+        (StarTopo, {"hosts": 251}),
+        (Vl2Topo, {"aggregation_ports": 3}),
+        (Vl2Topo, {"intermediate_ports": 0}),
+        (Vl2Topo, {"hosts_per_rack": 0}),
+    ],
+)
+def test_impossible_topologies_are_refused(topology: type, options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        topology(**options)
+
+
+@pytest.mark.parametrize(
+    ("argument", "count"),
+    [
+        ("linear,rivals=3", 5),
+        ("fattree,k=4", 16),
+        ("vl2,aggregation_ports=4,intermediate_ports=6,hosts_per_rack=2", 12),
+        ("three_sender", 4),
+        ("star,hosts=7", 7),
+    ],
+)
+def test_each_file_works_alone_under_mininet(argument: str, count: int) -> None:
+    """As `mn --custom FILE --topo ARGUMENT` takes it."""
+    name = argument.split(",")[0]
+    made: Topo = customClass(runpy.run_path(str(FOLDER / f"{name}.py"))["topos"], argument)()
+    assert len(made.hosts()) == count
+    roles = [made.nodeInfo(host)["role"] for host in made.hosts()]
+    assert roles.count("receiver") == 1
+    ports = [
+        f"{node}-eth{info[port]}"
+        for _, _, info in made.links(withInfo=True)
+        for node, port in ((info["node1"], "port1"), (info["node2"], "port2"))
+    ]
+    assert len(set(ports)) == len(ports)
+    assert max(map(len, ports)) <= 15
