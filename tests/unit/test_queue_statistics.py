@@ -48,7 +48,7 @@ def test_a_drop_below_the_shaper_counts_once() -> None:
 
 
 def test_a_port_without_our_qdiscs_is_named() -> None:
-    with pytest.raises(ReadBackError, match="qdisc 3:"):
+    with pytest.raises(ReadBackError, match="requested 3:"):
         queues.statistics([qdisc(2, "tbf", 0)])
 
 
