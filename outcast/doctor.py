@@ -18,6 +18,11 @@ QDISCS = {
     "bfifo": "bfifo limit 10000",
     "red": "red limit 60000 avpkt 1000 burst 20",
     "sfq": "sfq",
+    "fq": "fq",
+    "codel": "codel",
+    "fq_codel": "fq_codel",
+    "pie": "pie",
+    "cake": "cake",
     "netem": "netem delay 1ms",
 }
 """Each qdisc with parameters that it accepts."""

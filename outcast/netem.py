@@ -7,17 +7,10 @@ linux/pkt_sched.h), so the qdisc is set up by rtnetlink(7) here.
 
 from __future__ import annotations
 
-import os
-import socket
 import struct
 
-from outcast.errors import RunError
+from outcast import rtnetlink
 
-_RTM_NEWQDISC = 36
-_REQUEST_ACK_CREATE_REPLACE = 0x1 | 0x4 | 0x400 | 0x100
-_NLMSG_ERROR = 2
-_TC_H_ROOT = 0xFFFFFFFF
-_TCA_KIND, _TCA_OPTIONS = 1, 2
 LATENCY64, JITTER64 = 10, 11
 # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 _PARAMETERS = struct.Struct("=6I")
@@ -39,21 +32,8 @@ def replace_root(
         RunError: the kernel refused; with its reason.
     """
     options = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
-    options += _attribute(LATENCY64, struct.pack("=q", delay_ns))
-    options += _attribute(JITTER64, struct.pack("=q", jitter_ns))
-    body = struct.pack(
-        "=BxxxiIII", 0, socket.if_nametoindex(interface), handle << 16, _TC_H_ROOT, 0
+    options += rtnetlink.attribute(LATENCY64, struct.pack("=q", delay_ns))
+    options += rtnetlink.attribute(JITTER64, struct.pack("=q", jitter_ns))
+    rtnetlink.replace_qdisc(
+        interface, "netem", parent=rtnetlink.ROOT, major=handle, options=options
     )
-    body += _attribute(_TCA_KIND, b"netem\0") + _attribute(_TCA_OPTIONS, options)
-    header = struct.pack("=IHHII", 16 + len(body), _RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(header + body)
-        answer = netlink.recv(65536)
-    (kind,) = struct.unpack_from("=H", answer, 4)
-    (error,) = struct.unpack_from("=i", answer, 16)
-    if kind != _NLMSG_ERROR or error:
-        raise RunError(f"{interface}: netem of {delay_ns} ns: {os.strerror(-error)}")
-
-
-def _attribute(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)

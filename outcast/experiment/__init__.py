@@ -7,7 +7,21 @@ from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
-from outcast.experiment.queue import Bfifo, Htb, Pfifo, Queue, Red, Sfq, Tbf
+from outcast.experiment.queue import (
+    Bfifo,
+    Cake,
+    Codel,
+    EcnThreshold,
+    Fq,
+    FqCodel,
+    Htb,
+    Pfifo,
+    Pie,
+    Queue,
+    Red,
+    Sfq,
+    Tbf,
+)
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
@@ -20,15 +34,21 @@ __all__ = [
     "UNIT_SCHEMA",
     "Analysis",
     "Bfifo",
+    "Cake",
     "Capture",
+    "Codel",
+    "EcnThreshold",
     "Experiment",
     "FatTree",
     "FlowGroup",
+    "Fq",
+    "FqCodel",
     "Htb",
     "Limit",
     "Linear",
     "Links",
     "Pfifo",
+    "Pie",
     "Queue",
     "Red",
     "Routing",

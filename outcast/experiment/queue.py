@@ -48,17 +48,21 @@ class _Shaped(_Queue):
     )
 
 
-class Pfifo(_Shaped):
-    """tc-pfifo(8): taildrop counted in packets, under a shaper at the link's rate."""
-
-    kind: Literal["pfifo"]
+class _CountsPackets(_Shaped):
+    kind: str
     limit: QueueLimit
 
     @model_validator(mode="after")
-    def _counts_packets(self) -> Pfifo:
+    def _counts_packets(self) -> _CountsPackets:
         if self.limit.packets is None:
-            raise ValueError("pfifo counts packets; allowed is a limit as '11 packets'")
+            raise ValueError(f"{self.kind} counts packets; allowed is a limit as '11 packets'")
         return self
+
+
+class Pfifo(_CountsPackets):
+    """tc-pfifo(8): taildrop counted in packets, under a shaper at the link's rate."""
+
+    kind: Literal["pfifo"]
 
 
 class Bfifo(_Shaped):
@@ -103,23 +107,164 @@ class Red(_Shaped):
         return round(-math.log2(self.weight))
 
 
-class Sfq(_Shaped):
+class EcnThreshold(_Shaped):
+    """DCTCP's marking: CE at once from a queue length on (Alizadeh et al. 2010, section 3.1).
+
+    The kernel's red with its average set to the present length and both thresholds to the same
+    one. What cannot carry the mark is only taildropped.
+    """
+
+    kind: Literal["ecn_threshold"]
+    limit: QueueLimit
+    threshold: QueueLimit = Field(
+        description="marks what finds this much queued, or more; packets count as full frames"
+    )
+
+    @model_validator(mode="after")
+    def _marks_below_the_limit(self) -> EcnThreshold:
+        if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
+            self.limit.size_bytes or 0
+        ):
+            raise ValueError("the threshold is to be below the limit, or nothing is ever marked")
+        return self
+
+    @property
+    def threshold_bytes(self) -> int:
+        """The threshold as the kernel counts it."""
+        if self.threshold.packets is not None:
+            return self.threshold.packets * MTU_FRAME_BYTES
+        return self.threshold.size_bytes or 0
+
+
+class Sfq(_CountsPackets):
     """tc-sfq(8): stochastic fairness queueing under a shaper (McKenney 1990)."""
 
     kind: Literal["sfq"]
-    limit: QueueLimit
     buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
     perturb_ns: TimeNs = Field(default=0, alias="perturb", description="0: never rehash")
 
     @model_validator(mode="after")
     def _fits_sfq(self) -> Sfq:
-        if self.limit.packets is None:
-            raise ValueError("sfq counts packets; allowed is a limit as '11 packets'")
         if self.buckets & (self.buckets - 1):
             raise ValueError("buckets is to be a power of two")
         if self.perturb_ns % 10**9:
             raise ValueError("perturb is to be in whole seconds")
+        flows = min(self.buckets, _SFQ_FLOWS)
+        most = flows * _SFQ_DEPTH
+        if not 2 <= (self.limit.packets or 0) <= most:
+            raise ValueError(
+                f"sfq with {self.buckets} buckets holds at most {most} packets, {_SFQ_DEPTH} of "
+                f"each of {flows} flows; allowed is a limit of 2 to {most} packets"
+            )
         return self
 
 
-Queue = Annotated[Tbf | Htb | Pfifo | Bfifo | Red | Sfq, Field(discriminator="kind")]
+class Fq(_CountsPackets):
+    """tc-fq(8): a queue for each flow, served in turn, under a shaper; without pacing."""
+
+    kind: Literal["fq"]
+    flow_limit: int = Field(default=100, ge=1, description="packets that one flow can have queued")
+    quantum_bytes: SizeBytes = Field(
+        default=2 * MTU_FRAME_BYTES, alias="quantum", description="that a flow sends in its turn"
+    )
+
+
+class _ControlsDelay(_Shaped):
+    """What drops by the time that packets were queued; the kernel takes whole microseconds."""
+
+    @model_validator(mode="after")
+    def _whole_microseconds(self) -> _ControlsDelay:
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name.endswith("_ns") and (value < 1000 or value % 1000):
+                raise ValueError(f"{field.alias} is to be in whole microseconds, 1us or more")
+        return self
+
+
+class Codel(_ControlsDelay, _CountsPackets):
+    """tc-codel(8): drops at the head when packets stay too long (RFC 8289), under a shaper."""
+
+    kind: Literal["codel"]
+    target_ns: TimeNs = Field(
+        default=5_000_000, alias="target", description="how long packets may stay"
+    )
+    interval_ns: TimeNs = Field(
+        default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
+    )
+    ecn: bool = Field(default=False, description="mark instead of dropping")
+
+
+class FqCodel(_ControlsDelay, _CountsPackets):
+    """tc-fq_codel(8): CoDel on a queue for each hashed flow (RFC 8290), under a shaper."""
+
+    kind: Literal["fq_codel"]
+    flows: int = Field(default=1024, ge=1, le=65536, description="queues that flows are hashed to")
+    quantum_bytes: SizeBytes = Field(
+        default=MTU_FRAME_BYTES, alias="quantum", description="that a queue sends in its turn"
+    )
+    target_ns: TimeNs = Field(
+        default=5_000_000, alias="target", description="how long packets may stay"
+    )
+    interval_ns: TimeNs = Field(
+        default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
+    )
+    ecn: bool = Field(default=False, description="mark instead of dropping")
+
+    @model_validator(mode="after")
+    def _quantum_fits(self) -> FqCodel:
+        if not 256 <= self.quantum_bytes <= 1 << 20:
+            raise ValueError("quantum is to be from 256B to 1MB")
+        return self
+
+
+class Pie(_ControlsDelay, _CountsPackets):
+    """tc-pie(8): drops arrivals at random, the more the longer the delay (RFC 8033)."""
+
+    kind: Literal["pie"]
+    target_ns: TimeNs = Field(
+        default=15_000_000, alias="target", description="how long packets may stay"
+    )
+    update_ns: TimeNs = Field(
+        default=15_000_000, alias="update", description="between changes of the probability"
+    )
+    alpha: int = Field(default=2, ge=0, le=32, description="weight of the delay's distance")
+    beta: int = Field(default=20, ge=0, le=32, description="weight of the delay's change")
+    ecn: bool = Field(default=False, description="mark instead of dropping")
+
+    @model_validator(mode="after")
+    def _whole_milliseconds(self) -> Pie:
+        if self.update_ns % 1_000_000:
+            raise ValueError("update is to be in whole milliseconds: the kernel counts jiffies")
+        return self
+
+
+class Cake(_ControlsDelay):
+    """tc-cake(8): flows kept apart, and drops by delay as CoDel and BLUE, under a shaper of ours.
+
+    It marks where it can, whatever is asked for.
+    """
+
+    kind: Literal["cake"]
+    limit: QueueLimit = Field(description="the kernel's memory for packets, headers and all")
+    rtt_ns: TimeNs = Field(
+        default=100_000_000, alias="rtt", description="of the path; the target is a 20th of it"
+    )
+    isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
+        Field(default="flows", description="what is kept apart, as tc-cake(8) names it")
+    )
+
+    @model_validator(mode="after")
+    def _counts_bytes(self) -> Cake:
+        if self.limit.size_bytes is None:
+            raise ValueError("cake counts bytes of memory; allowed is a limit as 4MB")
+        return self
+
+
+_SFQ_DEPTH = 127
+_SFQ_FLOWS = 128
+"""SFQ_MAX_DEPTH and SFQ_DEFAULT_FLOWS of the kernel's net/sched/sch_sfq.c."""
+
+Queue = Annotated[
+    Tbf | Htb | Pfifo | Bfifo | Red | EcnThreshold | Sfq | Fq | Codel | FqCodel | Pie | Cake,
+    Field(discriminator="kind"),
+]

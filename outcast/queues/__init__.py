@@ -7,6 +7,7 @@ from outcast.queues.port import (
     record,
     require_kinds,
     set_delay,
+    set_marking,
 )
 from outcast.queues.statistics import counters, statistics
 
@@ -18,5 +19,6 @@ __all__ = [
     "record",
     "require_kinds",
     "set_delay",
+    "set_marking",
     "statistics",
 ]

@@ -1,41 +1,25 @@
-"""Queueing disciplines: what tc(8) is told for each port, and what the kernel then shows.
+"""The qdiscs of one port: a shaper at its link's rate with the experiment's queue as its child.
 
-Every switch port gets a shaper at its link's rate with the experiment's queue as its child;
-every host port a shaper with a queue long enough never to drop. Handles are fixed, so that a
-counter is always found in the same place:
+A host's port gets a queue long enough never to drop. A link's delay is spent before the queue of
+the port that sends on it, since a qdisc cannot be put behind a shaper on the same port; sums over
+a path are the same. A delayed packet is not yet in the queue.
 
-```
-1:  netem, only where a link has a delay
-2:  the shaper: tbf or htb; its drop counter counts all drops below it
-3:  the queue: bfifo, pfifo, red or sfq
-```
-
-A link's delay is spent before the queue of the port that sends on it, since a qdisc cannot be
-put behind a shaper on the same port; sums over a path are the same. A delayed packet is not yet
-in the queue.
+tc's own `limit` of tbf is that of a bfifo it makes; it is replaced, so that every queue stands
+under the same handle and its own limit is what counts.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outcast import netem
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
-from outcast.experiment import (
-    MTU_FRAME_BYTES,
-    Bfifo,
-    Htb,
-    Pfifo,
-    Queue,
-    Red,
-    Sfq,
-    Tbf,
-)
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.experiment import MTU_FRAME_BYTES, Cake, EcnThreshold, Htb, Queue, Tbf
 from outcast.ports import PortQueue
+from outcast.queues import leaf, marking
 from outcast.queues.attributes import attribute, raw_bytes
-from outcast.queues.handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.queues.handles import DELAY_HANDLE, FIFO_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.run import QueueRecord
 
 TICK_NS = 64
@@ -43,7 +27,6 @@ TICK_NS = 64
 _TC_BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) works bursts out in whole microseconds, and then in ticks."""
 DELAY_LIMIT_PACKETS = 100_000
-_TCA_RED_PARMS = 1
 _NETEM_STRUCT_BYTES = 24
 
 
@@ -65,8 +48,6 @@ def commands(wanted: PortQueue) -> list[str]:
     queue = wanted.queue
     parent = f"parent {DELAY_HANDLE}:1" if wanted.delay_ns else "root"
     if shaper_kind(queue) == "tbf":
-        # TBF's own limit is that of the bfifo it makes; it is replaced below all the same, so
-        # that the queue stands under the same handle whatever it is.
         lines.append(
             f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: "
             f"tbf rate {wanted.rate_bps}bit burst {queue.burst_bytes} limit {1 << 30}"
@@ -78,11 +59,19 @@ def commands(wanted: PortQueue) -> list[str]:
             f"classid {SHAPER_HANDLE}:1 htb rate {wanted.rate_bps}bit ceil {wanted.rate_bps}bit "
             f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}",
         ]
-    lines.append(
-        f"qdisc replace dev {wanted.port} parent {SHAPER_HANDLE}:1 handle {QUEUE_HANDLE}: "
-        + _leaf(queue)
-    )
+    words = leaf.words(queue)
+    if words is not None:
+        lines.append(
+            f"qdisc replace dev {wanted.port} parent {SHAPER_HANDLE}:1 handle {QUEUE_HANDLE}: "
+            + words
+        )
     return lines
+
+
+def set_marking(wanted: PortQueue) -> None:
+    """Gives the port what tc(8) cannot say, below the shaper of `commands`. Raises RunError."""
+    if isinstance(wanted.queue, EcnThreshold):
+        marking.set_marking(wanted.port, wanted.queue)
 
 
 def shaper_kind(queue: Queue) -> str:
@@ -90,54 +79,11 @@ def shaper_kind(queue: Queue) -> str:
     return queue.kind if isinstance(queue, (Tbf, Htb)) else queue.shaper
 
 
-def _leaf(queue: Queue) -> str:
-    match queue:
-        case Red():
-            average = MTU_FRAME_BYTES
-            burst = red_burst(queue.min_packets, queue.weight_exponent)
-            ecn = " ecn" if queue.ecn else ""
-            return (
-                f"red limit {queue.limit.size_bytes} min {queue.min_packets * average} "
-                f"max {queue.max_packets * average} avpkt {average} burst {burst} "
-                f"probability {queue.probability}{ecn}"
-            )
-        case Sfq():
-            return (
-                f"sfq limit {queue.limit.packets} divisor {queue.buckets} "
-                f"perturb {queue.perturb_ns // 10**9}"
-            )
-        case Tbf() | Htb() | Pfifo() | Bfifo():
-            if queue.limit.packets is not None:
-                return f"pfifo limit {queue.limit.packets}"
-            return f"bfifo limit {queue.limit.size_bytes}"
-
-
-def red_burst(min_packets: int, weight_exponent: int) -> int:
-    """The `burst` from which tc works out this weight of the average; it takes no weight itself.
-
-    See tc_red_eval_ewma in iproute2's tc/tc_red.c, which is repeated here.
-
-    Raises:
-        ConfigError: where no burst gives this weight.
-    """
-
-    def exponent_of(burst: int) -> int | None:
-        gap = burst + 1 - min_packets
-        if gap < 1:
-            return None
-        weights = ((n, 0.5**n) for n in range(1, 32))
-        return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
-
-    for burst in range(1, 10_000):
-        if exponent_of(burst) == weight_exponent:
-            return burst
-    raise ConfigError(f"queue.weight: no burst of tc-red(8) gives the weight 2^-{weight_exponent}")
-
-
 def kinds(wanted: PortQueue) -> set[str]:
     """The kernel's qdiscs that the port needs."""
     delay = {"netem"} if wanted.delay_ns else set()
-    return delay | {shaper_kind(wanted.queue), _leaf(wanted.queue).split()[0]}
+    own = {marking.fifo(wanted.queue)} if isinstance(wanted.queue, EcnThreshold) else set()
+    return delay | own | {shaper_kind(wanted.queue), leaf.qdisc(wanted.queue)}
 
 
 def require_kinds(needed: set[str], available: Mapping[str, bool]) -> None:
@@ -207,31 +153,12 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         raise ReadBackError(
             wanted.port, "burst", f"{queue.burst_bytes} B", f"{burst_bytes} B, below a full frame"
         )
-    kind = _leaf(queue).split()[0]
-    leaf = options(QUEUE_HANDLE, kind)
-    match queue:
-        case Red():
-            limit, minimum, maximum, weight_exponent, _, _, flags = _red_parameters(leaf)
-            check("limit_bytes", queue.limit.size_bytes, limit)
-            check("min_bytes", queue.min_packets * MTU_FRAME_BYTES, minimum)
-            check("max_bytes", queue.max_packets * MTU_FRAME_BYTES, maximum)
-            check("weight_exponent", queue.weight_exponent, weight_exponent)
-            check("ecn", queue.ecn, bool(flags & 1))
-        case Sfq():
-            check("limit_packets", queue.limit.packets, leaf["limit"])
-            check("buckets", queue.buckets, leaf["divisor"])
-            check("perturb_s", queue.perturb_ns // 10**9, leaf["perturb_period"])
-        case _ if queue.limit.packets is not None:
-            check("limit_packets", queue.limit.packets, leaf["limit"])
-        case _:
-            limit = int.from_bytes(raw_bytes(leaf), "little")
-            check("limit_bytes", queue.limit.size_bytes, limit)
+    shown_queue = options(QUEUE_HANDLE, leaf.qdisc(queue))
+    if isinstance(queue, EcnThreshold):
+        marking.read_back(queue, shown_queue, options(FIFO_HANDLE, marking.fifo(queue)), check)
+    else:
+        leaf.read_back(queue, shown_queue, check)
     return effective
-
-
-def _red_parameters(options: Any) -> tuple[int, ...]:
-    """Struct tc_red_qopt (linux/pkt_sched.h): limit, qth_min, qth_max, Wlog, Plog, Scell, flags."""
-    return struct.unpack("=IIIBBBB", attribute(raw_bytes(options), _TCA_RED_PARMS) or bytes(16))
 
 
 def _netem_time_ns(options: Any, wanted: int) -> int:
@@ -242,10 +169,12 @@ def _netem_time_ns(options: Any, wanted: int) -> int:
 
 def record(wanted: PortQueue) -> QueueRecord:
     """The queue for the manifest."""
+    # Cake's limit is memory of the kernel, which is not what packets count on the wire.
+    is_memory = isinstance(wanted.queue, Cake)
     return QueueRecord(
         kind=wanted.queue.kind,
         rate_bps=wanted.rate_bps,
-        limit_bytes=wanted.queue.limit.size_bytes,
+        limit_bytes=None if is_memory else wanted.queue.limit.size_bytes,
         limit_packets=wanted.queue.limit.packets,
         delay_ns=wanted.delay_ns,
     )

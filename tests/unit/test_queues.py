@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from outcast import experiment, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.ports import PortQueue
-from outcast.queues.port import TICK_NS, red_burst
+from outcast.queues.leaf import red_burst
+from outcast.queues.port import TICK_NS
+from outcast.rtnetlink import attribute
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
@@ -116,7 +119,7 @@ def test_what_the_kernel_shows_is_returned() -> None:
         ([tbf(burst_bytes=3000), bfifo(16384)], "burst_bytes"),
         ([tbf()], "qdisc 3:"),
         ([bfifo(16384)], "qdisc 2:"),
-        ([tbf(), qdisc(3, "pfifo", {"limit": 11})], "qdisc 3:"),
+        ([tbf(), qdisc(3, "pfifo", "0b:00:00:00")], "qdisc 3:"),
     ],
 )
 def test_any_other_setting_stops_the_run(shown: list[Shown], setting: str) -> None:
@@ -124,12 +127,16 @@ def test_any_other_setting_stops_the_run(shown: list[Shown], setting: str) -> No
         queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), shown)
 
 
+def numbers(*pairs: tuple[int, int]) -> str:
+    """Attributes of 32 bits each, as pyroute2 gives what it does not decode."""
+    return b"".join(attribute(kind, value.to_bytes(4, "little")) for kind, value in pairs).hex(":")
+
+
 def red_options(flags: int, weight_exponent: int = 9) -> str:
     parameters = b"".join(value.to_bytes(4, "little") for value in (65536, 7570, 22710))
     parameters += bytes([weight_exponent, 10, 5, flags])
-    other = (8).to_bytes(2, "little") + (3).to_bytes(2, "little") + b"\0\0\0\0"
-    mine = (4 + len(parameters)).to_bytes(2, "little") + (1).to_bytes(2, "little") + parameters
-    return (other + mine).hex(":")
+    probability = round(0.1 * 2**32).to_bytes(4, "little")
+    return (attribute(3, probability) + attribute(1, parameters)).hex(":")
 
 
 def test_red_is_read_from_its_raw_attributes() -> None:
@@ -139,6 +146,130 @@ def test_red_is_read_from_its_raw_attributes() -> None:
         queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(1))])
     with pytest.raises(ReadBackError, match="weight"):
         queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0, 5))])
+
+
+def leaf_line(queue: str) -> str:
+    return queues.commands(port_queue(queue))[-1].partition("handle 3: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("queue", "line"),
+    [
+        (
+            "{kind: fq, limit: 100 packets}",
+            "fq limit 100 flow_limit 100 quantum 3028 nopacing",
+        ),
+        (
+            "{kind: codel, limit: 100 packets, target: 100us, interval: 1ms}",
+            "codel limit 100 target 100us interval 1000us noecn",
+        ),
+        (
+            "{kind: fq_codel, limit: 100 packets, flows: 64, ecn: true}",
+            "fq_codel limit 100 flows 64 quantum 1514 target 5000us interval 100000us ecn",
+        ),
+        (
+            "{kind: pie, limit: 100 packets, target: 200us, update: 1ms}",
+            "pie limit 100 target 200us tupdate 1000us alpha 2 beta 20 noecn",
+        ),
+        (
+            "{kind: cake, limit: 1MB, rtt: 2ms, isolation: triple-isolate}",
+            "cake unlimited besteffort triple-isolate raw rtt 2000us memlimit 1048576",
+        ),
+    ],
+)
+def test_what_tc_is_told_of_present_day_queues(queue: str, line: str) -> None:
+    assert leaf_line(queue) == line
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "options", "setting"),
+    [
+        ("{kind: fq, limit: 10 packets}", "fq", [(1, 10), (2, 100), (3, 3028), (5, 0)], "pacing"),
+        (
+            "{kind: codel, limit: 10 packets, target: 100us, interval: 1ms}",
+            "codel",
+            [(1, 99), (2, 10), (3, 999), (4, 0)],
+            "ecn",
+        ),
+        (
+            "{kind: fq_codel, limit: 10 packets}",
+            "fq_codel",
+            [(1, 4999), (2, 10), (3, 99999), (4, 0), (6, 1514), (5, 1024)],
+            "flows",
+        ),
+        (
+            "{kind: pie, limit: 10 packets, target: 200us, update: 1ms}",
+            "pie",
+            [(1, 200), (2, 10), (3, 1000), (4, 2), (5, 20), (6, 0)],
+            "ecn",
+        ),
+        (
+            "{kind: cake, limit: 1MB, rtt: 2ms}",
+            "cake",
+            [(10, 1 << 20), (5, 4), (8, 100), (2, 0), (7, 2000)],
+            "rtt_us",
+        ),
+        ("{kind: tbf, limit: 20 packets}", "pfifo", None, "limit_packets"),
+    ],
+)
+def test_each_kind_is_read_from_its_raw_attributes(
+    queue: str, kind: str, options: list[tuple[int, int]] | None, setting: str
+) -> None:
+    def shown(last: int) -> str:
+        if options is None:
+            return (20 + last).to_bytes(4, "little").hex(":")
+        *others, (attribute_type, value) = options
+        return numbers(*others, (attribute_type, value + last))
+
+    wanted = port_queue(queue)
+    assert setting in queues.read_back(wanted, [tbf(), qdisc(3, kind, shown(0))])
+    with pytest.raises(ReadBackError, match=setting):
+        queues.read_back(wanted, [tbf(), qdisc(3, kind, shown(1))])
+
+
+def marking_options(threshold: int, flags: int = 9) -> str:
+    parameters = struct.pack("=IIIBBBB", 0, threshold, threshold, 0, 0, 0, 1)
+    return (attribute(1, parameters) + attribute(4, struct.pack("=II", flags, 15))).hex(":")
+
+
+def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop() -> None:
+    wanted = port_queue("{kind: ecn_threshold, limit: 60 packets, threshold: 12 packets}")
+    assert queues.kinds(wanted) == {"tbf", "red", "pfifo"}
+    held = qdisc(4, "pfifo", "3c:00:00:00")
+    effective = queues.read_back(wanted, [tbf(), qdisc(3, "red", marking_options(18168)), held])
+    assert effective["threshold_bytes"] == 12 * 1514
+    assert effective["limit_packets"] == 60
+    for options, setting in (
+        (marking_options(18000), "threshold_bytes"),
+        (marking_options(18168, 1), "drops what cannot be marked"),
+        (marking_options(18168, 8), "ecn"),
+    ):
+        with pytest.raises(ReadBackError, match=setting):
+            queues.read_back(wanted, [tbf(), qdisc(3, "red", options), held])
+
+
+def test_sfqs_flows_and_depth_are_recorded() -> None:
+    wanted = port_queue("{kind: sfq, limit: 20 packets}")
+    options = struct.pack("=IiIIIII", 1514, 0, 20, 4, 4, 127, 0).hex(":")
+    effective = queues.read_back(wanted, [tbf(), qdisc(3, "sfq", options)])
+    assert (effective["flows"], effective["depth_packets"]) == (4, 127)
+
+
+@pytest.mark.parametrize(
+    ("queue", "complaint"),
+    [
+        ("{kind: ecn_threshold, limit: 12 packets, threshold: 12 packets}", "below the limit"),
+        ("{kind: codel, limit: 16KB}", "codel counts packets"),
+        ("{kind: codel, limit: 10 packets, target: 1500ns}", "whole microseconds"),
+        ("{kind: pie, limit: 10 packets, update: 1500us}", "whole milliseconds"),
+        ("{kind: cake, limit: 10 packets}", "cake counts bytes"),
+        ("{kind: sfq, limit: 600 packets}", "at most 508 packets"),
+        ("{kind: fq_codel, limit: 10 packets, quantum: 100B}", "256B"),
+    ],
+)
+def test_what_a_kind_cannot_be_is_refused(queue: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        port_queue(queue)
 
 
 def test_counters_are_the_shapers() -> None:
@@ -202,7 +333,7 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
                 handle=(2 << 16) + 1,
                 TCA_OPTIONS=Shown(TCA_HTB_PARMS=parameters),
             ),
-            qdisc(3, "pfifo", {"limit": 11}),
+            qdisc(3, "pfifo", "0b:00:00:00"),
         ]
 
     wanted = port_queue("{kind: htb, limit: 11 packets}", rate="1gbit")
