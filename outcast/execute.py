@@ -37,8 +37,12 @@ VIRTUAL_DELAY_NS = 25_000
 """What a switch takes for a packet where nothing else does (the TCPRand paper, section 5.1)."""
 
 
+SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
+"""In real time sampling takes CPU from the network; docs/analysis.md has how much."""
+
+
 def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
-    """The experiment with nothing left open: its engine, the links' delay and jitter."""
+    """The experiment with nothing left open: its engine, delay and jitter, how often is sampled."""
     delay_ns = experiment.links.delay_ns
     if delay_ns is None:
         delay_ns = VIRTUAL_DELAY_NS if engine == "virtual" else 0
@@ -48,7 +52,10 @@ def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> E
         # link for good; docs/virtual.md has the measurement that this default comes from.
         jitter_ns = links.greatest_jitter_ns() if engine == "virtual" else 0
         links = links.model_copy(update={"jitter_ns": jitter_ns})
-    return experiment.model_copy(update={"links": links, "engine": engine})
+    samples = experiment.samples
+    if samples.every_ns is None:
+        samples = samples.model_copy(update={"every_ns": SAMPLES_EVERY_NS[engine]})
+    return experiment.model_copy(update={"links": links, "engine": engine, "samples": samples})
 
 
 def default_directory(experiment: Experiment) -> Path:

@@ -6,6 +6,7 @@ manifest.json       this module's Manifest: what ran, on what, with which settin
 captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
 flows/              iperf's own logs, and the sockets as ss(8) showed them
+samples/            sockets and queues over time, as the kernel's messages (outcast.samples)
 log.txt             the run's progress
 *.parquet           what the analysis computed
 summary.json, *.png, report.html
@@ -178,6 +179,10 @@ class RunDirectory:
     @property
     def flows(self) -> Path:
         return self.path / "flows"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
 
     @property
     def summary(self) -> Path:

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from outcast.analysis.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.compiled import I32, Array
 from outcast.analysis.headers import ACK, FlowKey
 from outcast.analysis.join import Joined, JoinOptions, join
 from outcast.analysis.pcap import PortCapture, read_capture, read_captures
+from outcast.analysis.port_samples import port_table
 from outcast.analysis.queue import (
     Queue,
     replay,
 )
+from outcast.analysis.socket_samples import socket_table
 from outcast.analysis.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.throughput import fresh_bytes
 from outcast.errors import InputError
@@ -28,6 +31,7 @@ from outcast.run import (
     Manifest,
     RunDirectory,
 )
+from outcast.samples import PORTS_FILE, SOCKETS_FILE
 
 DEFAULT_MIN_RTO_NS = 200_000_000
 """Linux's own, where the manifest does not name the effective one."""
@@ -72,7 +76,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything computed from a run, before it is stored."""
+    """Everything computed from a run, before it is stored.
+
+    Attributes:
+        sockets, port_samples: what was sampled while the flows ran; None where nothing was.
+    """
 
     directory: RunDirectory
     manifest: Manifest
@@ -82,6 +90,8 @@ class Analysis:
     ports: list[PortAnalysis]
     interval: Interval
     all_active: bool
+    sockets: pl.DataFrame | None
+    port_samples: pl.DataFrame | None
 
 
 def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> Analysis:
@@ -100,8 +110,19 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
     if not ports:
         raise InputError(f"{directory.manifest}: bottlenecks: none is named")
     interval, all_active = _main_interval(manifest, ports)
+    t_start_ns = manifest.traffic.t_start_ns
+    sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
     return Analysis(
-        directory, manifest, counters, tuple(windows_ns), bin_ns, ports, interval, all_active
+        directory=directory,
+        manifest=manifest,
+        counters=counters,
+        windows_ns=tuple(windows_ns),
+        bin_ns=bin_ns,
+        ports=ports,
+        interval=interval,
+        all_active=all_active,
+        sockets=socket_table(sockets, manifest.flows, t_start_ns) if sockets.exists() else None,
+        port_samples=port_table(queues, t_start_ns) if queues.exists() else None,
     )
 
 

@@ -188,5 +188,7 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("throughput", throughput_table),
     ("flows", flow_table),
     ("rtt", round_trip_table),
+    ("sockets", lambda analysis: analysis.sockets),
+    ("ports", lambda analysis: analysis.port_samples),
 )
 """Every table of a run by its file's name without the ending."""

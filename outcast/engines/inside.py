@@ -37,6 +37,7 @@ from outcast import (
     ports,
     queues,
     receivers,
+    sampling,
     traffic,
     transport,
 )
@@ -200,11 +201,20 @@ class _Run:
 
         def watch_running() -> None:
             watch()
+            sampler.require_alive()
             # Under virtual time the CPU is never waited for.
             if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
                 load.tick()
 
-        traffic.await_end(flows, clients, duration_ns, watch_running, on_sample, times)
+        sampler = sampling.Sampler(
+            self.directory.samples,
+            sampling.series_of(self.plan, network.netns),
+            clients.t_start_ns,
+            self.experiment.samples.every_ns or 0,
+        )
+        with sampler:
+            traffic.await_end(flows, clients, duration_ns, watch_running, on_sample, times)
+        network.effective.update(sampler.effective())
         t_end_ns = time.time_ns()
         load.finish()
         traffic.stop_servers(servers)
@@ -338,7 +348,7 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     """The settings asked for, flat, as they stand in the configuration."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     flat: dict[str, Any] = {}
-    for section in ("topology", "links", "queue", "routing", "transport"):
+    for section in ("topology", "links", "queue", "routing", "transport", "samples"):
         flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
     return flat
 

@@ -5,7 +5,7 @@ Keys are as people write them (`rate: 1gbit`); attributes carry their unit (`rat
 
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
-from outcast.experiment.measure import Analysis, Capture
+from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.queue import (
     Bfifo,
@@ -52,6 +52,7 @@ __all__ = [
     "Queue",
     "Red",
     "Routing",
+    "Samples",
     "Sfq",
     "Source",
     "Star",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from outcast.experiment.parts import Part, TimeNs
+
+SHORTEST_SAMPLES_NS = 10**6
 
 
 class Capture(Part):
@@ -17,6 +19,23 @@ class Capture(Part):
         description="bottleneck: its output and all its inputs; all: every switch port both "
         "ways; or names as s1-eth2, both ways, besides the bottleneck",
     )
+
+
+class Samples(Part):
+    """Sockets and queues while flows run."""
+
+    every_ns: TimeNs | None = Field(
+        default=None,
+        alias="every",
+        description="0ms takes none; if left out, 10ms in the virtual engine and 100ms in the "
+        "realtime one",
+    )
+
+    @model_validator(mode="after")
+    def _not_too_often(self) -> Samples:
+        if self.every_ns is not None and 0 < self.every_ns < SHORTEST_SAMPLES_NS:
+            raise ValueError("every: from 1ms on, or 0ms for none")
+        return self
 
 
 class Analysis(Part):

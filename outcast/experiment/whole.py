@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
-from outcast.experiment.measure import Analysis, Capture
+from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import Part, TimeNs
 from outcast.experiment.queue import Queue
 from outcast.experiment.routing import Routing
@@ -31,6 +31,7 @@ class Experiment(Part):
         alias="duration", gt=0, description="from the start of the first flows"
     )
     capture: Capture = Capture()
+    samples: Samples = Samples()
     analysis: Analysis = Analysis()
     engine: Literal["auto", "realtime", "virtual"] = Field(
         default="auto", description="auto: virtual where it can run, else realtime"

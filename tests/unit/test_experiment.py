@@ -153,6 +153,6 @@ def test_the_json_schema_knows_every_key() -> None:
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "queue", "routing", "transport", "flows", "duration"),
-        *("capture", "analysis", "engine", "seed", "repetitions", "sweep"),
+        *("capture", "samples", "analysis", "engine", "seed", "repetitions", "sweep"),
     }
     assert schema["additionalProperties"] is False

@@ -1,0 +1,138 @@
+"""Sampling: what is asked of the kernel, when, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outcast.errors import RunError
+from outcast.experiment import validate
+from outcast.plan import make_plan
+from outcast.samples import read_samples
+from outcast.sampling import (
+    NetlinkSocket,
+    Question,
+    Sampler,
+    Series,
+    answers,
+    queue_request,
+    socket_request,
+)
+
+EXPERIMENT = """
+name: samples
+topology: {kind: linear, rivals: 2}
+links: {rate: 100mbit}
+queue: {kind: tbf, limit: 16KB}
+flows: [{from: 2-hop}, {from: 3-hop}]
+duration: 1s
+"""
+
+
+class FakeNetlink:
+    """Answers every request with its own bytes, or with an error of the kernel."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.error = error
+        self.closed = False
+
+    def ask(self, requests: bytes, count: int) -> list[bytes]:
+        if self.error:
+            return [struct.pack("=IHHIIi", 36, 2, 0, 0, 0, -self.error)] * count
+        return [
+            struct.pack("=IHHII", 16 + len(requests), 20, 0, n, 0) + requests for n in range(count)
+        ]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def series(netlink: FakeNetlink) -> Series:
+    return Series("a.zst", ("4", "7"), (Question(netlink, b"which", (0, 1)),))
+
+
+def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
+    netlink = FakeNetlink()
+    start_ns = time.time_ns() + 30_000_000
+    with Sampler(tmp_path / "samples", [series(netlink)], start_ns, 10_000_000) as sampler:
+        time.sleep(0.2)
+        sampler.require_alive()
+    found = read_samples(tmp_path / "samples/a.zst")
+    assert found.sources == ("4", "7")
+    times = sorted({sample.t_ns - start_ns for sample in found.samples})
+    assert len(times) == sampler.taken
+    assert sampler.taken + sampler.missed >= 15
+    # Never before it is due, and by the schedule from the traffic's start on.
+    assert all(t >= 0 for t in times)
+    slots = [t // 10_000_000 for t in times]
+    assert slots == sorted(set(slots))
+    assert {sample.message[16:] for sample in found.samples} == {b"which"}
+    assert netlink.closed
+    assert sampler.effective()["samples.every_ns"] == 10_000_000
+
+
+def test_what_comes_late_is_counted(tmp_path: Path) -> None:
+    class Slow(FakeNetlink):
+        def ask(self, requests: bytes, count: int) -> list[bytes]:
+            time.sleep(0.025)
+            return super().ask(requests, count)
+
+    start_ns = time.time_ns()
+    with Sampler(tmp_path / "samples", [series(Slow())], start_ns, 10_000_000) as sampler:
+        time.sleep(0.15)
+    assert sampler.taken <= 7
+    assert sampler.missed >= 2 * (sampler.taken - 1)
+    assert sampler.longest_ns >= 25_000_000
+
+
+def test_none_is_taken_where_none_is_asked_for(tmp_path: Path) -> None:
+    with Sampler(tmp_path / "samples", [series(FakeNetlink())], 0, 0) as sampler:
+        pass
+    assert sampler.taken == 0
+    assert not (tmp_path / "samples").exists()
+
+
+def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path: Path) -> None:
+    gone = Question(FakeNetlink(errno.ENOENT), b"", (0, 1))
+    assert answers(gone, 5) == []
+    with (
+        pytest.raises(RunError, match=r"sampling sockets and queues: .*Invalid argument"),
+        Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 0, 10_000_000),
+    ):
+        time.sleep(0.05)
+    assert not (tmp_path / "samples/a.zst").exists()
+
+
+def test_the_kernel_answers_for_a_real_socket_and_tells_of_none() -> None:
+    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        flow = replace(
+            plan.flows[0],
+            src_ip="127.0.0.1",
+            dst_ip="127.0.0.1",
+            sport=client.getsockname()[1],
+            dport=server.getsockname()[1],
+        )
+        netlink = NetlinkSocket(4, None)
+        requests = socket_request(0, flow) + socket_request(1, replace(flow, sport=1))
+        found = answers(Question(netlink, requests, (0, 1)), 1)
+        netlink.close()
+    assert [sample.source for sample in found] == [0]
+    assert found[0].message[16] == socket.AF_INET
+    assert len(found[0].message) > 16 + 72 + 200
+
+
+def test_requests_are_laid_out_as_the_kernel_wants_them() -> None:
+    request = queue_request(3, 17, 2)
+    assert struct.unpack("=IHHII", request[:16]) == (36, 38, 9, 3, 0)
+    assert struct.unpack("=BBHiIII", request[16:]) == (0, 0, 0, 17, 2 << 16, 0, 0)
