@@ -3,6 +3,7 @@
 Keys are as people write them (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
 """
 
+from outcast.experiment.blackout import Blackout
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
@@ -28,15 +29,26 @@ from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FatTree, Linear, Star, ThreeSender, Topology, Vl2
 from outcast.experiment.transport import Transport
 from outcast.experiment.whole import Experiment
+from outcast.experiment.workloads import (
+    Background,
+    ConstantRate,
+    Incast,
+    Poisson,
+    Shuffle,
+    Workload,
+)
 
 __all__ = [
     "MTU_FRAME_BYTES",
     "UNIT_SCHEMA",
     "Analysis",
+    "Background",
     "Bfifo",
+    "Blackout",
     "Cake",
     "Capture",
     "Codel",
+    "ConstantRate",
     "EcnThreshold",
     "Experiment",
     "FatTree",
@@ -44,16 +56,19 @@ __all__ = [
     "Fq",
     "FqCodel",
     "Htb",
+    "Incast",
     "Limit",
     "Linear",
     "Links",
     "Pfifo",
     "Pie",
+    "Poisson",
     "Queue",
     "Red",
     "Routing",
     "Samples",
     "Sfq",
+    "Shuffle",
     "Source",
     "Star",
     "Sweep",
@@ -62,6 +77,7 @@ __all__ = [
     "Topology",
     "Transport",
     "Vl2",
+    "Workload",
     "dump",
     "json_schema",
     "load",

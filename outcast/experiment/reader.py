@@ -238,6 +238,8 @@ def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
             node = {"$ref": node["discriminator"]["mapping"][part]}
         else:
             node = node["properties"][part]
+        # A part that may be left out is a union with null.
+        node = next((each for each in node.get("anyOf", ()) if "$ref" in each), node)
         if "$ref" in node:
             node = definitions[node["$ref"].removeprefix("#/$defs/")]
     return list(node["properties"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
+from outcast.experiment.blackout import Blackout
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
@@ -15,6 +16,7 @@ from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Transport
+from outcast.experiment.workloads import Workload
 
 
 class Experiment(Part):
@@ -26,7 +28,9 @@ class Experiment(Part):
     queue: Queue
     routing: Routing = Routing()
     transport: Transport = Transport()
-    flows: Annotated[tuple[FlowGroup, ...], Field(min_length=1)]
+    flows: tuple[FlowGroup, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    blackout: Blackout | None = None
     duration_ns: TimeNs = Field(
         alias="duration", gt=0, description="from the start of the first flows"
     )
@@ -48,15 +52,25 @@ class Experiment(Part):
 
     @model_validator(mode="after")
     def _times_fit(self) -> Experiment:
+        if not self.flows and not self.workloads:
+            raise ValueError("flows: there are none; allowed are flows, workloads, or both")
         for index, group in enumerate(self.flows):
             if group.start_ns >= self.duration_ns:
                 raise ValueError(f"flows.{index}.start: is to be before the end of the duration")
             end_ns = group.start_ns + (group.duration_ns or 0)
             if end_ns > self.duration_ns:
                 raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
+        for index, workload in enumerate(self.workloads):
+            if workload.start_ns + (workload.duration_ns or 1) > self.duration_ns:
+                raise ValueError(f"workloads.{index}: goes on after the experiment's duration")
         for index, window_ns in enumerate(self.analysis.windows_ns):
             if window_ns > self.duration_ns:
                 raise ValueError(f"analysis.windows.{index}: is longer than the duration")
+        if self.blackout is not None and self.transport.offloads:
+            raise ValueError(
+                "blackout: its switch forwards frames as they are on the wire; "
+                "allowed is transport.offloads: false"
+            )
         if self.analysis.bin_ns > self.duration_ns:
             raise ValueError("analysis.bin: is longer than the duration")
         return self

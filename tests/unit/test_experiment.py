@@ -55,7 +55,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("links.jitter=6us", "links", "half a full frame"),
         ("transport.min_rto=2", "transport.min_rto", "as 2ms"),
         ("transport.min_rto=500us", "transport", "whole milliseconds"),
-        ("flows=[]", "flows", "at least 1"),
+        ("flows=[]", "flows", "flows, workloads, or both"),
         ("flows.0.hosts=0", "flows.0.hosts", "greater than or equal to 1"),
         ("flows.0.start=600ms", "flows.0.start", "before the end"),
         ("analysis.windows=[1s]", "analysis.windows.0", "longer than the duration"),
@@ -154,5 +154,6 @@ def test_the_json_schema_knows_every_key() -> None:
     assert set(schema["properties"]) == {
         *("name", "topology", "links", "queue", "routing", "transport", "flows", "duration"),
         *("capture", "samples", "analysis", "engine", "seed", "repetitions", "sweep"),
+        *("workloads", "blackout"),
     }
     assert schema["additionalProperties"] is False
