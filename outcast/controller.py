@@ -125,7 +125,7 @@ def verify_paths(network: Network) -> None:
         ReadBackError: naming the first port that sent another number of packets.
     """
     plan = network.plan
-    pairs = {(flow.src, flow.dst) for flow in plan.flows}
+    pairs = plan.pairs
     pairs |= {(dst, src) for src, dst in pairs}
     expected: Counter[str] = Counter()
     before = network.transmitted()

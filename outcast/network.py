@@ -204,11 +204,10 @@ class Network:
 
     def configure_hosts(self) -> None:
         """Addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
-        peers = {flow.src: flow.dst for flow in self.plan.flows}
         talks: dict[str, set[str]] = {}
-        for flow in self.plan.flows:
-            talks.setdefault(flow.src, set()).add(flow.dst)
-            talks.setdefault(flow.dst, set()).add(flow.src)
+        for src, dst in sorted(self.plan.pairs):
+            talks.setdefault(src, set()).add(dst)
+            talks.setdefault(dst, set()).add(src)
         wanted = transport.sysctls(self.experiment.transport)
         for host in self.plan.hosts:
             with entered(self.netns(host)):
@@ -219,7 +218,7 @@ class Network:
                     self._configure_host(netlink, host, talks.get(host, set()))
                 self._configure_offloads(f"{host}-eth0")
         self.effective.update({name.replace("/", "."): value for name, value in wanted.items()})
-        first = next(iter(peers))
+        first = next(iter(talks))
         with entered(self.netns(first)):
             for name in transport.RECORDED_SYSCTLS:
                 self.effective[name.replace("/", ".")] = transport.read_sysctl(name)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import networkx as nx
@@ -17,6 +18,8 @@ from controllers import routes
 from controllers.graph import Graph
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, FatTree, FlowGroup, Linear, Star, ThreeSender, Vl2
+from outcast.workloads import schedule
+from outcast.workloads.schedule import Generated
 from topologies.fattree import FatTreeTopo
 from topologies.linear import LinearTopo
 from topologies.star import StarTopo
@@ -89,6 +92,7 @@ class Plan:
         flows: every flow, in order of its number.
         bottleneck: the port whose queue is studied.
         capture_ports: (port, direction) of every capture.
+        generated: every flow of the workloads, in order of its number.
     """
 
     topo: Topo
@@ -97,6 +101,13 @@ class Plan:
     flows: tuple[Flow, ...]
     bottleneck: Bottleneck
     capture_ports: tuple[tuple[str, str], ...]
+    generated: tuple[Generated, ...] = ()
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """(sender, receiver) of everything that will talk."""
+        pairs = {(flow.src, flow.dst) for flow in self.flows}
+        return pairs | {(flow.src, flow.dst) for flow in self.generated}
 
     @property
     def hosts(self) -> list[str]:
@@ -142,12 +153,90 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     table = routes.compute(graph, experiment.routing.kind)
     try:
         flows = _resolve_flows(experiment, graph, table)
-        bottleneck = find_bottleneck(graph, flows)
-        plan = Plan(topo, graph, table, flows, bottleneck, ())
+        generated = schedule.make(experiment, _hosts(experiment, graph, table))
+        pairs = sorted({(flow.src, flow.dst) for flow in generated})
+        bottleneck = _with_inputs(
+            find_bottleneck(graph, flows or _pair_flows(graph, table, pairs)), graph, table, pairs
+        )
+        plan = Plan(topo, graph, table, flows, bottleneck, (), generated)
         captures = _capture_ports(experiment, plan)
+        _check_blackout(experiment, bottleneck)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return Plan(topo, graph, table, flows, bottleneck, captures)
+    return replace(plan, capture_ports=captures)
+
+
+def _hosts(experiment: Experiment, graph: Graph, table: routes.Routes) -> schedule.Hosts:
+    def senders(source: str | list[str], dst: str, where: str) -> list[str]:
+        group = FlowGroup.model_construct(source=source)
+        return _sources(group, dst, graph, table, where)
+
+    return schedule.Hosts(
+        names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
+        receiver=receiver(graph),
+        senders=senders,
+        rate_bps=lambda host: experiment.links.rate_bps,
+    )
+
+
+def _pair_flows(
+    graph: Graph, table: routes.Routes, pairs: Sequence[tuple[str, str]]
+) -> tuple[Flow, ...]:
+    """A flow for each pair of hosts, to find the bottleneck of generated traffic by."""
+    if not pairs:
+        raise ConfigError("workloads: not one flow comes in this time; allowed is more load")
+    return tuple(
+        Flow(
+            flow=number,
+            group=0,
+            src=src,
+            src_ip=graph.nodes[src]["ip"],
+            sport=0,
+            dst=dst,
+            dst_ip=graph.nodes[dst]["ip"],
+            dport=0,
+            path=tuple(routes.path(table, graph, src, dst)),
+            start_ns=0,
+            duration_ns=None,
+            size_bytes=None,
+        )
+        for number, (src, dst) in enumerate(pairs)
+    )
+
+
+def _with_inputs(
+    bottleneck: Bottleneck,
+    graph: Graph,
+    table: routes.Routes,
+    pairs: Sequence[tuple[str, str]],
+) -> Bottleneck:
+    """The bottleneck with the inputs of generated flows, and of what is acknowledged to them.
+
+    Whatever leaves by its output has to be seen coming in.
+    """
+    ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
+    for src, dst in sorted({*pairs, *((dst, src) for src, dst in pairs)}):
+        path = routes.path(table, graph, src, dst)
+        if bottleneck.switch not in path:
+            continue
+        place = path.index(bottleneck.switch)
+        if port_name(graph, bottleneck.switch, path[place + 1]) == bottleneck.egress:
+            ingress.append(port_name(graph, bottleneck.switch, path[place - 1]))
+            destinations.append(graph.nodes[dst]["ip"])
+    return replace(
+        bottleneck,
+        ingress=tuple(dict.fromkeys(ingress)),
+        destinations=tuple(dict.fromkeys(destinations)),
+    )
+
+
+def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
+    at = experiment.blackout and experiment.blackout.at
+    if at and at not in bottleneck.ingress:
+        raise ConfigError(
+            f"blackout.at: {at!r} is no input of the bottleneck {bottleneck.egress}; allowed are "
+            f"{', '.join(bottleneck.ingress)}"
+        )
 
 
 def make_topo(experiment: Experiment) -> Topo:

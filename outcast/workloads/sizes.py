@@ -90,7 +90,7 @@ def check(points: Sequence[Point]) -> None:
         raise ValueError("a distribution of sizes has at least one point")
     before = (1.0, 0.0)
     for number, (size, share) in enumerate(points, 1):
-        if size < before[0]:
+        if not size >= before[0]:
             raise ValueError(f"point {number}: {size:g} B; allowed is {before[0]:g} B and more")
         if not before[1] <= share <= 1:
             raise ValueError(

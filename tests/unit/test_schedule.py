@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outcast import experiment
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment
+from outcast.plan import Plan, make_plan
+from outcast.workloads.schedule import FIRST_SOURCE_PORT, Generated
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+
+def load(workload: str, *overrides: str) -> Experiment:
+    return experiment.load(
+        FIG3C, [f"workloads=[{workload}]", "flows=[]", "duration=20s", *overrides]
+    )
+
+
+def plan(workload: str, *overrides: str) -> Plan:
+    return make_plan(load(workload, *overrides))
+
+
+def flows(workload: str, *overrides: str) -> tuple[Generated, ...]:
+    return plan(workload, *overrides).generated
+
+
+@pytest.mark.parametrize("kind", ["poisson", "background"])
+def test_the_load_is_what_was_asked_for(kind: str) -> None:
+    found = flows(
+        f"{{kind: {kind}, load: 0.3, sizes: data-mining, largest: 100KB}}", "links.rate=40mbit"
+    )
+    offered_bps = sum(flow.size_bytes or 0 for flow in found) * 8 / 20
+    # Some 100 000 flows: the sum's deviation is about 1 %.
+    assert offered_bps == pytest.approx(0.3 * 40e6 * 16, rel=0.05)
+    assert all(flow.src != flow.dst for flow in found)
+    received = Counter(flow.dst for flow in found)
+    assert len(received) == 16
+    assert max(received.values()) < 1.1 * min(received.values())
+
+
+def test_gaps_are_exponential() -> None:
+    found = flows("{kind: poisson, load: 0.2, sizes: [[10000, 1]]}", "links.rate=10mbit")
+    start = np.array([flow.start_ns for flow in found])
+    gaps = np.sort(np.diff(start))
+    mean = 10_000 * 8e9 / (0.2 * 10e6 * 16)
+    seen = np.arange(1, gaps.size + 1) / gaps.size
+    # Kolmogorov-Smirnov at 0.1 %.
+    assert np.abs(seen - (1 - np.exp(-gaps / mean))).max() < 1.95 / np.sqrt(gaps.size)
+
+
+def test_to_one_host_the_load_is_that_of_its_link() -> None:
+    found = flows("{kind: poisson, from: 6-hop, to: h0_0_2, load: 0.5, sizes: [[125000, 1]]}")
+    assert {flow.dst for flow in found} == {"h0_0_2"}
+    assert len({flow.src for flow in found}) == 12
+    assert len(found) == pytest.approx(0.5 * 1e9 / 1e6 * 20, rel=0.05)
+
+
+def test_a_seed_decides_everything() -> None:
+    workload = "{kind: background, load: 0.1, sizes: web-search}"
+    assert flows(workload) == flows(workload)
+    assert flows(workload) != flows(workload, "seed=2")
+
+
+def test_a_shuffle_has_every_pair_once_and_starts_so_many_of_each_host() -> None:
+    found = flows("{kind: shuffle, hosts: 6, bytes: 10KB, concurrent: 2}")
+    assert Counter((flow.src, flow.dst) for flow in found).most_common(1)[0][1] == 1
+    assert len(found) == 30
+    assert Counter(flow.src for flow in found if flow.start_ns is not None) == dict.fromkeys(
+        {flow.src for flow in found}, 2
+    )
+
+
+def test_an_incast_has_a_block_of_every_sender_in_each_round() -> None:
+    found = plan(
+        "{kind: incast, senders: 5, block: 128KB, rounds: 3}", "topology={kind: star, hosts: 9}"
+    )
+    assert len(found.generated) == 15
+    assert {flow.size_bytes for flow in found.generated} == {131072}
+    assert {flow.sport for flow in found.generated} == {FIRST_SOURCE_PORT}
+    assert len(found.bottleneck.ingress) == 5
+    assert [flow.start_ns for flow in found.generated] == [0] * 5 + [None] * 10
+
+
+def test_datagrams_are_spaced_by_the_rate_and_senders_out_of_step() -> None:
+    found = flows("{kind: constant_rate, from: 6-hop, rate: 10mbit, datagram: 1250B}")
+    assert {flow.gap_ns for flow in found} == {10**6}
+    assert len({flow.start_ns for flow in found}) == 12
+    assert all(0 <= (flow.start_ns or 0) < 10**6 for flow in found)
+
+
+def test_ports_tell_the_flows_of_a_host_apart() -> None:
+    found = flows(
+        "{kind: poisson, load: 0.3, sizes: web-search}, {kind: shuffle, bytes: 1MB}",
+        "duration=1s",
+        "analysis.windows=[]",
+    )
+    assert len({(flow.src, flow.sport) for flow in found}) == len(found)
+
+
+def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it() -> None:
+    both = make_plan(
+        experiment.load(
+            FIG3C, ["workloads=[{kind: background, load: 0.5, sizes: data-mining, largest: 1MB}]"]
+        )
+    )
+    alone = make_plan(experiment.load(FIG3C))
+    assert both.bottleneck.egress == alone.bottleneck.egress
+    assert set(both.bottleneck.ingress) >= set(alone.bottleneck.ingress)
+    for src, dst in both.pairs:
+        path = both.path(src, dst)
+        hops = [both.port(one, two) for one, two in pairwise(path)]
+        if both.bottleneck.egress in hops:
+            place = hops.index(both.bottleneck.egress)
+            assert both.port(path[place], path[place - 1]) in both.bottleneck.ingress
+            assert both.ip(dst) in both.bottleneck.destinations
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        ("{kind: poisson, load: 1.5, sizes: web-search}", "less than or equal to 1"),
+        ("{kind: poisson, load: 0.5, sizes: nosuch}", "allowed are web-search, data-mining"),
+        ("{kind: poisson, load: 0.5, sizes: none.csv}", "cannot be read"),
+        ("{kind: poisson, load: 0.5, sizes: [[5, 0.5]]}", "is to be 1"),
+        ("{kind: poisson, load: 0.5, sizes: data-mining, largest: 1KB}", "no flow has"),
+        ("{kind: poisson, load: 0.5, sizes: web-search, to: h99}", "no host 'h99'"),
+        (
+            "{kind: poisson, load: 0.5, sizes: web-search, from: h0_0_2, to: h0_0_2}",
+            "cannot send to itself",
+        ),
+        ("{kind: poisson, load: 0.5, sizes: web-search, start: 30s}", "goes on after"),
+        ("{kind: poisson, load: 1, sizes: [[10, 1]]}", "more than 200000 flows"),
+        ("{kind: poisson, load: 0.0001, sizes: web-search, start: 19s}", "not one flow comes"),
+        ("{kind: incast, senders: 16, block: 128KB, rounds: 1}", "there are 15"),
+        ("{kind: incast, block: 128KB, rounds: 0}", "greater than or equal to 1"),
+        ("{kind: nosuch}", "'background', 'poisson', 'shuffle', 'incast', 'constant_rate'"),
+        ("{kind: shuffle, bytes: 1MB, size: 2}", "allowed are start, duration, kind, hosts"),
+    ],
+)
+def test_refusals(workload: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan(workload)
+
+
+def test_a_blackout_is_at_an_input_of_the_bottleneck() -> None:
+    with pytest.raises(ConfigError, match=r"blackout\.at: 's99-eth1' is no input"):
+        make_plan(experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}"]))
+    with pytest.raises(ConfigError, match="offloads: false"):
+        experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}", "transport.offloads=true"])
+
+
+def test_a_file_of_sizes_goes_into_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("# measured by us\nbytes,cumulative\n1000,0.5\n2000,1\n")
+    wanted = load(f"{{kind: poisson, load: 0.1, sizes: {file}}}")
+    file.unlink()
+    again = experiment.validate(
+        wanted.model_dump(mode="json", by_alias=True, exclude_none=True), "config.yaml"
+    )
+    assert again == wanted
+    assert "mine.csv" not in experiment.dump(wanted)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**63 - 1), st.floats(0.01, 1))
+def test_every_arrival_is_within_its_time(seed: int, load: float) -> None:
+    found = flows(
+        f"{{kind: background, load: {load}, sizes: web-search, start: 2s, duration: 3s}}",
+        f"seed={seed}",
+    )
+    assert all(2 * 10**9 <= (flow.start_ns or 0) < 5 * 10**9 for flow in found)
+    assert [flow.flow for flow in found] == list(range(len(found)))

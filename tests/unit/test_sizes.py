@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast.workloads import sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "mean_packets"),
+    # The means that pFabric's ns-2 scripts state for these files, in packets of 1460 B.
+    [("web-search", 1138), ("data-mining", 5117)],
+)
+def test_published_distributions_have_their_published_mean(name: str, mean_packets: int) -> None:
+    assert sizes.published(name).mean_bytes() / 1460 == pytest.approx(mean_packets, rel=0.003)
+
+
+@pytest.mark.parametrize("name", sizes.PUBLISHED)
+def test_samples_follow_the_distribution(name: str) -> None:
+    found = sizes.published(name)
+    draw = random.Random("test")
+    sample = np.sort([found.sample(draw) for _ in range(20_000)])
+    # Kolmogorov-Smirnov at 0.1 %: 1.95 / sqrt(n).
+    values, counts = np.unique(sample, return_counts=True)
+    seen = np.cumsum(counts) / sample.size
+    wanted = np.array([found.share_up_to(value + 0.5) for value in values])
+    assert np.abs(seen - wanted).max() < 1.95 / np.sqrt(sample.size)
+
+
+@given(st.floats(0, 1))
+def test_quantile_and_share_are_inverse(share: float) -> None:
+    found = sizes.published("web-search")
+    size = found.quantile(share)
+    assert found.share_up_to(size + 0.5) >= share - 1e-9
+    assert size <= 8760 or found.share_up_to(size - 0.5) <= share + 1e-9
+
+
+def test_a_largest_size_cuts_the_distribution() -> None:
+    whole = sizes.published("data-mining")
+    cut = whole.up_to(3_076_220)
+    assert cut.points[-1] == (3_076_220, 1.0)
+    assert cut.share_up_to(1460) == pytest.approx(0.5 / 0.95)
+    draw = random.Random(1)
+    assert max(cut.sample(draw) for _ in range(5000)) <= 3_076_220
+    with pytest.raises(ValueError, match="the smallest has 1460 B"):
+        whole.up_to(1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "at least one point"),
+        ("100,0.5\n", "it is to be 1"),
+        ("100,0.5\n200,0.4\n300,1\n", "never falling"),
+        ("100,0.5\n50,1\n", "allowed is 100 B and more"),
+        ("100,1.5\n", "allowed is from 0 to 1"),
+        ("0,1\n", "allowed is 1 B and more"),
+        ("100;1\n", "allowed is a size in bytes and a cumulative share"),
+        ("nan,1\n", "allowed is 1 B and more"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        sizes.parse(text, "sizes.csv")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.csv: cannot be read"):
+        sizes.read(tmp_path / "none.csv")
