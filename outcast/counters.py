@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from outcast import queues
 from outcast.commands import entered
@@ -34,9 +35,10 @@ def parse_snmp(text: str) -> dict[str, int]:
     return counters
 
 
-def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, int]]:
+def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, Any]]:
     """Switch ports' shapers (bytes, packets, drops, overlimits, backlog, qlen) and interfaces.
 
+    `own` is what the queue below counts itself, see `outcast.queues.own_counters`.
     `rx_packets` and `tx_packets` are the interface's own, by which a capture's completeness is
     checked.
     """
@@ -45,6 +47,7 @@ def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[st
     return {
         port: {
             **queues.counters(shown[port]),
+            "own": queues.own_counters(shown[port]),
             "rx_packets": interfaces[port]["rx_packets"],
             "tx_packets": interfaces[port]["tx_packets"],
         }

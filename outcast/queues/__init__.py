@@ -9,12 +9,13 @@ from outcast.queues.port import (
     set_delay,
     set_marking,
 )
-from outcast.queues.statistics import counters, statistics
+from outcast.queues.statistics import counters, own_counters, statistics
 
 __all__ = [
     "commands",
     "counters",
     "kinds",
+    "own_counters",
     "read_back",
     "record",
     "require_kinds",

@@ -15,19 +15,25 @@ from outcast.errors import ReadBackError
 from outcast.queues.attributes import attribute, attributes, raw_bytes
 from outcast.queues.handles import QUEUE_HANDLE, SHAPER_HANDLE
 
-_CAKE_STATS_TINS = 10
-_CAKE_TIN_MARKED_PACKETS = 8
-
-_MARK_COUNTERS: Mapping[str, Sequence[tuple[str, int]]] = {
-    "red": (("=I", 12),),
-    "codel": (("=I", 24), ("=I", 32)),
-    "fq_codel": (("=I", 12), ("=I", 28)),
-    "pie": (("=I", 36),),
-    "fq": (("=Q", 80),),
+_OWN_COUNTERS: Mapping[str, Mapping[str, tuple[str, int]]] = {
+    "red": {"early": ("=I", 0), "at_limit": ("=I", 4), "marked": ("=I", 12)},
+    "codel": {"at_limit": ("=I", 20), "marked": ("=I", 24), "marked_at_threshold": ("=I", 32)},
+    "fq_codel": {
+        "at_limit": ("=I", 8),
+        "marked": ("=I", 12),
+        "new_flows": ("=I", 16),
+        "marked_at_threshold": ("=I", 28),
+        "at_memory_limit": ("=I", 36),
+    },
+    "pie": {"early": ("=I", 24), "at_limit": ("=I", 28), "marked": ("=I", 36)},
+    "fq": {"at_flow_limit": ("=Q", 32), "flows": ("=I", 64), "marked_at_threshold": ("=Q", 80)},
 }
-"""Where a qdisc's own statistics count packets it marked, as struct tc_red_xstats,
-tc_codel_xstats (marked instead of dropped, and above ce_threshold), tc_fq_codel_xstats (the
-same), tc_pie_xstats and tc_fq_qd_stats of linux/pkt_sched.h have it."""
+"""Where a qdisc's own statistics have a counter, as struct tc_red_xstats, tc_codel_xstats,
+tc_fq_codel_xstats, tc_pie_xstats and tc_fq_qd_stats of linux/pkt_sched.h say. Drops before the
+limit is reached are `early`; red counts there its certain drops above its maximum too."""
+_CAKE_STATS_TINS = 10
+_CAKE_TIN_COUNTERS = {"dropped": 4, "marked": 8}
+_MARKS = ("marked", "marked_at_threshold")
 
 
 def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -70,34 +76,50 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     shaper = counters(shown)
     leaf = _qdisc(shown, QUEUE_HANDLE)
     stats = leaf.get_attr("TCA_STATS2")
+    own = decode(leaf.get_attr("TCA_KIND"), stats.get_attr("TCA_STATS_APP"))
     return {
         "backlog_bytes": shaper["backlog"],
         "backlog_packets": shaper["qlen"],
         # CoDel tells its parents of drops with the next packet it hands over.
         "drops": max(shaper["drops"], stats.get_attr("TCA_STATS_QUEUE")["drops"]),
-        "marks": marks(leaf.get_attr("TCA_KIND"), stats.get_attr("TCA_STATS_APP")),
+        "marks": sum(own.get(name, 0) for name in _MARKS),
         "sent_packets": shaper["packets"],
         "sent_bytes": shaper["bytes"],
         "overlimits": shaper["overlimits"],
     }
 
 
-def marks(kind: str, own: Any) -> int:
-    """Packets that a qdisc marked, by its own statistics; 0 for kinds that never mark.
+def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What a port's queue counts besides what all qdiscs count; empty for kinds without.
+
+    Args:
+        shown: pyroute2's messages of RTM_GETQDISC of this port.
+
+    Raises:
+        ReadBackError: where the port has no queue of ours.
+    """
+    leaf = _qdisc(shown, QUEUE_HANDLE)
+    return decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
+
+
+def decode(kind: str, own: Any) -> dict[str, int]:
+    """The counters of a qdisc's own statistics, by our names for them.
 
     Args:
         kind: the qdisc's name.
         own: TCA_STATS_APP as pyroute2 gives it; None where the qdisc has none.
     """
     if own is None:
-        return 0
+        return {}
     raw = raw_bytes(own)
     if kind == "cake":
-        tins = attributes(attribute(raw, _CAKE_STATS_TINS) or b"")
-        counts = (attribute(tin, _CAKE_TIN_MARKED_PACKETS) or b"" for _, tin in tins)
-        return sum(int.from_bytes(count, "little") for count in counts)
-    places = _MARK_COUNTERS.get(kind, ())
-    return sum(int(struct.unpack_from(form, raw, at)[0]) for form, at in places)
+        tins = [tin for _, tin in attributes(attribute(raw, _CAKE_STATS_TINS) or b"")]
+        return {
+            name: sum(int.from_bytes(attribute(tin, at) or b"", "little") for tin in tins)
+            for name, at in _CAKE_TIN_COUNTERS.items()
+        }
+    places = _OWN_COUNTERS.get(kind, {})
+    return {name: int(struct.unpack_from(form, raw, at)[0]) for name, (form, at) in places.items()}
 
 
 def _qdisc(shown: Sequence[Mapping[str, Any]], handle: int) -> Any:

@@ -7,7 +7,8 @@ import pytest
 
 from outcast import queues
 from outcast.errors import ReadBackError
-from outcast.queues.statistics import marks
+from outcast.queues.statistics import decode
+from outcast.rtnetlink import attribute
 
 
 class Shown(dict[str, Any]):
@@ -15,10 +16,6 @@ class Shown(dict[str, Any]):
 
     def get_attr(self, name: str) -> Any:
         return self.get(name)
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
 def qdisc(handle: int, kind: str, drops: int, own: str | None = None) -> Shown:
@@ -55,15 +52,41 @@ def test_a_port_without_our_qdiscs_is_named() -> None:
 @pytest.mark.parametrize(
     ("kind", "own", "expected"),
     [
-        ("red", words(1, 2, 3, 40), 40),
-        ("codel", words(1, 2, 3, 4, 5, 6, 40, 8, 2), 42),
-        ("fq_codel", words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9), 42),
-        ("pie", words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40), 40),
-        ("fq", struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2), 40),
-        ("cake", attribute(10, attribute(1, attribute(8, words(40)) + attribute(6, words(1)))), 40),
-        ("bfifo", words(1, 2, 3, 4), 0),
+        ("red", words(1, 2, 3, 40), {"early": 1, "at_limit": 2, "marked": 40}),
+        (
+            "codel",
+            words(1, 2, 3, 4, 5, 6, 40, 8, 2),
+            {"at_limit": 6, "marked": 40, "marked_at_threshold": 2},
+        ),
+        (
+            "fq_codel",
+            words(0, 1, 2, 40, 4, 5, 6, 2, 8, 9),
+            {
+                "at_limit": 2,
+                "marked": 40,
+                "new_flows": 4,
+                "marked_at_threshold": 2,
+                "at_memory_limit": 9,
+            },
+        ),
+        (
+            "pie",
+            words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40),
+            {"early": 5, "at_limit": 6, "marked": 40},
+        ),
+        (
+            "fq",
+            struct.pack("=8Q4I3Q", *range(8), *range(4), 40, 1, 2),
+            {"at_flow_limit": 4, "flows": 0, "marked_at_threshold": 40},
+        ),
+        (
+            "cake",
+            attribute(10, attribute(1, attribute(8, words(40)) + attribute(4, words(7)))),
+            {"dropped": 7, "marked": 40},
+        ),
+        ("bfifo", words(1, 2, 3, 4), {}),
     ],
 )
-def test_marks_are_the_qdiscs_own_count(kind: str, own: bytes, expected: int) -> None:
-    assert marks(kind, own.hex(":")) == expected
-    assert marks(kind, None) == 0
+def test_a_qdiscs_own_counters(kind: str, own: bytes, expected: dict[str, int]) -> None:
+    assert decode(kind, own.hex(":")) == expected
+    assert decode(kind, None) == {}
