@@ -66,6 +66,11 @@ class QueueRecord(_Record):
     limit_bytes: int | None
     limit_packets: int | None
     delay_ns: int = Field(default=0, description="between a packet's arrival and its queueing")
+    drops: Literal["at_limit", "on_arrival", "later"] = Field(
+        default="at_limit",
+        description="when it drops: arrivals that find it full, other arrivals too, or also "
+        "packets that it had taken",
+    )
 
 
 class BottleneckRecord(_Record):

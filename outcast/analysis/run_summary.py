@@ -145,30 +145,36 @@ def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
 
 def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
     latency = switch_latency_ns(port.joined, port.queue, 0)
+    traffic = analysis.manifest.traffic
+    end = traffic.t_start_ns + traffic.duration_ns
+    return QueueSummary(
+        counted="forwarded" if port.record.queue.drops == "later" else "all",
+        length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
+        sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
+        switch_latency_us=latency / 1e3,
+        capacity=_capacity_summary(port, latency),
+    )
+
+
+def _capacity_summary(port: PortAnalysis, latency: int) -> CapacitySummary | None:
+    if port.record.queue.drops != "at_limit":
+        return None
     # What the switch takes until it queues a packet blurs the level; the better of both counts.
     found = [capacity(port.joined, port.queue, 0)]
     if latency and found[0] is not None:
         found.append(capacity(port.joined, replay(port.joined, latency), 0))
     best = max((item for item in found if item), key=lambda item: item.confidence, default=None)
-    level = None
-    if best is not None:
-        queue = port.record.queue
-        configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
-        level = CapacitySummary(
-            unit=best.unit,
-            at_least=best.at_least,
-            below=best.below,
-            confidence=round(best.confidence, 4),
-            configured=configured,
-            agrees=None if configured is None else best.holds(configured),
-        )
-    traffic = analysis.manifest.traffic
-    end = traffic.t_start_ns + traffic.duration_ns
-    return QueueSummary(
-        length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
-        sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
-        switch_latency_us=latency / 1e3,
-        capacity=level,
+    if best is None:
+        return None
+    queue = port.record.queue
+    configured = queue.limit_bytes if best.unit == "bytes" else queue.limit_packets
+    return CapacitySummary(
+        unit=best.unit,
+        at_least=best.at_least,
+        below=best.below,
+        confidence=round(best.confidence, 4),
+        configured=configured,
+        agrees=None if configured is None else best.holds(configured),
     )
 
 

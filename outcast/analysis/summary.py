@@ -75,6 +75,11 @@ class CapacitySummary(_Part):
 class QueueSummary(_Part):
     """One bottleneck's queue over the whole run."""
 
+    counted: Literal["all", "forwarded"] = Field(
+        default="all",
+        description="which packets its length counts; a queue that drops what it had taken held "
+        "more than what it forwarded",
+    )
     length_bytes: SpreadSummary | None
     sojourn_ms: SpreadSummary | None
     switch_latency_us: float = Field(description="usual stay of a packet that finds it empty")

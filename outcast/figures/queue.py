@@ -133,7 +133,8 @@ def _queue(
             fontsize=8,
             color=VERMILION,
         )
-    upper.set_ylabel("queue (KiB)")
+    of_what = ", of what it forwarded" if record.queue.drops == "later" else ""
+    upper.set_ylabel(f"queue (KiB){of_what}")
     upper.set_title(title, fontsize=9)
     rows = [*record.ingress, record.egress]
     for place, name in enumerate(reversed(rows)):

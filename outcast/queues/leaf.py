@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from outcast.errors import ConfigError
 from outcast.experiment import (
@@ -56,6 +56,21 @@ def qdisc(queue: Queue) -> str:
             return "red"
         case _:
             return queue.kind
+
+
+def drops(queue: Queue) -> Literal["at_limit", "on_arrival", "later"]:
+    """When a queue drops: arrivals that find it full, other arrivals too, or what it had taken.
+
+    From the kernel's net/sched: sfq drops the last of its longest flow, cake and fq_codel the
+    first, and all that control delay by CoDel what has waited too long when its turn comes.
+    """
+    match queue:
+        case Sfq() | Codel() | FqCodel() | Cake():
+            return "later"
+        case Red() | Pie() | Fq():
+            return "on_arrival"
+        case _:
+            return "at_limit"
 
 
 def words(queue: Queue) -> str | None:

@@ -177,4 +177,5 @@ def record(wanted: PortQueue) -> QueueRecord:
         limit_bytes=None if is_memory else wanted.queue.limit.size_bytes,
         limit_packets=wanted.queue.limit.packets,
         delay_ns=wanted.delay_ns,
+        drops=leaf.drops(wanted.queue),
     )

@@ -25,12 +25,13 @@ _OWN_COUNTERS: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "marked_at_threshold": ("=I", 28),
         "at_memory_limit": ("=I", 36),
     },
-    "pie": {"early": ("=I", 24), "at_limit": ("=I", 28), "marked": ("=I", 36)},
+    "pie": {"dropped": ("=I", 24), "at_limit": ("=I", 28), "marked": ("=I", 36)},
     "fq": {"at_flow_limit": ("=Q", 32), "flows": ("=I", 64), "marked_at_threshold": ("=Q", 80)},
 }
 """Where a qdisc's own statistics have a counter, as struct tc_red_xstats, tc_codel_xstats,
 tc_fq_codel_xstats, tc_pie_xstats and tc_fq_qd_stats of linux/pkt_sched.h say. Drops before the
-limit is reached are `early`; red counts there its certain drops above its maximum too."""
+limit is reached are `early`: red counts there its certain drops above its maximum too.
+pie's and cake's `dropped` are all of theirs."""
 _CAKE_STATS_TINS = 10
 _CAKE_TIN_COUNTERS = {"dropped": 4, "marked": 8}
 _MARKS = ("marked", "marked_at_threshold")

@@ -72,7 +72,7 @@ def test_a_port_without_our_qdiscs_is_named() -> None:
         (
             "pie",
             words(0, 0, 1, 2, 3, 4, 5, 6, 7, 40),
-            {"early": 5, "at_limit": 6, "marked": 40},
+            {"dropped": 5, "at_limit": 6, "marked": 40},
         ),
         (
             "fq",
