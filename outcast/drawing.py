@@ -13,7 +13,7 @@ _LAYER_HEIGHT = {"host": 0.0, "edge": 1.0, "aggregation": 2.0, "core": 3.0}
 
 def to_dot(plan: Plan) -> str:
     """Graphviz's dot language; links that flows use are drawn bold, with their number of flows."""
-    used = _flows_on_links(plan)
+    used = flows_on_links(plan)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
         lines.append(f'  "{host}" [shape=ellipse, label="{host}\\n{plan.ip(host)}"];')
@@ -25,22 +25,21 @@ def to_dot(plan: Plan) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
+def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
+    """How many flows cross each link, which is named by its two ends."""
     return Counter(frozenset(link) for flow in plan.flows for link in pairwise(flow.path))
 
 
-def _positions(plan: Plan) -> dict[str, tuple[float, float]]:
+def positions(plan: Plan) -> dict[str, tuple[float, float]]:
     """Hosts in a row in their order; a switch above the middle of what hangs below it."""
-    positions = {
-        host: (float(index), _LAYER_HEIGHT["host"]) for index, host in enumerate(plan.hosts)
-    }
+    placed = {host: (float(index), _LAYER_HEIGHT["host"]) for index, host in enumerate(plan.hosts)}
     for layer in ("edge", "aggregation", "core"):
         switches = [name for name in plan.switches if plan.graph.nodes[name]["layer"] == layer]
         below = {
             name: [
-                positions[other][0]
+                placed[other][0]
                 for other in plan.graph.neighbors(name)
-                if other in positions and positions[other][1] < _LAYER_HEIGHT[layer]
+                if other in placed and placed[other][1] < _LAYER_HEIGHT[layer]
             ]
             for name in switches
         }
@@ -55,8 +54,8 @@ def _positions(plan: Plan) -> dict[str, tuple[float, float]]:
             for index, name in enumerate(names):
                 offset = (index - (len(names) - 1) / 2) * spread / max(1, len(names) - 1)
                 x = centre + (offset if len(names) > 1 else 0.0)
-                positions[name] = (x, _LAYER_HEIGHT[layer])
-    return positions
+                placed[name] = (x, _LAYER_HEIGHT[layer])
+    return placed
 
 
 def draw(plan: Plan, file: Path, title: str) -> None:
@@ -64,15 +63,15 @@ def draw(plan: Plan, file: Path, title: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    positions = _positions(plan)
-    used = _flows_on_links(plan)
+    placed = positions(plan)
+    used = flows_on_links(plan)
     figure = Figure(figsize=(max(7.0, len(plan.hosts) * 0.62), 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     most = max(used.values())
     for one, two in plan.graph.edges:
         count = used[frozenset((one, two))]
-        (x1, y1), (x2, y2) = positions[one], positions[two]
+        (x1, y1), (x2, y2) = placed[one], placed[two]
         axes.plot(
             [x1, x2],
             [y1, y2],
@@ -85,7 +84,7 @@ def draw(plan: Plan, file: Path, title: str) -> None:
         for other in plan.graph.neighbors(plan.bottleneck.switch)
         if plan.port(plan.bottleneck.switch, other) == plan.bottleneck.egress
     )
-    (x1, y1), (x2, y2) = positions[plan.bottleneck.switch], positions[egress_to]
+    (x1, y1), (x2, y2) = placed[plan.bottleneck.switch], placed[egress_to]
     axes.plot([x1, x2], [y1, y2], color="#d55e00", linewidth=6, zorder=2)
     axes.annotate(
         f"bottleneck {plan.bottleneck.egress}",
@@ -98,7 +97,7 @@ def draw(plan: Plan, file: Path, title: str) -> None:
     )
     senders = {flow.src for flow in plan.flows}
     receivers = {flow.dst for flow in plan.flows}
-    for name, (x, y) in positions.items():
+    for name, (x, y) in placed.items():
         is_switch = name in plan.switches
         colour = "#ffffff"
         if name in receivers:

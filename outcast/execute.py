@@ -24,7 +24,7 @@ class Outcome:
 
     Attributes:
         directory: where it stands.
-        figures: the pictures drawn.
+        figures: the pictures drawn, and the report.
         distrust: why its captures or counters cannot be trusted; empty where they can.
     """
 
@@ -86,7 +86,7 @@ def execute(experiment: Experiment, engine: Engine, target: Path, on_event: OnEv
 def _evaluate(
     directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent
 ) -> tuple[list[Path], tuple[str, ...]]:
-    from outcast import analysis, figures
+    from outcast import analysis, figures, report
 
     on_event({"event": "phase", "phase": "analysis"})
     began = time.monotonic()
@@ -96,6 +96,8 @@ def _evaluate(
     summary = analysis.write(directory, computed)
     on_event({"event": "phase", "phase": "figures"})
     drawn = figures.draw(directory)
+    on_event({"event": "phase", "phase": "report"})
+    drawn.append(report.write(directory))
     directory.seal()
     return drawn, tuple(summary.capture.reasons)
 

@@ -18,6 +18,7 @@ PHASES = {
     "capture_end": "ending captures",
     "analysis": "joining the captures",
     "figures": "drawing",
+    "report": "writing the report",
 }
 
 

@@ -10,19 +10,19 @@ import click
 @click.command("analyze")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
-    """Analyse the run in DIR again: tables, summary and figures.
+    """Analyse the run in DIR again: tables, summary, figures and report.
 
     Exit status 4 if its captures and counters contradict each other.
     """
     from rich.console import Console
 
-    from outcast import analysis, figures
+    from outcast import analysis, figures, report
     from outcast.analysis import tables
     from outcast.run import RunDirectory
 
     run = RunDirectory(directory)
     summary = analysis.analyze(run)
-    drawn = figures.draw(run)
+    drawn = [*figures.draw(run), report.write(run)]
     console = Console()
     console.print(tables.render(run))
     for path in drawn:

@@ -1,0 +1,167 @@
+"""The report's parts on goodput and fairness."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outcast.analysis.compiled import Array
+from outcast.analysis.fairness import jain_index
+from outcast.analysis.tables import format_bps
+from outcast.report import charts
+from outcast.report.charts import Bar, Line
+from outcast.report.colours import class_colours
+from outcast.report.markup import Element, Part, element, table
+from outcast.report.page import section
+from outcast.report.tables import RunTables
+
+MOST_FLOWS = 200
+"""So many flows are listed; flows.parquet has them all."""
+DASHES = (None, "8 4", "2 3", "10 3 2 3")
+
+
+def _rates(run: RunTables) -> tuple[Array, dict[int, Array]]:
+    """The bins' edges in seconds, and the goodput of every flow in each bin."""
+    frame = run.throughput.sort("flow", "t")
+    starts = frame["t"].unique().sort().to_numpy() / 1e9
+    bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
+    edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
+    rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
+    flows = frame["flow"].unique(maintain_order=True).to_list()
+    return edges, dict(zip(flows, rates, strict=True))
+
+
+def goodput(run: RunTables) -> Element:
+    """Goodput per class, over time and in the mean, and of every flow."""
+    edges, rates = _rates(run)
+    colours = class_colours(run.hops)
+    fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
+    lines = []
+    for place, hops in enumerate(run.hops):
+        of_class = [rates[f.flow] for f in run.manifest.flows if f.hops == hops and f.flow in rates]
+        if of_class:
+            mean = np.mean(of_class, axis=0) / 1e6
+            label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
+            lines.append(Line(label, colours[hops], mean, DASHES[place % len(DASHES)]))
+    bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
+    over_time = charts.line_chart(
+        f"Goodput of a flow of each class, in bins of {bin_ms:g} ms",
+        "; ".join(f"{line.label}: {float(line.y.mean()):.1f} Mbps on average" for line in lines),
+        edges,
+        lines,
+        "time (s)",
+        "Mbps",
+        limits=[("equal share", fair_bps / 1e6)],
+    )
+    means = charts.bars(
+        "Mean goodput of a flow of each class",
+        [
+            Bar(
+                f"{hops}-hop ({part.flows} flow{'' if part.flows == 1 else 's'})",
+                part.mean_goodput_bps,
+                format_bps(part.mean_goodput_bps),
+                colours[int(hops)],
+            )
+            for hops, part in run.summary.classes.items()
+        ],
+        f"An equal share of what all got together would be {format_bps(fair_bps)} a flow.",
+    )
+    return section(
+        "goodput", "Goodput", means, over_time, _windows(run), _flows(run, rates, fair_bps)
+    )
+
+
+def _windows(run: RunTables) -> Element | None:
+    if not run.summary.windows:
+        return None
+    rows: list[list[Part]] = []
+    for name, window in run.summary.windows.items():
+        row: list[Part] = [name, _or_dash(window.jain_index, ".3f")]
+        row.append(_or_dash(window.outcast_ratio, ".2f"))
+        for hops in run.hops:
+            part = window.classes.get(str(hops))
+            row.append(format_bps(part.mean_goodput_bps) if part else "-")
+        rows.append(row)
+    head = ["window", "Jain's index", "outcast ratio", *(f"{hops}-hop mean" for hops in run.hops)]
+    return table("The same over windows from the start", head, rows)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
+    colours = class_colours(run.hops)
+    peak = max((float(np.percentile(rate, 99)) for rate in rates.values()), default=1.0)
+    ceiling = max(peak, fair_bps * 1.5)
+    rows: list[list[Part]] = []
+    frame = run.flows.sort("hops", "flow")
+    for row in frame.head(MOST_FLOWS).iter_rows(named=True):
+        rate = rates.get(row["flow"], np.zeros(1))
+        curve = charts.sparkline(
+            rate,
+            ceiling,
+            colours.get(row["hops"], "#555555"),
+            fair_bps,
+            f"goodput of flow {row['flow']} over time, from {format_bps(float(rate.min()))} to "
+            f"{format_bps(float(rate.max()))}",
+        )
+        share = row["share"]
+        rows.append(
+            [
+                f"{row['flow']}: {row['src']}",
+                curve,
+                str(row["hops"]),
+                format_bps(row["goodput_bps"]),
+                "-" if share is None else f"{share:.1%}",
+                str(row["dropped"]),
+                str(row["longest_chain"]),
+                _or_dash(row["retransmits"], "d"),
+                _or_dash(row["timeouts"], "d"),
+            ]
+        )
+    head = ["flow", f"over time, to {format_bps(ceiling)}", "hops", "goodput", "share"]
+    head += ["drops", "longest chain", "retransmits", "timeouts"]
+    listed = table("Every flow; the dotted line is an equal share", head, rows, numbers_from=2)
+    if frame.height > MOST_FLOWS:
+        note = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
+        listed = element("div", listed, element("p", note, class_="note"))
+    return listed
+
+
+def fairness(run: RunTables) -> Element:
+    """Jain's index over time: the analysis's own where it has one, else bin by bin."""
+    edges, rates = _rates(run)
+    rows = np.array(list(rates.values()))
+    index = np.array(
+        [jain_index(column) or np.nan for column in rows.T.tolist()] if rows.size else [], float
+    )
+    bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
+    lines = [Line(f"in bins of {bin_ms:g} ms", "#2B8CC4", index)]
+    window = 10
+    if index.size >= 2 * window:
+        sums = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
+        moving = (sums[:, window:] - sums[:, :-window]).T
+        smooth = np.full(index.size, np.nan)
+        smooth[window - 1 :] = [jain_index(column) or np.nan for column in moving.tolist()]
+        lines.append(Line(f"over the last {bin_ms * window:g} ms", "#1B2A8A", smooth))
+    flows = max(1, len(rates))
+    chart = charts.line_chart(
+        "Jain's index: 1 where all flows got the same",
+        f"Jain's index between {np.nanmin(index):.2f} and {np.nanmax(index):.2f}"
+        if np.isfinite(index).any()
+        else "nothing was sent",
+        edges,
+        lines,
+        "time (s)",
+        "Jain's index",
+        top=1.0,
+        limits=[(f"1/{flows}: one has all", 1 / flows)],
+        height=180,
+    )
+    whole = run.summary.jain_index
+    text = (
+        f"Over the whole interval Jain's index is {_or_dash(whole, '.3f')} and the outcast ratio "
+        f"{_or_dash(run.summary.outcast_ratio, '.2f')}: the mean of the class with the most hops "
+        f"over that of the class with the fewest."
+    )
+    return section("fairness", "Fairness over time", element("p", text), chart)

@@ -1,0 +1,231 @@
+"""The report's parts about the run as a whole: in words, trust, settings, how to run it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import Any
+
+from outcast.analysis.tables import format_bps
+from outcast.report.markup import Element, Part, element, table
+from outcast.report.page import section
+from outcast.report.tables import RunTables
+from outcast.run import BottleneckRecord
+from outcast.units import format_rate, format_size, format_time
+
+
+def header(run: RunTables) -> list[Element]:
+    """The page's heading, what came out in a line, and whether to believe it."""
+    summary = run.summary
+    key = [("goodput in all", format_bps(summary.total_goodput_bps))]
+    for hops, part in summary.classes.items():
+        key.append((f"{hops}-hop flow, mean", format_bps(part.mean_goodput_bps)))
+    ratio, jain = summary.outcast_ratio, summary.jain_index
+    key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
+    key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+    key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
+    key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
+    return [
+        element("h1", summary.name),
+        element("p", _result(run), class_="lead"),
+        element(
+            "dl",
+            *(element("div", element("dt", name), element("dd", value)) for name, value in key),
+            class_="key",
+        ),
+        _trust(run),
+    ]
+
+
+def _result(run: RunTables) -> str:
+    summary = run.summary
+    covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    text = (
+        f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
+        f"{len(run.manifest.flows)} flows got {format_bps(summary.total_goodput_bps)} together."
+    )
+    if len(summary.classes) > 1:
+        ordered = sorted(summary.classes.items(), key=lambda item: int(item[0]))
+        (near, nearest), (far, farthest) = ordered[0], ordered[-1]
+        text += (
+            f" A flow over {near} links got {format_bps(nearest.mean_goodput_bps)} on average, "
+            f"one over {far} links {format_bps(farthest.mean_goodput_bps)}"
+        )
+        if summary.outcast_ratio is not None:
+            ratio = summary.outcast_ratio
+            times = f"{ratio:.1f} times as much" if ratio >= 1 else f"{ratio:.2f} of it"
+            text += f", {times}"
+        text += "."
+    return text
+
+
+def _trust(run: RunTables) -> Element:
+    capture = run.summary.capture
+    good = capture.trusted
+    packets = sum(part.packets for part in run.summary.drops.values())
+    lines = [
+        f"Captures: tcpdump lost {capture.tcpdump_kernel_drops} packets.",
+        f"Counters: {capture.inferred_drops} drops were inferred from the captures, "
+        f"the queue itself counted {capture.qdisc_drops}.",
+        f"Conservation: of {packets:,} packets that came in, {capture.in_flight} have a fate that "
+        f"the captures' end hides; {capture.unmatched} left without having been seen coming in.",
+    ]
+    lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
+    lines += [f"Warning: {text}" for text in run.manifest.warnings]
+    doubtful = good and bool(run.manifest.warnings)
+    verdict = "Captures and counters agree" if good else "Captures and counters do not agree"
+    if doubtful:
+        verdict += f", with {len(run.manifest.warnings)} warning(s)"
+    return element(
+        "section",
+        element("h2", ("✓ " if good else "✗ ") + verdict, id="trust-title"),
+        element("ul", *(element("li", line) for line in lines)),
+        id="trust",
+        class_="trust good" if good and not doubtful else "trust doubtful" if good else "trust bad",
+        aria_labelledby="trust-title",
+    )
+
+
+def words(run: RunTables, *more: Part) -> Element:
+    """The experiment in sentences, with what the topology's drawing adds."""
+    return section(
+        "experiment",
+        "The experiment",
+        *(element("p", text) for text in sentences(run)),
+        *more,
+    )
+
+
+def sentences(run: RunTables) -> list[str]:
+    """What was built and run, in words, from the manifest."""
+    manifest, asked = run.manifest, run.manifest.requested
+    flows = manifest.flows
+    classes = Counter((flow.hops, flow.dst, flow.congestion_control) for flow in flows)
+    who = "; ".join(
+        f"{count} TCP flow{'' if count == 1 else 's'} ({control}) to {dst} over {hops} links"
+        for (hops, dst, control), count in sorted(classes.items())
+    )
+    starts = {flow.start_ns for flow in flows}
+    when = "all at once" if len(starts) <= 1 else f"over {format_time(max(starts) or 1)}"
+    first = (
+        f"On a {asked.get('topology.kind', 'given')} topology with links of "
+        f"{asked.get('links.rate', 'unlimited rate')}"
+        f"{_delay(asked)}: {who}. They start {when}; the run lasts "
+        f"{format_time(manifest.traffic.duration_ns)}."
+    )
+    texts = [first]
+    for record in manifest.bottlenecks:
+        inputs = ", ".join(run.port_label(port) for port in record.ingress)
+        texts.append(
+            f"They meet at the output {record.egress} of {record.switch}, which is fed by "
+            f"{inputs}. Its queue is {_queue(record)}."
+        )
+    engine = {
+        "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel whose clock is "
+        "exact, so that the same seed gives the same packets",
+        "realtime": "the realtime engine: this kernel and the wall clock",
+    }[manifest.engine]
+    kernel = manifest.kernel.get("release")
+    texts.append(
+        f"It ran on {engine}{f', Linux {kernel}' if kernel else ''}, with seed {manifest.seed}."
+    )
+    return texts
+
+
+def _delay(asked: dict[str, Any]) -> str:
+    delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
+    if not delay:
+        return ""
+    return f", {delay} of delay each" + (f" (and up to {jitter} more)" if jitter else "")
+
+
+def _queue(record: BottleneckRecord) -> str:
+    queue = record.queue
+    parts = [queue.kind]
+    if queue.limit_bytes is not None:
+        parts.append(f"with room for {format_size(queue.limit_bytes)}")
+    elif queue.limit_packets is not None:
+        parts.append(f"with room for {queue.limit_packets} packets")
+    if queue.rate_bps is not None:
+        parts.append(f"sent at {format_rate(queue.rate_bps)}")
+    return ", ".join(parts)
+
+
+def settings(run: RunTables) -> Element:
+    """What was asked for, and what was read back from the kernel."""
+    manifest = run.manifest
+
+    def listed(caption: str, values: dict[str, Any]) -> Element:
+        rows: list[list[Part]] = [[name, _text(value)] for name, value in values.items()]
+        return table(caption, ["setting", "value"], rows, numbers_from=9)
+
+    kernel = {f"kernel {name}": value for name, value in manifest.kernel.items()}
+    return section(
+        "settings",
+        "Settings",
+        element(
+            "div",
+            listed("Requested", manifest.requested),
+            listed("Effective, as read back", manifest.effective),
+            class_="side-by-side",
+        ),
+        element(
+            "details",
+            element("summary", "Versions"),
+            listed("Programs and kernel", {**manifest.versions, **kernel}),
+        ),
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(each) for each in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+    return str(value)
+
+
+def again(run: RunTables) -> Element:
+    """The commands that run it once more, and the configuration whole."""
+    name = run.summary.name
+    place = shlex.quote(name)
+    commands = [f"outcast run {place}.yaml -o results/{place}-again"]
+    text = (
+        "Save the configuration below as a file (it stands in the run's folder as config.yaml, "
+        "with nothing left open) and run it:"
+    )
+    also: Part = None
+    if run.manifest.engine == "virtual":
+        also = element(
+            "p",
+            "The virtual engine replays a run from its seed; add ",
+            element("code", "--replay-of DIR"),
+            " with this run's folder, and the captures are compared byte by byte.",
+        )
+    try:
+        config = run.directory.config.read_text(encoding="utf-8")
+    except OSError:
+        config = "config.yaml cannot be read"
+    seconds = ", ".join(f"{phase} {value:g} s" for phase, value in run.manifest.wall_s.items())
+    return section(
+        "again",
+        "Run it again",
+        element("p", text),
+        *(element("pre", element("code", command)) for command in commands),
+        also,
+        element(
+            "details",
+            element("summary", f"{name}.yaml"),
+            element("pre", element("code", config)),
+            open="",
+        ),
+        element("p", f"It took, by the wall clock: {seconds}." if seconds else None),
+        element(
+            "p",
+            f"Made by outcast {run.manifest.outcast}. The folder's tables (packets, queue, "
+            "blackouts, flows and throughput as Parquet) hold every number shown here.",
+            class_="note",
+        ),
+    )
