@@ -43,15 +43,12 @@ SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
 
 def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
     """The experiment with nothing left open: its engine, delay and jitter, how often is sampled."""
-    delay_ns = experiment.links.delay_ns
-    if delay_ns is None:
-        delay_ns = VIRTUAL_DELAY_NS if engine == "virtual" else 0
-    links = experiment.links.model_copy(update={"delay_ns": delay_ns})
-    if links.jitter_ns is None:
-        # On an exact clock flows lock on to one another's phase, and one flow can take the whole
-        # link for good; docs/virtual.md has the measurement that this default comes from.
-        jitter_ns = links.greatest_jitter_ns() if engine == "virtual" else 0
-        links = links.model_copy(update={"jitter_ns": jitter_ns})
+    # On an exact clock flows lock on to one another's phase, and one flow can take the whole
+    # link for good; docs/virtual.md has the measurement that the default jitter comes from.
+    is_virtual = engine == "virtual"
+    links = experiment.links.resolved(
+        VIRTUAL_DELAY_NS if is_virtual else 0, greatest_jitter=is_virtual
+    )
     samples = experiment.samples
     if samples.every_ns is None:
         samples = samples.model_copy(update={"every_ns": SAMPLES_EVERY_NS[engine]})

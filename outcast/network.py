@@ -289,24 +289,30 @@ class Network:
         """
         bottleneck = self.plan.bottleneck.egress
         wanted = [
-            ports.switch_queue(self.experiment, port, is_bottleneck=port == bottleneck)
+            ports.switch_queue(self.experiment, self.plan, port)
             for port in self.plan.switch_ports()
         ]
         self._tc(wanted, None)
         shown = self.shown_queues()
+        alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
         for each in wanted:
             effective = queues.read_back(each, shown.get(each.port, []))
+            alike.setdefault(tuple(effective.items()), []).append(each.port)
             if each.port == bottleneck:
                 self.effective.update(
                     {f"bottleneck.{name}": value for name, value in effective.items()}
                 )
         for host in self.plan.hosts:
-            each = ports.host_queue(self.experiment, f"{host}-eth0")
+            each = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
                 self._tc([each], None)
                 with IPRoute() as netlink:
                     (index,) = netlink.link_lookup(ifname=each.port)
-                    queues.read_back(each, _shown_queues(netlink).get(index, []))
+                    effective = queues.read_back(each, _shown_queues(netlink).get(index, []))
+            alike.setdefault(tuple(effective.items()), []).append(each.port)
+        for number, (settings, same) in enumerate(alike.items()):
+            self.effective[f"ports.{number}"] = " ".join(same)
+            self.effective.update({f"ports.{number}.{name}": value for name, value in settings})
 
     def _tc(self, wanted: Sequence[ports.PortQueue], netns: int | None) -> None:
         for each in wanted:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 
 import networkx as nx
@@ -16,8 +18,10 @@ from mininet.topo import Topo
 
 from controllers import routes
 from controllers.graph import Graph
+from outcast import units
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, FatTree, FlowGroup, Linear, Star, ThreeSender, Vl2
+from outcast.experiment.links import LAYERS
 from outcast.workloads import schedule
 from outcast.workloads.schedule import Generated
 from topologies.fattree import FatTreeTopo
@@ -66,7 +70,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The output port that most flows share, and the ports by which they reach its switch.
+    """The output port at which flows have the least each, and the ports by which they come to it.
 
     Attributes:
         switch: the switch's name.
@@ -133,6 +137,22 @@ class Plan:
         """The interface of `node` that leads to `neighbour`."""
         return port_name(self.graph, node, neighbour)
 
+    @cached_property
+    def ends(self) -> dict[str, tuple[str, str]]:
+        """Every interface, of hosts too: the node that it is of, and the one that it leads to."""
+        return {
+            port_name(self.graph, node, neighbour): (node, neighbour)
+            for edge in self.graph.edges
+            for node, neighbour in (edge, edge[::-1])
+        }
+
+    def ingress(self, flow: Flow) -> str | None:
+        """The bottleneck's port that a flow enters by; None where it does not cross it."""
+        for before, switch, following in zip(flow.path, flow.path[1:], flow.path[2:], strict=False):
+            if self.port(switch, following) == self.bottleneck.egress:
+                return self.port(switch, before)
+        return None
+
     def switch_ports(self) -> list[str]:
         """The interface names of every switch port."""
         return [
@@ -153,12 +173,17 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     table = routes.compute(graph, experiment.routing.kind)
     try:
         flows = _resolve_flows(experiment, graph, table)
+        _require_layers(experiment, graph)
         generated = schedule.make(experiment, _hosts(experiment, graph, table))
         pairs = sorted({(flow.src, flow.dst) for flow in generated})
-        bottleneck = _with_inputs(
-            find_bottleneck(graph, flows or _pair_flows(graph, table, pairs)), graph, table, pairs
+        bottleneck = find_bottleneck(
+            graph,
+            flows or _pair_flows(graph, table, pairs),
+            lambda layers: experiment.links.between(layers).rate_bps,
         )
+        bottleneck = _with_inputs(bottleneck, graph, table, pairs)
         plan = Plan(topo, graph, table, flows, bottleneck, (), generated)
+        _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
         _check_blackout(experiment, bottleneck)
     except ConfigError as error:
@@ -175,7 +200,7 @@ def _hosts(experiment: Experiment, graph: Graph, table: routes.Routes) -> schedu
         names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
         receiver=receiver(graph),
         senders=senders,
-        rate_bps=lambda host: experiment.links.rate_bps,
+        rate_bps=lambda _host: experiment.links.between("host-edge").rate_bps,
     )
 
 
@@ -255,7 +280,10 @@ def make_topo(experiment: Experiment) -> Topo:
 
 
 def make_graph(topo: Topo) -> Graph:
-    """A Mininet topology as the graph that controllers/routes.py documents."""
+    """A Mininet topology as the graph that controllers/graph.py documents.
+
+    Edges have `layers` besides, the layers of their ends: `edge-aggregation`.
+    """
     graph: Graph = nx.Graph()
     for name in topo.nodes():
         info = topo.nodeInfo(name)
@@ -265,8 +293,15 @@ def make_graph(topo: Topo) -> Graph:
             ip = info["ip"].split("/")[0]
             graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"])
     for one, other, info in topo.links(withInfo=True):
+        between = sorted(
+            (str(graph.nodes[node].get("layer", "host")) for node in (one, other)),
+            key=LAYERS.index,
+        )
         graph.add_edge(
-            one, other, ports={info["node1"]: info["port1"], info["node2"]: info["port2"]}
+            one,
+            other,
+            ports={info["node1"]: info["port1"], info["node2"]: info["port2"]},
+            layers="-".join(between),
         )
     return graph
 
@@ -288,9 +323,9 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
     used: set[tuple[str, str]] = set()
     for index, group in enumerate(experiment.flows):
         where = f"flows.{index}"
-        dst = group.to or receiver(graph)
-        _require_host(graph, dst, f"{where}.to")
-        for src in _sources(group, dst, graph, table, where):
+        pairs = _pairs(group, graph, table, where)
+        _require_times(experiment, group, len(pairs) * group.per_host, where)
+        for number, (src, dst) in enumerate(pairs):
             path = routes.path(table, graph, src, dst)
             if (src, dst) in used:
                 raise ConfigError(
@@ -298,10 +333,11 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
                     "use per_host for several flows of one host"
                 )
             used.add((src, dst))
-            for _ in range(group.per_host):
+            for place in range(group.per_host):
+                start_ns = group.start_ns + (number * group.per_host + place) * group.stagger_ns
                 duration_ns = group.duration_ns
                 if duration_ns is None and group.size_bytes is None:
-                    duration_ns = experiment.duration_ns - group.start_ns
+                    duration_ns = experiment.duration_ns - start_ns
                 flows.append(
                     Flow(
                         flow=len(flows),
@@ -313,7 +349,7 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
                         dst_ip=graph.nodes[dst]["ip"],
                         dport=SERVER_PORT,
                         path=tuple(path),
-                        start_ns=group.start_ns,
+                        start_ns=start_ns,
                         duration_ns=duration_ns,
                         size_bytes=group.size_bytes,
                     )
@@ -321,6 +357,38 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
     if FIRST_SOURCE_PORT + len(flows) > 65535:
         raise ConfigError(f"flows: {len(flows)} flows; at most 40000 are allowed")
     return tuple(flows)
+
+
+def _pairs(
+    group: FlowGroup, graph: Graph, table: routes.Routes, where: str
+) -> list[tuple[str, str]]:
+    """Sender and receiver of each of the group's hosts."""
+    if not isinstance(group.to, list):
+        dst = group.to or receiver(graph)
+        _require_host(graph, dst, f"{where}.to")
+        return [(src, dst) for src in _sources(group, dst, graph, table, where)]
+    for dst in group.to:
+        _require_host(graph, dst, f"{where}.to")
+    for src in group.source:
+        _require_host(graph, src, f"{where}.from")
+    pairs = list(zip(group.source, group.to, strict=True))
+    for src, dst in pairs:
+        if src == dst:
+            raise ConfigError(f"{where}.from: {dst} cannot send to itself")
+    if group.hosts is not None and group.hosts > len(pairs):
+        raise ConfigError(f"{where}.hosts: {group.hosts} asked for; `from` has {len(pairs)}")
+    return pairs[: group.hosts]
+
+
+def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
+    """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
+    last_ns = group.start_ns + (flows - 1) * group.stagger_ns
+    if last_ns + (group.duration_ns or 0) > experiment.duration_ns - (group.duration_ns is None):
+        raise ConfigError(
+            f"{where}.stagger: the last of {flows} flows would start after "
+            f"{units.format_time(last_ns)}, and is to start and end within the duration of "
+            f"{units.format_time(experiment.duration_ns)}"
+        )
 
 
 def _sources(
@@ -365,10 +433,44 @@ def _require_host(graph: Graph, name: str, where: str) -> None:
         )
 
 
-def find_bottleneck(graph: Graph, flows: tuple[Flow, ...]) -> Bottleneck:
-    """The output port that most flows cross; of several, that with most inputs in use.
+def _require_layers(experiment: Experiment, graph: Graph) -> None:
+    """Raises ConfigError where an exception is for links that the topology has not."""
+    there = sorted({str(graph.edges[edge]["layers"]) for edge in graph.edges})
+    for layers, _ in experiment.links.layers.given():
+        if layers not in there:
+            raise ConfigError(
+                f"links.layers.{layers}: no such links in this topology; "
+                f"there are {', '.join(there)}"
+            )
 
-    Of those that are still alike, the one nearest the receivers.
+
+def _require_ports(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where an exception is for ports that the topology has not."""
+    layers: list[str] = sorted({str(plan.graph.nodes[switch]["layer"]) for switch in plan.switches})
+    ports = plan.switch_ports()
+    for index, exception in enumerate(experiment.queues):
+        one = isinstance(exception.at, str)
+        for name in [exception.at] if isinstance(exception.at, str) else exception.at:
+            if name in ports or (one and name in (*layers, "bottleneck")):
+                continue
+            allowed = f"{', '.join(layers)}, bottleneck, or a port" if one else "ports"
+            raise ConfigError(
+                f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as {ports[0]}"
+            )
+
+
+def find_bottleneck(
+    graph: Graph, flows: tuple[Flow, ...], rate_bps: Callable[[str], int]
+) -> Bottleneck:
+    """The output port at which each flow's share of the rate is smallest.
+
+    Of several, that with most inputs in use; of those that are still alike, the one nearest the
+    receivers.
+
+    Args:
+        graph: as of make_graph.
+        flows: all of them.
+        rate_bps: of the links between two layers, as `edge-aggregation`.
     """
     crossing: Counter[tuple[str, str]] = Counter()
     inputs: dict[tuple[str, str], list[str]] = {}
@@ -387,7 +489,12 @@ def find_bottleneck(graph: Graph, flows: tuple[Flow, ...]) -> Bottleneck:
                 destinations[hop].append(flow.dst_ip)
             nearness[hop] = index
     switch, following = max(
-        crossing, key=lambda hop: (crossing[hop], len(inputs[hop]), nearness[hop])
+        crossing,
+        key=lambda hop: (
+            Fraction(crossing[hop], rate_bps(graph.edges[hop]["layers"])),
+            len(inputs[hop]),
+            nearness[hop],
+        ),
     )
     return Bottleneck(
         switch=switch,

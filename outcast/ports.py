@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from outcast.experiment import Experiment, Limit, Pfifo, Queue
+
+if TYPE_CHECKING:
+    from outcast.plan import Plan
 
 HOST_QUEUE = Limit(packets=1000)
 """A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
@@ -22,37 +26,51 @@ class PortQueue:
     queue: Queue
 
 
-def switch_queue(experiment: Experiment, port: str, *, is_bottleneck: bool) -> PortQueue:
-    """The queue of a switch port."""
+def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
+    """What a switch's port is to have, `port` as `s1-eth1`."""
+    is_bottleneck = port == plan.bottleneck.egress
     queue: Queue = experiment.queue
     if queue.where == "bottleneck" and not is_bottleneck:
         queue = _host_queue(experiment)
-    return _port_queue(experiment, port, queue)
+    layer = plan.graph.nodes[plan.ends[port][0]]["layer"]
+    names = {port, layer, "bottleneck"} if is_bottleneck else {port, layer}
+    for exception in experiment.queues:
+        at = [exception.at] if isinstance(exception.at, str) else exception.at
+        if not names.isdisjoint(at):
+            queue = exception.queue
+    return _port_queue(experiment, plan, port, queue)
 
 
-def host_queue(experiment: Experiment, port: str) -> PortQueue:
-    """The queue of a host's port: the link's rate, and room for all it may send.
+def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
+    """What a host's port is to have: its link's rate, and room for all it may send.
 
     No jitter: TCP hands over bursts at one instant, which different delays would put out of order.
     """
-    return replace(_port_queue(experiment, port, _host_queue(experiment)), jitter_ns=0)
+    (switch,) = plan.graph.adj[host]
+    wanted = _port_queue(experiment, plan, plan.port(host, switch), _host_queue(experiment))
+    return replace(wanted, jitter_ns=0)
 
 
-def _port_queue(experiment: Experiment, port: str, queue: Queue) -> PortQueue:
-    links = experiment.links
+def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
+    node, neighbour = plan.ends[port]
+    link = experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
     return PortQueue(
-        port, port_rate_bps(experiment, port), links.delay_ns or 0, links.jitter_ns or 0, queue
+        port,
+        port_rate_bps(experiment, port, link.rate_bps),
+        link.delay_ns or 0,
+        link.jitter_ns or 0,
+        queue,
     )
 
 
-def port_rate_bps(experiment: Experiment, port: str) -> int:
+def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:
     """The rate of a port's own oscillator, drawn by the seed and the port's name."""
-    links = experiment.links
-    if not links.clock_offset_ppm:
-        return links.rate_bps
+    offset_ppm = experiment.links.clock_offset_ppm
+    if not offset_ppm:
+        return rate_bps
     draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
     # The kernel keeps rates in whole bytes a second.
-    return round(links.rate_bps * (1 + draw * links.clock_offset_ppm * 1e-6) / 8) * 8
+    return round(rate_bps * (1 + draw * offset_ppm * 1e-6) / 8) * 8
 
 
 def _host_queue(experiment: Experiment) -> Pfifo:

@@ -67,9 +67,25 @@ def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
                 yield definition
 
 
-def _described(definition: Schema, schema: Schema) -> list[str]:
+def _described(definition: Schema, schema: Schema, path: str = "") -> list[str]:
+    """The text and the table of a model, then those of the models among its values.
+
+    Args:
+        definition: of the model.
+        schema: the whole.
+        path: where it stands among its section's keys, with dots; empty for the section itself.
+    """
     text = " ".join(definition.get("description", "").split())
-    return [text, "", *_table(definition, schema)]
+    lines = [text, "", *_table(definition, schema)]
+    inner: dict[str, tuple[Schema, list[str]]] = {}
+    for name, part in definition["properties"].items():
+        for each in _definitions(part, schema):
+            if "kind" not in each["properties"]:
+                inner.setdefault(each["title"], (each, []))[1].append(f"{path}{name}")
+    for each, names in inner.values():
+        lines += ["", f"### {', '.join(names)}", ""]
+        lines += _described(each, schema, f"{names[0]}." if len(names) == 1 else "")
+    return lines
 
 
 def _table(definition: Schema, schema: Schema) -> list[str]:

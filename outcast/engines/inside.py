@@ -328,9 +328,7 @@ class _Run:
                         ingress=list(plan.bottleneck.ingress),
                         destinations=list(plan.bottleneck.destinations),
                         queue=queues.record(
-                            ports.switch_queue(
-                                experiment, plan.bottleneck.egress, is_bottleneck=True
-                            )
+                            ports.switch_queue(experiment, plan, plan.bottleneck.egress)
                         ),
                     )
                 ],
@@ -350,18 +348,14 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section in ("topology", "links", "queue", "routing", "transport", "samples"):
         flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
+    flat.update({f"queues.{index}": value for index, value in enumerate(tree["queues"])})
     return flat
 
 
 def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
     """The plan's flows for the manifest."""
-    bottleneck = plan.bottleneck
     records = []
     for flow in plan.flows:
-        ingress = None
-        for before, switch in zip(flow.path, flow.path[1:], strict=False):
-            if switch == bottleneck.switch:
-                ingress = plan.port(switch, before)
         records.append(
             FlowRecord(
                 flow=flow.flow,
@@ -374,7 +368,7 @@ def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
                 dport=flow.dport,
                 hops=flow.hops,
                 path=list(flow.path),
-                ingress=ingress,
+                ingress=plan.ingress(flow),
                 start_ns=flow.start_ns,
                 duration_ns=flow.duration_ns,
                 size_bytes=flow.size_bytes,

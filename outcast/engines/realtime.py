@@ -24,6 +24,7 @@ from outcast.engines import EventReader, OnEvent
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
+from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
 _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
@@ -42,9 +43,14 @@ class RealtimeEngine:
                 "root is missing: the realtime engine makes network namespaces; run it with sudo"
             )
         transport.require_congestion_control(experiment.transport.congestion_control)
-        needed = queues.kinds(
-            ports.switch_queue(experiment, "any", is_bottleneck=True)
-        ) | queues.kinds(ports.host_queue(experiment, "any"))
+        plan = make_plan(experiment)
+        needed = set().union(
+            *(
+                queues.kinds(ports.switch_queue(experiment, plan, port))
+                for port in plan.switch_ports()
+            ),
+            *(queues.kinds(ports.host_queue(experiment, plan, host)) for host in plan.hosts),
+        )
         queues.require_kinds(needed, doctor.probe_qdiscs(needed))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:

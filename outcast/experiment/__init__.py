@@ -4,8 +4,9 @@ Keys are as people write them (`rate: 1gbit`); attributes carry their unit (`rat
 """
 
 from outcast.experiment.blackout import Blackout
+from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
-from outcast.experiment.links import Links
+from outcast.experiment.links import LayerLinks, Layers, Link, Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.queue import (
@@ -57,13 +58,17 @@ __all__ = [
     "FqCodel",
     "Htb",
     "Incast",
+    "LayerLinks",
+    "Layers",
     "Limit",
     "Linear",
+    "Link",
     "Links",
     "Pfifo",
     "Pie",
     "Poisson",
     "Queue",
+    "QueueException",
     "Red",
     "Routing",
     "Samples",

@@ -2,10 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from pydantic import Field, model_validator
 
 from outcast import units
 from outcast.experiment.parts import MTU_FRAME_BYTES, Part, RateBps, TimeNs
+
+LAYERS = ("host", "edge", "aggregation", "core")
+"""From below. Links between two of them are named by both, the lower first: `host-edge`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What one link is to have, each way; None where the engine's default is to be taken."""
+
+    rate_bps: int
+    delay_ns: int | None
+    jitter_ns: int | None
+
+    @property
+    def half_frame_ns(self) -> int:
+        """Half the time that a full frame takes."""
+        return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
+
+    def greatest_jitter_ns(self) -> int:
+        """The jitter that keeps packets in order, and delays above zero."""
+        return min(self.delay_ns or 0, self.half_frame_ns)
+
+    def check(self) -> None:
+        """Raises ValueError where the jitter would put packets out of order."""
+        jitter_ns = self.jitter_ns or 0
+        if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
+            raise ValueError(
+                f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which is to "
+                f"be given, and up to half a full frame's time "
+                f"({units.format_time(self.half_frame_ns)}), beyond which packets would "
+                "overtake each other"
+            )
+
+
+class LayerLinks(Part):
+    """The links between two layers; what is not given is as for every link."""
+
+    rate_bps: RateBps | None = Field(default=None, alias="rate", gt=0, description="both ways")
+    delay_ns: TimeNs | None = Field(default=None, alias="delay", description="one way")
+    jitter_ns: TimeNs | None = Field(default=None, alias="jitter", description="either way")
+
+
+class Layers(Part):
+    """Exceptions by the layers that links are between."""
+
+    host_edge: LayerLinks | None = Field(
+        default=None, alias="host-edge", description="hosts and their switches"
+    )
+    edge_edge: LayerLinks | None = Field(
+        default=None, alias="edge-edge", description="between the switches of `linear`"
+    )
+    edge_aggregation: LayerLinks | None = Field(
+        default=None, alias="edge-aggregation", description="below 1 to 1: over-subscribed"
+    )
+    aggregation_core: LayerLinks | None = Field(
+        default=None, alias="aggregation-core", description="below 1 to 1: over-subscribed"
+    )
+
+    def given(self) -> Iterator[tuple[str, LayerLinks]]:
+        """Those that the configuration has, by their key."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is not None:
+                yield str(field.alias), value
 
 
 class Links(Part):
@@ -30,22 +97,46 @@ class Links(Part):
         le=1000,
         description="every port's rate is off by up to this, as its oscillator; drawn by the seed",
     )
+    layers: Layers = Field(default=Layers(), description="other rates, delays and jitters by layer")
 
     @model_validator(mode="after")
     def _jitter_keeps_order(self) -> Links:
-        jitter_ns = self.jitter_ns or 0
-        if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
-            raise ValueError(
-                f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which is to "
-                f"be given, and up to half a full frame's time "
-                f"({units.format_time(self._half_frame_ns())}), beyond which packets would "
-                "overtake each other"
-            )
+        Link(self.rate_bps, self.delay_ns, self.jitter_ns).check()
+        for name, _ in self.layers.given():
+            try:
+                self.between(name).check()
+            except ValueError as error:
+                raise ValueError(f"layers.{name}: {error}") from None
         return self
 
-    def greatest_jitter_ns(self) -> int:
-        """The jitter that keeps packets in order, and delays above zero."""
-        return min(self.delay_ns or 0, self._half_frame_ns())
+    def between(self, layers: str) -> Link:
+        """What the links between two layers are to have, as `edge-aggregation`."""
+        own = dict(self.layers.given()).get(layers, LayerLinks())
+        return Link(
+            rate_bps=self.rate_bps if own.rate_bps is None else own.rate_bps,
+            delay_ns=self.delay_ns if own.delay_ns is None else own.delay_ns,
+            jitter_ns=self.jitter_ns if own.jitter_ns is None else own.jitter_ns,
+        )
 
-    def _half_frame_ns(self) -> int:
-        return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
+    def resolved(self, default_delay_ns: int, *, greatest_jitter: bool) -> Links:
+        """With nothing left open.
+
+        Args:
+            default_delay_ns: where no delay is given.
+            greatest_jitter: where no jitter is given, as much as keeps packets in order; else 0.
+        """
+
+        def filled(link: Link) -> dict[str, int]:
+            delay_ns = default_delay_ns if link.delay_ns is None else link.delay_ns
+            jitter_ns = link.jitter_ns
+            if jitter_ns is None:
+                greatest_ns = Link(link.rate_bps, delay_ns, None).greatest_jitter_ns()
+                jitter_ns = greatest_ns if greatest_jitter else 0
+            return {"rate_bps": link.rate_bps, "delay_ns": delay_ns, "jitter_ns": jitter_ns}
+
+        layers = {
+            name.replace("-", "_"): own.model_copy(update=filled(self.between(name)))
+            for name, own in self.layers.given()
+        }
+        every = filled(Link(self.rate_bps, self.delay_ns, self.jitter_ns))
+        return self.model_copy(update={**every, "layers": self.layers.model_copy(update=layers)})

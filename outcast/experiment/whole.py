@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from outcast.experiment.blackout import Blackout
+from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
@@ -26,6 +27,9 @@ class Experiment(Part):
     topology: Topology
     links: Links
     queue: Queue
+    queues: tuple[QueueException, ...] = Field(
+        default=(), description="exceptions to `queue`; the last that fits a port counts"
+    )
     routing: Routing = Routing()
     transport: Transport = Transport()
     flows: tuple[FlowGroup, ...] = ()

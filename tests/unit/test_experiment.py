@@ -53,6 +53,28 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("links.rate=fast", "links.rate", "as 100mbit"),
         ("links.rate=0bit", "links.rate", "greater than 0"),
         ("links.jitter=6us", "links", "half a full frame"),
+        ("links.layers={host-edge: {jitter: 6us}}", "links", "layers.host-edge: jitter 6us"),
+        (
+            "links={rate: 1gbit, delay: 5us, jitter: 5us, layers: {host-edge: {rate: 10gbit}}}",
+            "links",
+            "layers.host-edge: jitter 5us",
+        ),
+        ("links.layers={edge-host: {rate: 1gbit}}", "links.layers.edge-host", "host-edge, edge-"),
+        (
+            "links.layers.edge-aggregation={rat: 1gbit}",
+            "links.layers.edge-aggregation.rat",
+            "rate, delay, jitter",
+        ),
+        ("links.layers={host-edge: {rate: 0bit}}", "links.layers.host-edge.rate", "greater than 0"),
+        ("queues=[{at: edge}]", "queues.0.queue", "is missing"),
+        ("queues=[{at: edge, queue: {kind: blue}}]", "queues.0.queue.kind", "'tbf'"),
+        (
+            "queues=[{at: edge, queue: {kind: tbf, limit: 16KB, where: bottleneck}}]",
+            "queues.0",
+            "`at` says where",
+        ),
+        ("flows=[{from: 2-hop, to: [h0_0_2]}]", "flows.0", "list of the same length"),
+        ("flows=[{from: [h0_0_3], to: [h0_0_2, h1_0_2]}]", "flows.0", "list of the same length"),
         ("transport.min_rto=2", "transport.min_rto", "as 2ms"),
         ("transport.min_rto=500us", "transport", "whole milliseconds"),
         ("flows=[]", "flows", "flows, workloads, or both"),
@@ -152,8 +174,8 @@ def test_any_value_in_place_of_a_good_one(key: str, value: object) -> None:
 def test_the_json_schema_knows_every_key() -> None:
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
-        *("name", "topology", "links", "queue", "routing", "transport", "flows", "duration"),
-        *("capture", "samples", "analysis", "engine", "seed", "repetitions", "sweep"),
-        *("workloads", "blackout"),
+        *("name", "topology", "links", "queue", "queues", "routing", "transport", "flows"),
+        *("workloads", "blackout", "duration", "capture", "samples", "analysis", "engine"),
+        *("seed", "repetitions", "sweep"),
     }
     assert schema["additionalProperties"] is False

@@ -121,3 +121,59 @@ def test_drawings(tmp_path: Path) -> None:
     drawing.draw(plan, file, "fattree-12")
     assert file.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_distinct_end_points_meet_between_aggregation_and_edge_switch() -> None:
+    """Figure 6(a): no receiver is shared, and the bottleneck is not a receiver's link."""
+    plan = plan_of(
+        "fattree-12",
+        "flows=[{from: [h1_0_2, h1_1_2, h0_1_2], to: [h0_0_2, h0_0_3, h0_0_3]}]",
+        "links.layers={edge-aggregation: {rate: 20mbit}}",
+    )
+    assert [(flow.src, flow.dst) for flow in plan.flows] == [
+        ("h1_0_2", "h0_0_2"),
+        ("h1_1_2", "h0_0_3"),
+        ("h0_1_2", "h0_0_3"),
+    ]
+    assert plan.bottleneck.switch.startswith("a0")
+    assert {plan.graph.nodes[node]["layer"] for node in plan.ends[plan.bottleneck.egress]} == {
+        "edge",
+        "aggregation",
+    }
+
+
+def test_flows_of_a_group_start_one_after_the_other() -> None:
+    plan = plan_of("linear-12", "flows.1.stagger=10ms", "flows.1.per_host=2", "flows.1.start=1s")
+    rivals = [flow for flow in plan.flows if flow.group == 1]
+    assert [flow.start_ns for flow in rivals] == [10**9 + n * 10**7 for n in range(24)]
+    assert {flow.start_ns + (flow.duration_ns or 0) for flow in rivals} == {10**10}
+    with pytest.raises(ConfigError, match=r"flows\.1\.stagger: the last of 12 flows.*11s"):
+        plan_of("linear-12", "flows.1.stagger=1s")
+
+
+def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> None:
+    assert plan_of("fattree-12").bottleneck.egress == "e0_0-eth1"
+    # 12 of 13 flows come down from the aggregation switch, at a fifth of the rate.
+    plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
+    assert plan.ends[plan.bottleneck.egress] == ("a0_1", "e0_0")
+    assert plan.ingress(plan.flows[0]) is None
+    assert plan.ingress(plan.flows[1]) in plan.bottleneck.ingress
+    # A tenth of the rate for one flow at a sender's own link is no switch's port.
+    plan = plan_of("fattree-12", "links.layers={host-edge: {rate: 10mbit}}")
+    assert plan.bottleneck.egress == "e0_0-eth1"
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("links.layers={edge-edge: {rate: 1mbit}}", "links.layers.edge-edge: no such links.*there"),
+        ("queues=[{at: spine, queue: {kind: tbf, limit: 16KB}}]", "queues.0.at: 'spine' is not"),
+        ("queues=[{at: [edge], queue: {kind: tbf, limit: 16KB}}]", "'edge' is not.*ports as"),
+        ("flows=[{from: [h0_0_2], to: [h0_0_2]}]", "cannot send to itself"),
+        ("flows=[{from: [h0_0_2], to: [nobody]}]", "flows.0.to: no host or class 'nobody'"),
+        ("flows=[{from: [h0_0_3], to: [h0_0_2], hosts: 2}]", "hosts: 2 asked for; `from` has 1"),
+    ],
+)
+def test_exceptions_and_pairs_that_do_not_fit(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan_of("fattree-12", override)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from outcast import experiment, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.plan import make_plan
 from outcast.ports import PortQueue
 from outcast.queues.leaf import red_burst
 from outcast.queues.port import TICK_NS
@@ -20,7 +22,7 @@ def port_queue(queue: str, delay: str = "0us", rate: str = "100mbit") -> PortQue
     loaded = experiment.load(
         FIG3C, [f"queue={queue}", f"links.delay={delay}", f"links.rate={rate}"]
     )
-    return ports.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+    return replace(ports.switch_queue(loaded, make_plan(loaded), "e0_0-eth1"), port="s1-eth1")
 
 
 class Shown(dict[str, Any]):
@@ -96,9 +98,10 @@ def test_a_delay_stands_above_the_shaper() -> None:
 
 def test_a_queue_can_be_at_the_bottleneck_only() -> None:
     loaded = experiment.load(FIG3C, ["queue.where=bottleneck", "links.delay=0us"])
-    elsewhere = ports.switch_queue(loaded, "s1-eth9", is_bottleneck=False)
+    plan = make_plan(loaded)
+    elsewhere = ports.switch_queue(loaded, plan, "e0_0-eth2")
     assert queues.commands(elsewhere)[-1].endswith("pfifo limit 1000")
-    here = ports.switch_queue(loaded, "s1-eth1", is_bottleneck=True)
+    here = ports.switch_queue(loaded, plan, "e0_0-eth1")
     assert queues.commands(here)[-1].endswith("bfifo limit 16384")
 
 
@@ -299,7 +302,7 @@ def test_the_burst_that_gives_reds_weight() -> None:
 def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
     def rate(port: str, *overrides: str) -> int:
         loaded = experiment.load(FIG3C, ["links.clock_offset_ppm=50", *overrides])
-        return ports.port_rate_bps(loaded, port)
+        return ports.port_rate_bps(loaded, port, 10**9)
 
     rates = [rate(f"s1-eth{number}") for number in range(40)]
     assert len(set(rates)) == 40

@@ -1,0 +1,80 @@
+"""What every port is to have: exceptions by layer, by port, at the bottleneck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outcast import execute, experiment, ports
+from outcast.plan import Plan, make_plan
+from outcast.ports import PortQueue
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
+    loaded = experiment.load(CONFIGS / "fig3c.yaml", overrides)
+    return execute.resolve(loaded, "virtual"), make_plan(loaded)
+
+
+def at(port: str, *overrides: str) -> PortQueue:
+    return ports.switch_queue(*resolved(*overrides), port)
+
+
+LAYERS = (
+    "links.layers={edge-aggregation: {rate: 500mbit, delay: 9us}, "
+    "aggregation-core: {rate: 10gbit, jitter: 100ns}}"
+)
+
+
+def test_links_differ_by_layer_and_each_has_its_own_jitter() -> None:
+    seen = {
+        port: (wanted.rate_bps, wanted.delay_ns, wanted.jitter_ns)
+        for port in ("e0_0-eth1", "e0_0-eth3", "a0_0-eth1", "a0_0-eth3", "c0_0-eth1")
+        for wanted in (at(port, LAYERS),)
+    }
+    assert seen == {
+        "e0_0-eth1": (10**9, 5000, 5000),
+        # Half a frame takes 12.112 us there; the delay is less.
+        "e0_0-eth3": (5 * 10**8, 9000, 9000),
+        "a0_0-eth1": (5 * 10**8, 9000, 9000),
+        "a0_0-eth3": (10**10, 5000, 100),
+        "c0_0-eth1": (10**10, 5000, 100),
+    }
+    # Half a frame at 10 Gbps.
+    assert at("c0_0-eth1", "links.layers={aggregation-core: {rate: 10gbit}}").jitter_ns == 605
+
+
+def test_a_hosts_port_has_its_own_links_rate_and_no_jitter() -> None:
+    loaded, plan = resolved("links.layers={host-edge: {rate: 2gbit}}")
+    wanted = ports.host_queue(loaded, plan, "h0_0_3")
+    assert (wanted.port, wanted.rate_bps, wanted.jitter_ns) == ("h0_0_3-eth0", 2 * 10**9, 0)
+    assert wanted.queue.limit.packets == 1000
+
+
+def test_of_several_exceptions_the_last_that_fits_counts() -> None:
+    exceptions = (
+        "queues=[{at: edge, queue: {kind: sfq, limit: 20 packets}},"
+        "{at: [e0_0-eth2, a0_0-eth1], queue: {kind: pfifo, limit: 7 packets}},"
+        "{at: bottleneck, queue: {kind: red, limit: 64KB}}]"
+    )
+    kinds = {
+        port: at(port, exceptions).queue.kind
+        for port in ("e0_0-eth1", "e0_0-eth2", "e3_1-eth4", "a0_0-eth1", "a0_0-eth2", "c0_0-eth1")
+    }
+    assert kinds == {
+        "e0_0-eth1": "red",
+        "e0_0-eth2": "pfifo",
+        "e3_1-eth4": "sfq",
+        "a0_0-eth1": "pfifo",
+        "a0_0-eth2": "tbf",
+        "c0_0-eth1": "tbf",
+    }
+
+
+def test_a_resolved_experiment_leaves_no_link_open(tmp_path: Path) -> None:
+    loaded, _ = resolved(LAYERS)
+    file = tmp_path / "config.yaml"
+    file.write_text(experiment.dump(loaded))
+    assert experiment.load_resolved(file) == loaded
+    for _, own in loaded.links.layers.given():
+        assert None not in (own.rate_bps, own.delay_ns, own.jitter_ns)
