@@ -273,7 +273,7 @@ def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spre
         return None
     edges = np.concatenate([[start_ns], np.clip(time, start_ns, end_ns), [end_ns]])
     first = held[0] if queue.event[mine][0] == Event.DEQUEUE else 0
-    return _spread(np.concatenate([[first], held]), np.diff(edges).clip(min=0))
+    return spread(np.concatenate([[first], held]), np.diff(edges).clip(min=0))
 
 
 def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
@@ -282,10 +282,11 @@ def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
     if not mine.any():
         return None
     stay = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
-    return _spread(stay, np.ones(stay.size, np.int64))
+    return spread(stay, np.ones(stay.size, np.int64))
 
 
-def _spread(values: Array, weights: Array) -> Spread:
+def spread(values: Array, weights: Array) -> Spread:
+    """The distribution of values that count as often as their whole-numbered weights say."""
     order = np.argsort(values, kind="stable")
     values, reached = values[order], np.cumsum(weights[order])
     total = int(reached[-1])

@@ -233,14 +233,23 @@ def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[I
     whole = Interval(0, manifest.traffic.duration_ns)
     begin, end = 0, whole.end_ns
     for record in manifest.flows:
-        begin = max(begin, record.start_ns)
-        if record.duration_ns is not None:
-            end = min(end, record.start_ns + record.duration_ns)
-        else:
-            end = min(end, _last_progress_ns(record, ports) - manifest.traffic.t_start_ns)
+        span = _active(manifest, ports, record)
+        begin, end = max(begin, span.start_ns), min(end, span.end_ns)
     if (begin, end) == (0, whole.end_ns) or end <= begin:
         return whole, False
     return Interval(begin, end), True
+
+
+def active(analysis: Analysis, record: FlowRecord) -> Interval:
+    """When a flow was to send; one of a given size, until its last new byte left."""
+    return _active(analysis.manifest, analysis.ports, record)
+
+
+def _active(manifest: Manifest, ports: Sequence[PortAnalysis], record: FlowRecord) -> Interval:
+    if record.duration_ns is not None:
+        return Interval(record.start_ns, record.start_ns + record.duration_ns)
+    last_ns = _last_progress_ns(record, ports) - manifest.traffic.t_start_ns
+    return Interval(record.start_ns, max(record.start_ns, last_ns))
 
 
 def _last_progress_ns(record: FlowRecord, ports: Sequence[PortAnalysis]) -> int:

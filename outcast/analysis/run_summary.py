@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 
 import numpy as np
+import polars as pl
 
+from outcast.analysis.bins import utilisation
 from outcast.analysis.blackout import length_counts
-from outcast.analysis.compiled import Array
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.congestion import during, last_total, sampled_spread, synchronisation
+from outcast.analysis.fairness_windows import changes, fairness_table
 from outcast.analysis.join import Verdict
 from outcast.analysis.phase import packet_time_ns, phases
 from outcast.analysis.queue import (
@@ -17,17 +22,23 @@ from outcast.analysis.queue import (
     length_spread,
     replay,
     sojourn_spread,
+    spread,
     switch_latency_ns,
 )
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.run_goodput import by_class, window
 from outcast.analysis.summary import (
     CapacitySummary,
+    ChangeSummary,
+    ClassSummary,
+    FairnessSummary,
     PhaseSummary,
     PortDrops,
     QueueSummary,
+    SamplesSummary,
     SpreadSummary,
     Summary,
+    SynchronisationSummary,
     TcpSummary,
 )
 from outcast.analysis.trust import capture_summary
@@ -37,6 +48,7 @@ from outcast.units import format_time
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     """The summary of an analysis; `wall_s` is the manifest's."""
     main = window(analysis, analysis.interval, with_counts=True)
+    fairness = fairness_table(analysis)
     return Summary(
         name=analysis.manifest.name,
         engine=analysis.manifest.engine,
@@ -46,7 +58,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         end_s=main.end_s,
         jain_index=main.jain_index,
         total_goodput_bps=main.total_goodput_bps,
-        classes=main.classes,
+        classes=_with_tcp(analysis, main.classes),
         outcast_ratio=main.outcast_ratio,
         windows={
             format_time(width): window(analysis, Interval(0, width), with_counts=False)
@@ -57,6 +69,18 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         tcp=_tcp(analysis),
         queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
         phase={port.record.egress: _phase_summary(port) for port in analysis.ports},
+        fairness=_fairness(fairness),
+        convergence=[
+            ChangeSummary(
+                t_s=change.t_ns / 1e9,
+                flows=change.flows,
+                fair_after_s=None if change.fair_after_ns is None else change.fair_after_ns / 1e9,
+            )
+            for change in changes(analysis, fairness)
+        ],
+        synchronisation=_synchronisation(analysis),
+        samples=_samples(analysis),
+        warnings=list(analysis.manifest.warnings),
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
     )
@@ -119,15 +143,24 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
     )
 
 
-def median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
-    """The median of a flow's round trips; None where none was captured."""
+def _rtt_ns(analysis: Analysis, flows: Collection[int]) -> I64:
     parts = [
         port.round_trips.rtt_ns[np.isin(port.round_trips.flow, numbers)]
         for port in analysis.ports
-        if (numbers := [n for n, number in enumerate(port.numbers) if number == flow])
+        if (numbers := [n for n, number in enumerate(port.numbers) if number in flows])
     ]
-    known = np.concatenate([*parts, np.empty(0, np.int64)])
+    return np.concatenate([*parts, np.empty(0, np.int64)])
+
+
+def median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
+    """The median of a flow's round trips; None where none was captured."""
+    known = _rtt_ns(analysis, {flow})
     return int(np.median(known)) if known.size else None
+
+
+def _captured_rtt(analysis: Analysis, flows: Collection[int]) -> Spread | None:
+    known = _rtt_ns(analysis, flows)
+    return spread(known, np.ones(known.size, np.int64)) if known.size else None
 
 
 def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
@@ -153,6 +186,8 @@ def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
         sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
         switch_latency_us=latency / 1e3,
         capacity=_capacity_summary(port, latency),
+        utilisation=utilisation(analysis, port),
+        marks=_marks(analysis, port),
     )
 
 
@@ -178,15 +213,76 @@ def _capacity_summary(port: PortAnalysis, latency: int) -> CapacitySummary | Non
     )
 
 
-def _spread(spread: Spread | None, unit: float) -> SpreadSummary | None:
-    if spread is None:
+def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
+    if analysis.port_samples is None:
+        return None
+    marks = analysis.port_samples.filter(port=port.record.egress)["marks"]
+    return int(marks[-1] - marks[0]) if len(marks) else None
+
+
+def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[str, ClassSummary]:
+    """The classes with what TCP did; samples count in the main interval."""
+    sockets = analysis.sockets
+    samples = None if sockets is None else during(sockets, analysis.interval)
+    tcp = _tcp(analysis)
+    found = {}
+    for hops, records in by_class(analysis.manifest).items():
+        flows = [record.flow for record in records]
+        more: dict[str, object] = {
+            "halted_s": tcp[str(hops)].halted_s,
+            "rtt_ms": _spread(_captured_rtt(analysis, flows), 1e6),
+        }
+        if sockets is not None and samples is not None:
+            recovering_ms = last_total(sockets, flows, "recovering_ms")
+            more["recovering_s"] = None if recovering_ms is None else recovering_ms / 1e3
+            more["srtt_ms"] = _spread(sampled_spread(samples, flows, "srtt_us"), 1e3)
+            more["cwnd"] = _spread(sampled_spread(samples, flows, "cwnd"), 1)
+        found[str(hops)] = classes[str(hops)].model_copy(update=more)
+    return found
+
+
+def _fairness(table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
+    if table is None:
+        return {}
+    widths = table.group_by((pl.col("t_end") - pl.col("t_start")).alias("width")).agg(
+        pl.len().alias("windows"), pl.mean("jain").alias("mean"), pl.min("jain").alias("min")
+    )
+    return {
+        format_time(row["width"]): FairnessSummary(
+            windows=row["windows"], mean=row["mean"], min=row["min"]
+        )
+        for row in widths.sort("width").iter_rows(named=True)
+    }
+
+
+def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
+    if analysis.sockets is None:
+        return None
+    found = synchronisation(during(analysis.sockets, analysis.interval))
+    return None if found is None else SynchronisationSummary(**asdict(found))
+
+
+def _samples(analysis: Analysis) -> SamplesSummary | None:
+    effective = analysis.manifest.effective
+    if not effective.get("samples.every_ns"):
+        return None
+    return SamplesSummary(
+        every_s=effective["samples.every_ns"] / 1e9,
+        taken=effective["samples.taken"],
+        missed=effective["samples.missed"],
+        longest_ms=effective["samples.longest_ns"] / 1e6,
+    )
+
+
+def _spread(found: Spread | None, unit: float) -> SpreadSummary | None:
+    if found is None:
         return None
     return SpreadSummary(
-        mean=round(spread.mean / unit, 6),
-        p50=spread.p50 / unit,
-        p90=spread.p90 / unit,
-        p99=spread.p99 / unit,
-        max=spread.max / unit,
+        mean=round(found.mean / unit, 6),
+        p50=found.p50 / unit,
+        p90=found.p90 / unit,
+        p99=found.p99 / unit,
+        max=found.max / unit,
     )
 
 

@@ -6,18 +6,18 @@ the kind. To add one, write it in a file of its own and name it in TABLES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.compiled import I64
+from outcast.analysis.bins import throughput_table, utilisation_table
+from outcast.analysis.fairness_windows import fairness_table
 from outcast.analysis.join import Verdict
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
-from outcast.analysis.throughput import Series, series
 from outcast.run import RunDirectory
 
 
@@ -59,50 +59,6 @@ def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if len(frames) == 1:
         return frames[0]
     return pl.concat([frame.with_columns(pl.col(pl.Enum).cast(pl.String)) for frame in frames])
-
-
-def _series(analysis: Analysis) -> Iterable[tuple[PortAnalysis, Series]]:
-    bins = -(-analysis.manifest.traffic.duration_ns // analysis.bin_ns)
-    for port in analysis.ports:
-        yield (
-            port,
-            series(
-                port.joined.departures,
-                port.fresh,
-                len(port.joined.flows),
-                analysis.manifest.traffic.t_start_ns,
-                analysis.bin_ns,
-                bins,
-            ),
-        )
-
-
-def throughput_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per flow of the run and bin: `t` is the bin's start after the traffic's start."""
-    bins = -(-analysis.manifest.traffic.duration_ns // analysis.bin_ns)
-    flows = [record.flow for record in analysis.manifest.flows]
-    total: dict[str, I64] = {
-        what: np.zeros((len(flows), bins), np.int64) for what in ("goodput", "frames", "packets")
-    }
-    for port, data in _series(analysis):
-        for row, flow in enumerate(flows):
-            for number, mine in enumerate(port.numbers):
-                if mine == flow:
-                    total["goodput"][row] += data.goodput_bytes[number]
-                    total["frames"][row] += data.frame_bytes[number]
-                    total["packets"][row] += data.packets[number]
-    start = np.arange(bins, dtype=np.int64) * analysis.bin_ns
-    # The last bin may be cut by the end of the run.
-    width = np.minimum(start + analysis.bin_ns, analysis.manifest.traffic.duration_ns) - start
-    return pl.DataFrame(
-        {
-            "flow": np.repeat(np.array(flows, np.int32), bins),
-            "t": np.tile(start, len(flows)),
-            "goodput_bps": (total["goodput"] * 8e9 / width).ravel(),
-            "throughput_bps": (total["frames"] * 8e9 / width).ravel(),
-            "packets": total["packets"].ravel(),
-        }
-    )
 
 
 def _longest_chains(port: PortAnalysis) -> dict[int, int]:
@@ -186,6 +142,8 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("queue", queue_table),
     ("blackouts", chain_table),
     ("throughput", throughput_table),
+    ("bins", utilisation_table),
+    ("fairness", fairness_table),
     ("flows", flow_table),
     ("rtt", round_trip_table),
     ("sockets", lambda analysis: analysis.sockets),

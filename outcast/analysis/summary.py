@@ -11,6 +11,16 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class SpreadSummary(_Part):
+    """A distribution."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
 class ClassSummary(_Part):
     """The flows of one hop count.
 
@@ -24,6 +34,23 @@ class ClassSummary(_Part):
     min_goodput_bps: float
     timeouts: int | None
     retransmits: int | None
+    halted_s: float | None = Field(
+        default=None, description="the silences before timeouts, of all flows; see `tcp`"
+    )
+    recovering_s: float | None = Field(
+        default=None,
+        description="time that the kernel spent in recoveries after timeouts, of all flows; null "
+        "before Linux 6.7",
+    )
+    rtt_ms: SpreadSummary | None = Field(
+        default=None, description="of segments, from the input port on; `capture: {ports: all}`"
+    )
+    srtt_ms: SpreadSummary | None = Field(
+        default=None, description="the senders' smoothed round trips, over the samples"
+    )
+    cwnd: SpreadSummary | None = Field(
+        default=None, description="congestion windows in segments, over the samples"
+    )
 
 
 class Window(_Part):
@@ -51,16 +78,6 @@ class PortDrops(_Part):
     hops: list[int] = Field(description="hop counts of the flows that enter by this port")
 
 
-class SpreadSummary(_Part):
-    """A distribution."""
-
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
-
-
 class CapacitySummary(_Part):
     """The level from which on the queue refused packets, estimated from the captures."""
 
@@ -84,6 +101,12 @@ class QueueSummary(_Part):
     sojourn_ms: SpreadSummary | None
     switch_latency_us: float = Field(description="usual stay of a packet that finds it empty")
     capacity: CapacitySummary | None
+    utilisation: float | None = Field(
+        description="frames that left over the link's rate, in the main interval"
+    )
+    marks: int | None = Field(
+        description="packets that the queue marked while it was sampled; null without samples"
+    )
 
 
 class PhaseSummary(_Part):
@@ -120,6 +143,44 @@ class CaptureSummary(_Part):
     reasons: list[str] = Field(description="why not trusted")
 
 
+class FairnessSummary(_Part):
+    """Jain's index over sliding windows of one length."""
+
+    windows: int
+    mean: float | None
+    min: float | None
+
+
+class ChangeSummary(_Part):
+    """Flows that joined or left."""
+
+    t_s: float
+    flows: int = Field(description="active from then on")
+    fair_after_s: float | None = Field(
+        description="until the end of the first of the shortest sliding windows with an index of "
+        "0.9; null where the next change came first"
+    )
+
+
+class SynchronisationSummary(_Part):
+    """Correlation of each two flows' congestion windows over the samples."""
+
+    flows: int
+    samples: int
+    mean: float
+    min: float
+    max: float
+
+
+class SamplesSummary(_Part):
+    """How sockets and queues were sampled."""
+
+    every_s: float
+    taken: int
+    missed: int
+    longest_ms: float = Field(description="that taking one took, on the run's clock")
+
+
 class Summary(_Part):
     """The whole of summary.json."""
 
@@ -144,5 +205,12 @@ class Summary(_Part):
     tcp: dict[str, TcpSummary] = Field(description="by hop count")
     queue: dict[str, QueueSummary] = Field(description="by output port")
     phase: dict[str, PhaseSummary] = Field(description="by output port")
+    fairness: dict[str, FairnessSummary] = Field(
+        description="over sliding windows, by their length; empty where no two flows were active"
+    )
+    convergence: list[ChangeSummary] = Field(description="every time that flows joined or left")
+    synchronisation: SynchronisationSummary | None
+    samples: SamplesSummary | None
+    warnings: list[str] = Field(description="the manifest's")
     capture: CaptureSummary
     wall_s: dict[str, float]

@@ -1,0 +1,66 @@
+"""Jain's index over sliding windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast.analysis.bins import FlowBins
+from outcast.analysis.fairness import jain_index
+from outcast.analysis.fairness_windows import sliding, widths_in_bins
+from outcast.analysis.run_analysis import Interval
+
+BIN_NS = 10
+
+
+def bins_of(goodput: list[list[int]]) -> FlowBins:
+    values = np.array(goodput, np.int64)
+    start = np.arange(values.shape[1], dtype=np.int64) * BIN_NS
+    width = np.full(start.size, BIN_NS, np.int64)
+    flows = tuple(range(values.shape[0]))
+    return FlowBins(flows, start, width, values, values, values)
+
+
+def test_only_flows_active_all_the_while_count() -> None:
+    bins = bins_of([[4, 4, 4, 4], [0, 4, 4, 0], [0, 0, 2, 2]])
+    spans = [Interval(0, 40), Interval(10, 30), Interval(15, 40)]
+    rows = sliding(bins, spans, 1).rows(named=True)
+    assert [(row["t_start"], row["t_end"], row["flows"]) for row in rows] == [
+        (10, 20, 2),
+        (20, 30, 3),
+        (30, 40, 2),
+    ]
+    assert rows[0]["jain"] == 1
+    assert rows[1]["jain"] == pytest.approx(100 / 108)
+    assert rows[2]["jain"] == pytest.approx(0.9)
+    assert rows[0]["goodput_bps"] == pytest.approx(8 * 8e9 / 10)
+
+
+def test_two_that_got_nothing_have_no_index() -> None:
+    rows = sliding(bins_of([[0, 0], [0, 0]]), [Interval(0, 20)] * 2, 2)
+    assert rows["jain"].to_list() == [None]
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda flows: st.lists(
+            st.lists(st.integers(0, 1000), min_size=8, max_size=8), min_size=flows, max_size=flows
+        )
+    ),
+    st.integers(1, 8),
+)
+def test_it_is_the_index_of_the_sums(goodput: list[list[int]], width: int) -> None:
+    rows = sliding(bins_of(goodput), [Interval(0, 80)] * len(goodput), width)
+    assert rows.height == 8 - width + 1
+    for first, found in enumerate(rows["jain"].to_list()):
+        expected = jain_index([sum(flow[first : first + width]) for flow in goodput])
+        assert found == pytest.approx(expected)
+
+
+def test_windows_are_whole_bins_and_shorter_than_the_run() -> None:
+    assert widths_in_bins([100, 200, 500], 10, 50) == [10, 20]
+    assert widths_in_bins([4], 10, 50) == [1]
+    assert widths_in_bins([], 10, 50) == [10]
+    assert widths_in_bins([500], 10, 5) == [5]

@@ -1,0 +1,159 @@
+"""Samples of sockets and queues as tables, and what is computed from them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from outcast.analysis.congestion import last_total, sampled_spread, synchronisation
+from outcast.analysis.port_samples import port_table
+from outcast.analysis.socket_samples import socket_table
+from outcast.errors import InputError
+from outcast.run import FlowRecord
+from outcast.samples import Sample, SamplesWriter
+
+
+def flow(number: int) -> FlowRecord:
+    return FlowRecord(
+        flow=number,
+        group=0,
+        src=f"h{number}",
+        src_ip=f"10.0.0.{number}",
+        sport=20_000 + number,
+        dst="h1",
+        dst_ip="10.0.0.1",
+        dport=5001,
+        hops=2,
+        path=[],
+        ingress=None,
+        start_ns=0,
+        duration_ns=10**9,
+        size_bytes=None,
+        congestion_control="cubic",
+    )
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def answer(size: int = 248, **fields: tuple[str, int, int]) -> bytes:
+    """A message with a struct tcp_info of a size; a field is its format, place and value."""
+    info = bytearray(size)
+    for form, at, value in fields.values():
+        if at + struct.calcsize(form) <= size:
+            struct.pack_into(form, info, at, value)
+    body = bytes(72) + attribute(4, b"dctcp\0") + attribute(2, bytes(info))
+    return struct.pack("=IHHII", 16 + len(body), 20, 0, 0, 0) + body
+
+
+def stored(path: Path, samples: list[Sample], sources: list[str]) -> Path:
+    with SamplesWriter(path, 10, sources) as writer:
+        writer.write(samples)
+    return path
+
+
+FIELDS = {
+    "state": ("B", 1, 3),
+    "rto": ("<I", 8, 201_000),
+    "rtt": ("<I", 68, 1_500),
+    "ssthresh": ("<I", 76, 0x7FFFFFFF),
+    "cwnd": ("<I", 80, 17),
+    "pacing": ("<Q", 104, 2**64 - 1),
+    "delivery": ("<Q", 160, 1_250_000),
+    "timeouts": ("<H", 240, 5),
+    "time": ("<I", 244, 44),
+}
+
+
+def test_the_fields_of_tcp_info(tmp_path: Path) -> None:
+    gone = struct.pack("=IHHII", 16 + 72, 20, 0, 0, 0) + bytes(72)
+    path = stored(
+        tmp_path / "a.zst",
+        [Sample(107, 0, answer(**FIELDS)), Sample(107, 1, gone)],  # type: ignore[arg-type]
+        ["3", "8"],
+    )
+    (row,) = socket_table(path, [flow(3), flow(8)], 100).rows(named=True)
+    assert (row["t"], row["flow"], row["host"], row["sport"]) == (7, 3, "h3", 20_003)
+    assert (row["cwnd"], row["srtt_us"], row["rto_us"]) == (17, 1_500, 201_000)
+    assert (row["timeouts"], row["recovering_ms"], row["ca_state"]) == (5, 44, "recovery")
+    assert row["delivery_rate_bps"] == 10_000_000
+    # Not set, not limited, not DCTCP.
+    assert (row["ssthresh"], row["pacing_rate_bps"], row["dctcp_alpha"]) == (None, None, None)
+
+
+def test_an_older_kernel_counts_no_timeouts(tmp_path: Path) -> None:
+    message = answer(240, **FIELDS)  # type: ignore[arg-type]
+    table = socket_table(stored(tmp_path / "a.zst", [Sample(0, 0, message)], ["3"]), [flow(3)], 0)
+    assert table["timeouts"].to_list() == [None]
+    assert table["cwnd"].to_list() == [17]
+    assert last_total(table, [3], "timeouts") is None
+    assert last_total(table, [3], "cwnd") == 17
+
+
+def test_samples_of_other_flows_are_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a.zst", [], ["9"])
+    with pytest.raises(InputError, match="flows that the manifest does not have"):
+        socket_table(path, [flow(3)], 0)
+    assert socket_table(stored(path, [], ["3"]), [flow(3)], 0).height == 0
+
+
+def qdisc(kind: str, handle: int, sent: tuple[int, int], queue: tuple[int, ...]) -> bytes:
+    """RTM_NEWQDISC with TCA_STATS2: `sent` bytes and packets; qlen, backlog, drops, ..."""
+    basic = attribute(1, struct.pack("=QII", *sent, 0))
+    stats = attribute(7, basic + attribute(3, struct.pack("=IIIII", *queue)))
+    body = struct.pack("=BBHiIII", 0, 0, 0, 5, handle << 16, 0, 0)
+    body += attribute(1, kind.encode() + b"\0") + stats
+    return struct.pack("=IHHII", 16 + len(body), 36, 0, 0, 0) + body
+
+
+def test_a_queue_over_time(tmp_path: Path) -> None:
+    samples = []
+    for t_ns, drops in ((100, 0), (110, 4)):
+        samples.append(Sample(t_ns, 0, qdisc("tbf", 2, (9000, 6), (2, 3028, drops, 0, 7))))
+        samples.append(Sample(t_ns, 0, qdisc("bfifo", 3, (9000, 6), (2, 3028, drops, 0, 0))))
+    table = port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 100)
+    assert table["t"].to_list() == [0, 10]
+    assert table["port"].to_list() == ["s1-eth1"] * 2
+    assert table["drops"].to_list() == [0, 4]
+    assert table["backlog_bytes"].to_list() == [3028] * 2
+    assert table["sent_packets"].to_list() == [6] * 2
+    broken = stored(tmp_path / "q.zst", samples[1:2], ["s1-eth1"])
+    with pytest.raises(InputError, match="s1-eth1: "):
+        port_table(broken, 100)
+
+
+def windows(*of_flow: list[int]) -> pl.DataFrame:
+    return pl.concat(
+        pl.DataFrame({"t": range(len(values)), "flow": [number] * len(values), "cwnd": values})
+        for number, values in enumerate(of_flow)
+    )
+
+
+def test_windows_that_move_together_or_not() -> None:
+    saw = [1, 2, 3, 4, 5, 6] * 20
+    together = synchronisation(windows(saw, [2 * value for value in saw]))
+    assert together is not None
+    assert together.mean == pytest.approx(1)
+    against = synchronisation(windows(saw, saw[::-1]))
+    assert against is not None
+    assert against.mean == pytest.approx(-1)
+    random = np.random.default_rng(1).integers(1, 20, (3, 2000)).tolist()
+    apart = synchronisation(windows(*random))
+    assert apart is not None
+    assert apart.flows == 3
+    # The standard error of a correlation over 2000 samples is 0.022.
+    assert max(abs(apart.min), abs(apart.max)) < 0.1
+    assert synchronisation(windows(saw, [5] * len(saw))) is None
+    assert synchronisation(windows(saw[:5], saw[:5])) is None
+
+
+def test_the_spread_of_samples() -> None:
+    found = sampled_spread(windows([1, 2, 3], [100, 100, 100]), [0], "cwnd")
+    assert found is not None
+    assert (found.mean, found.p50, found.max) == (2, 2, 3)
+    assert sampled_spread(windows([1]), [7], "cwnd") is None
