@@ -63,6 +63,18 @@ class DeadlineError(RunError):
         super().__init__(f"{text}: {detail}" if detail else text)
 
 
+class BusyError(RunError):
+    """What cannot be shared is in use by another process; it works once that has ended."""
+
+
+class ProcessLostError(RunError):
+    """The process that made a run was killed, or ended without a word."""
+
+
+class WorkerLostError(RunError):
+    """The worker of Dask that made a run went away before its end."""
+
+
 class ReadBackError(RunError):
     """A setting that the kernel does not show as it was requested."""
 

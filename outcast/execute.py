@@ -60,8 +60,10 @@ def default_directory(experiment: Experiment) -> Path:
     return Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def execute(experiment: Experiment, engine: Engine, target: Path, on_event: OnEvent) -> Outcome:
-    """Runs, analyses and draws; the result appears under `target` when it is complete.
+def execute(
+    experiment: Experiment, engine: Engine, target: Path, on_event: OnEvent, *, draw: bool = True
+) -> Outcome:
+    """Runs, analyses and, where asked, draws; `target` appears when the result is complete.
 
     Raises:
         ConfigError: where `target` holds something already.
@@ -72,7 +74,7 @@ def execute(experiment: Experiment, engine: Engine, target: Path, on_event: OnEv
         directory = RunDirectory(partial.path)
         write_text(directory.config, dump(resolve(experiment, engine.name)))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
-        figures, distrust = _evaluate(directory, wall_s, on_event)
+        figures, distrust = _evaluate(directory, wall_s, on_event, draw)
     return Outcome(
         RunDirectory(target),
         tuple(target / figure.relative_to(partial.path) for figure in figures),
@@ -81,9 +83,9 @@ def execute(experiment: Experiment, engine: Engine, target: Path, on_event: OnEv
 
 
 def _evaluate(
-    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent
+    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent, draw: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
-    from outcast import analysis, figures, report
+    from outcast import analysis
 
     on_event({"event": "phase", "phase": "analysis"})
     began = time.monotonic()
@@ -91,10 +93,14 @@ def _evaluate(
     wall_s["analysis"] = round(time.monotonic() - began, 3)
     directory.seal(wall_s=wall_s)
     summary = analysis.write(directory, computed)
-    on_event({"event": "phase", "phase": "figures"})
-    drawn = figures.draw(directory)
-    on_event({"event": "phase", "phase": "report"})
-    drawn.append(report.write(directory))
+    drawn: list[Path] = []
+    if draw:
+        from outcast import figures, report
+
+        on_event({"event": "phase", "phase": "figures"})
+        drawn = figures.draw(directory)
+        on_event({"event": "phase", "phase": "report"})
+        drawn.append(report.write(directory))
     directory.seal()
     return drawn, tuple(summary.capture.reasons)
 

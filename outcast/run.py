@@ -127,6 +127,9 @@ class Manifest(_Record):
         default_factory=dict, description="phase to seconds by the host's clock"
     )
     files: dict[str, str] = Field(default_factory=dict, description="SHA-256 of every file")
+    dropped: dict[str, str] = Field(
+        default_factory=dict, description="SHA-256 of captures removed after the analysis"
+    )
 
 
 class PortCounters(_Record):

@@ -11,7 +11,18 @@ import click
 from outcast import __version__
 from outcast.errors import ConfigError, OutcastError
 
-VERBS = ("doctor", "run", "analyze", "report", "join", "inspect", "topo", "kernel", "clean")
+VERBS = (
+    "doctor",
+    "run",
+    "sweep",
+    "analyze",
+    "report",
+    "join",
+    "inspect",
+    "topo",
+    "kernel",
+    "clean",
+)
 
 
 class _Verbs(click.Group):

@@ -16,9 +16,10 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from outcast.errors import FeatureMissingError
+from outcast.errors import FeatureMissingError, KernelError
 
 if TYPE_CHECKING:
+    from outcast.experiment import Experiment
     from outcast.kernel.cache import Kernel
 
 _STAGES = {
@@ -120,3 +121,18 @@ def _describe(kernel: Kernel) -> str:
         f"Linux {kernel.release} from {kernel.source} {kernel.version}\n"
         f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s"
     )
+
+
+def provide(experiment: Experiment) -> None:
+    """Builds the virtual engine's kernel, once, where the experiment can use it."""
+    from outcast.kernel import cache
+
+    if experiment.engine == "realtime" or cache.find() is not None:
+        return
+    click.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
+    try:
+        build_shown()
+    except (FeatureMissingError, KernelError) as error:
+        if experiment.engine == "virtual":
+            raise
+        click.echo(f"the virtual engine cannot be used: {error}", err=True)

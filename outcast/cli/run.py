@@ -6,16 +6,12 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from outcast.errors import FeatureMissingError, KernelError, UntrustedError
+from outcast.errors import UntrustedError
 from outcast.run import RunDirectory
-
-if TYPE_CHECKING:
-    from outcast.experiment import Experiment
 
 
 @click.command("run")
@@ -61,19 +57,20 @@ def command(
     """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
     from outcast import execute, experiment
     from outcast.analysis import tables
+    from outcast.cli.kernel import provide
     from outcast.engines import choice
     from outcast.plan import make_plan
     from outcast.progress import Progress
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
     wanted = experiment.load(config, overrides)
     make_plan(wanted, where=str(config))
     target = output or execute.default_directory(wanted)
     execute.require_free(target)
-    _provide_kernel(wanted)
+    provide(wanted)
     chosen = choice.choose(wanted)
     with Progress(Console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
@@ -100,22 +97,6 @@ def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
     console.print(f"replay: {count} captures, equal byte by byte", highlight=False)
 
 
-def _provide_kernel(experiment: Experiment) -> None:
-    """Builds the virtual engine's kernel, once, where the experiment can use it."""
-    from outcast.cli.kernel import build_shown
-    from outcast.kernel import cache
-
-    if experiment.engine == "realtime" or cache.find() is not None:
-        return
-    click.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
-    try:
-        build_shown()
-    except (FeatureMissingError, KernelError) as error:
-        if experiment.engine == "virtual":
-            raise
-        click.echo(f"the virtual engine cannot be used: {error}", err=True)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def interrupt(_number: int, _frame: FrameType | None) -> None:
     """Being asked to end is as Ctrl-C: what the run made is removed on the way out."""
     raise KeyboardInterrupt

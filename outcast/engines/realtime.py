@@ -21,7 +21,7 @@ from typing import Literal
 
 from outcast import doctor, ports, queues, transport
 from outcast.engines import EventReader, OnEvent
-from outcast.errors import FeatureMissingError, ReadBackError, RunError
+from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
 from outcast.plan import make_plan
@@ -106,7 +106,7 @@ def _alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunError(
+            raise BusyError(
                 "another realtime run is going on; two would disturb each other's timing"
             ) from None
         restore_settings(folder)

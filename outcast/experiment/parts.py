@@ -14,7 +14,7 @@ MTU_FRAME_BYTES = 1514
 
 UNIT_SCHEMA = {
     "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
-    "size": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmM]?i?[bB])\s*$",
+    "size": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?i?[bB])\s*$",
     "time": r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|min)\s*$",
 }
 

@@ -121,7 +121,8 @@ def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
 def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> tuple[str | int, ...]:
     """Sets one key in place; returns where it stands."""
     node: Any = tree
-    parts = key.split(".")
+    # Keys of a sweep have dots of their own.
+    parts = key.split(".", 1 if key.startswith("sweep.") else -1)
     for part, following in zip(parts, [*parts[1:], None], strict=True):
         last = following is None
         if isinstance(node, list):

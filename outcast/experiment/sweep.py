@@ -23,7 +23,7 @@ class Sweep(Part):
         extra="allow",
         json_schema_extra={"additionalProperties": {"type": ["array", "object"]}},
     )
-    __pydantic_extra__: dict[str, list[JsonValue]]
+    __pydantic_extra__: dict[str, list[JsonValue]] = Field(init=False)
 
     points: tuple[dict[str, JsonValue], ...] = Field(
         default=(),
@@ -45,7 +45,7 @@ class Sweep(Part):
     @model_validator(mode="before")
     @classmethod
     def _with_dots(cls, tree: Any) -> Any:
-        """`queue: {limit: [...]}` is `queue.limit: [...]`; `--set sweep.queue.limit=` makes it."""
+        """`queue: {limit: [...]}` is `queue.limit: [...]`."""
         if not isinstance(tree, Mapping):
             return tree
         flat = {key: value for key, value in tree.items() if key in _OWN_KEYS}

@@ -1,0 +1,222 @@
+"""`outcast sweep`: many runs of one configuration."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from outcast import units
+from outcast.errors import ConfigError, RunError, UntrustedError
+
+if TYPE_CHECKING:
+    from outcast.sweep.make import Result
+    from outcast.sweep.plan import Forecast, Plan, Run
+    from outcast.sweep.pool import Pool
+
+
+@click.command("sweep")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key, dots between levels: sweep.queue.limit='[16KB, 64KB]'. Can be repeated.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be run and what it takes; run nothing."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many virtual runs at a time [default: as many as cores].",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Have the runs made by the workers of Dask's scheduler there, as tcp://host:8786.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the sweep that is in the folder.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The sweep's folder [default: results/NAME-sweep].",
+)
+@click.option(
+    "--keep-free",
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    help="Start no run that could leave less free on the disk.",
+)
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="Start no run that would end after this time, as 480min; --resume goes on later.",
+)
+def command(
+    config: Path,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    jobs: int | None,
+    scheduler: str | None,
+    resume: bool,
+    output: Path | None,
+    keep_free: str,
+    deadline: str | None,
+) -> None:
+    """Run the cross product of CONFIG's `sweep:` with its repetitions.
+
+    Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
+    """
+    from outcast import experiment
+    from outcast.cli.kernel import provide
+    from outcast.cli.run import interrupt
+    from outcast.engines import choice
+    from outcast.sweep import make, measured, plan
+    from outcast.sweep.display import Display
+    from outcast.sweep.scheduler import Limits
+    from outcast.sweep.store import SweepDirectory
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    limits = Limits(
+        keep_free_bytes=_quantity("--keep-free", keep_free, units.parse_size_bytes),
+        deadline_s=_quantity("--deadline", deadline, units.parse_time_ns) / 1e9
+        if deadline
+        else None,
+    )
+    source = experiment.read(config, overrides)
+    whole = source.experiment()
+    target = output or Path("results") / f"{whole.name}-sweep"
+    if not dry_run:
+        provide(whole)
+    planned = plan.make(source, lambda each: choice.choose(each).name)
+    if scheduler is not None and any(run.exclusive for run in planned.runs):
+        raise ConfigError(
+            "--scheduler: realtime runs share no machine and are made on this one only; "
+            "allowed is engine: virtual"
+        )
+    jobs = jobs or os.cpu_count() or 1
+    console = Console()
+    finished: set[str] = set()
+    if resume and target.exists():
+        finished = make.finished_runs(planned, SweepDirectory(target))
+    left = [run for run in planned.runs if run.point.name not in finished]
+    file = measured.default_file()
+    expected = plan.forecast(left, planned.sweep.captures, jobs, measured.read(file))
+    _show_plan(console, planned, left, expected, target, jobs if scheduler is None else None)
+    if dry_run:
+        return
+    pool = _pool(scheduler, jobs)
+    try:
+        with Display(Console(stderr=True), expected.each_s if expected.known else None) as display:
+            result = make.make(
+                planned,
+                target,
+                pool,
+                display,
+                limits=limits,
+                resume=resume,
+                measurements=file if scheduler is None else None,
+            )
+    except KeyboardInterrupt:
+        raise RunError(f"interrupted; {_how_to_go_on(target)}") from None
+    _conclude(console, result)
+
+
+def _quantity(option: str, text: str, parse: object) -> int:
+    try:
+        value = parse(text) if callable(parse) else text
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}") from None
+    return int(value)
+
+
+def _pool(scheduler: str | None, jobs: int) -> Pool:
+    from outcast.sweep.pool import LocalPool
+
+    if scheduler is None:
+        return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
+    from outcast.sweep.dask_pool import connect
+
+    return connect(scheduler)
+
+
+def _show_plan(
+    console: Console,
+    planned: Plan,
+    left: list[Run],
+    expected: Forecast,
+    target: Path,
+    jobs: int | None,
+) -> None:
+    from outcast.sweep.display import format_bytes, format_duration
+    from outcast.sweep.points import canonical, swept_keys
+
+    points = [run.point for run in planned.runs]
+    settings = {canonical(point.settings) for point in points}
+    engines = Counter(run.size.engine for run in planned.runs)
+    lines = [
+        f"{len(points)} runs into {target}: {len(settings)} points, "
+        f"{planned.experiment.repetitions} repetitions; "
+        + ", ".join(f"{count} {engine}" for engine, count in engines.items())
+    ]
+    for key in swept_keys(points):
+        values = dict.fromkeys(canonical({"": p.settings.get(key)})[4:-1] for p in points)
+        lines.append(f"  {key}: {', '.join(values)}")
+    if len(left) < len(points):
+        lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
+    where = f"{jobs} at a time" if jobs else "if Dask had one worker"
+    if left and expected.known:
+        lines.append(
+            f"estimate: {format_duration(expected.wall_s)} ({where}) and "
+            f"{format_bytes(expected.disk_bytes)} of disk, from {expected.known} runs like these "
+            "measured on this machine"
+        )
+    elif left:
+        lines.append("estimate: none; no run like these was measured on this machine yet")
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+
+
+def _how_to_go_on(target: Path) -> str:
+    config = shlex.quote(str(target / "sweep.yaml"))
+    return f"to go on: outcast sweep {config} --resume -o {shlex.quote(str(target))}"
+
+
+def _conclude(console: Console, result: Result) -> None:
+    """Says how it ended. Raises what the exit status comes from."""
+    report, path = result.report, result.directory.path
+    done = report.progress.found + report.progress.finished
+    console.print(
+        f"{done} of {report.progress.total} runs finished; outcast results {path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for name, failure in report.failures.items():
+        console.print(
+            f"failed: {name}: {failure.kind}: {failure.message}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if report.stopped is not None:
+        raise RunError(
+            f"stopped with {len(report.left)} runs left: {report.stopped}; {_how_to_go_on(path)}"
+        )
+    if report.failures:
+        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path)}")
+    if result.untrusted:
+        raise UntrustedError(
+            f"{len(result.untrusted)} runs cannot be trusted: {', '.join(result.untrusted)}"
+        )

@@ -1,0 +1,270 @@
+"""Dask's workers as a pool: a run for each of their threads, results come back here.
+
+Every run is given to one worker by name, so that we know whose it was when a worker goes away;
+it is then done again elsewhere. Dask itself is only imported here, and where a worker runs us.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+import time
+import uuid
+import zipfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import outcast
+from outcast.errors import DeadlineError, FeatureMissingError, RunError
+from outcast.kernel import cache
+from outcast.run import RunDirectory
+from outcast.sweep.process import RunProcess
+from outcast.sweep.store import RESULT, problems
+from outcast.sweep.task import Ended, Failure, Task
+
+CONNECT_DEADLINE_S = 10.0
+WORKER_DEADLINE_S = 60.0
+"""How long to wait for a first usable worker, or for another when all have gone."""
+
+RESULT_DEADLINE_S = 120.0
+LOOK_EVERY_S = 0.5
+STOP_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What has to be the same everywhere for a seed to mean the same run.
+
+    Attributes:
+        code: a digest of outcast's own modules.
+        kernel: the SHA-256 of the virtual engine's kernel; None where it is not built.
+    """
+
+    version: str
+    code: str
+    kernel: str | None
+
+    def difference(self, other: Fingerprint) -> str | None:
+        """What `other` has differently, in words."""
+        if (self.version, self.code) != (other.version, other.code):
+            return f"its outcast is {other.version} ({other.code[:12]}), not {self.version} " + (
+                f"({self.code[:12]})"
+            )
+        if self.kernel != other.kernel:
+            there = other.kernel[:12] if other.kernel else "missing (outcast kernel build)"
+            return f"its kernel is {there}, not {(self.kernel or 'missing')[:12]}"
+        return None
+
+
+def fingerprint() -> Fingerprint:
+    """Of the machine that calls it."""
+    folder = Path(outcast.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    kernel = cache.find()
+    return Fingerprint(outcast.__version__, digest.hexdigest(), kernel.sha256 if kernel else None)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker sends back: how it ended, and the attempt's folder as a ZIP file."""
+
+    ended: Ended
+    folder: bytes
+
+
+def make_run(task: Task, stop_event: str) -> Reply:
+    """Makes a run on a worker, in a process of its own; ends it when the event is set."""
+    import distributed
+
+    stop = distributed.Event(stop_event)
+    base = distributed.get_worker().local_directory
+    with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
+        folder = Path(scratch) / "attempt"
+        process = RunProcess.start(task, folder, threads=1)
+        look_at = time.monotonic() + STOP_LOOK_EVERY_S
+        while (ended := process.poll()) is None:
+            time.sleep(0.05)
+            if time.monotonic() > look_at:
+                look_at = time.monotonic() + STOP_LOOK_EVERY_S
+                if stop.is_set():
+                    process.ask_to_end()
+                    process.end(time.monotonic() + 4)
+        return Reply(ended, pack(folder))
+
+
+def pack(folder: Path) -> bytes:
+    """The files of a folder."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                # No times: the guest's clock begins before ZIP's does on some machines.
+                archive.writestr(zipfile.ZipInfo(str(path.relative_to(folder))), path.read_bytes())
+    return buffer.getvalue()
+
+
+def unpack(data: bytes, folder: Path) -> None:
+    """Writes what `pack` read."""
+    folder.mkdir()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(folder)
+
+
+def connect(address: str) -> DaskPool:
+    """The pool of a running scheduler's workers.
+
+    Raises:
+        FeatureMissingError: where Dask is not installed.
+        RunError: where no scheduler answers.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise FeatureMissingError(
+            "Dask is missing; install it with: pip install 'outcast[dask]'"
+        ) from None
+    try:
+        client = distributed.Client(address, timeout=CONNECT_DEADLINE_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {said}") from None
+    return DaskPool(client, fingerprint())
+
+
+@dataclass
+class _Given:
+    task: Task
+    folder: Path
+    worker: str
+    future: Any
+
+
+@dataclass
+class DaskPool:
+    """See the module."""
+
+    client: Any
+    ours: Fingerprint
+    _usable: dict[str, int] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)
+    _given: dict[str, _Given] = field(default_factory=dict)
+    _notes: list[str] = field(default_factory=list)
+    _looked: float = 0.0
+    _last_usable: float = field(default_factory=time.monotonic)
+    _stop_event: str = field(default_factory=lambda: f"outcast-stop-{uuid.uuid4().hex}")
+
+    def can_start(self, task: Task) -> bool:
+        """See Pool. Raises DeadlineError where there is no usable worker for a minute."""
+        self._look()
+        if self._usable:
+            self._last_usable = time.monotonic()
+        elif time.monotonic() - self._last_usable > WORKER_DEADLINE_S:
+            raise DeadlineError(
+                "a worker with our outcast and kernel",
+                WORKER_DEADLINE_S,
+                f"{len(self._refused)} were refused" if self._refused else "there was none",
+            )
+        return self._free_worker() is not None
+
+    def start(self, task: Task, folder: Path) -> None:
+        worker = self._free_worker()
+        assert worker is not None
+        future = self.client.submit(
+            make_run,
+            task,
+            self._stop_event,
+            key=f"outcast-{task.name}-{uuid.uuid4().hex}",
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+        )
+        self._given[task.name] = _Given(task, folder, worker, future)
+
+    def poll(self) -> list[Ended]:
+        self._look()
+        ended = []
+        for given in list(self._given.values()):
+            result = self._ended(given)
+            if result is not None:
+                del self._given[given.task.name]
+                given.future.release()
+                ended.append(result)
+        return ended
+
+    def running(self) -> list[str]:
+        return list(self._given)
+
+    def places(self) -> int:
+        return sum(self._usable.values())
+
+    def notes(self) -> list[str]:
+        new, self._notes = self._notes, []
+        return new
+
+    def stop(self) -> None:
+        if self._given:
+            import distributed
+
+            distributed.Event(self._stop_event, client=self.client).set()
+            self.client.cancel([given.future for given in self._given.values()])
+            self._given.clear()
+        self.client.close()
+
+    def _free_worker(self) -> str | None:
+        busy = Counter(given.worker for given in self._given.values())
+        free = {
+            worker: busy[worker] for worker, most in self._usable.items() if busy[worker] < most
+        }
+        return min(free, key=lambda worker: free[worker]) if free else None
+
+    def _look(self) -> None:
+        """Which workers there are now; new ones have to be as we are."""
+        if time.monotonic() - self._looked < LOOK_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        threads: dict[str, int] = self.client.nthreads()
+        for worker in set(self._usable) - set(threads):
+            self._notes.append(f"worker {worker} has gone; its runs are done again")
+            del self._usable[worker]
+        for worker in set(threads) - set(self._usable) - self._refused:
+            why = self._why_refused(worker)
+            if why is None:
+                self._usable[worker] = threads[worker]
+            else:
+                self._refused.add(worker)
+                self._notes.append(f"worker {worker} is refused: {why}")
+
+    def _why_refused(self, worker: str) -> str | None:
+        told = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
+        if isinstance(told, Fingerprint):
+            return self.ours.difference(told)
+        return f"it does not run outcast: {told}"
+
+    def _ended(self, given: _Given) -> Ended | None:
+        name = given.task.name
+        lost = Ended(name, Failure("WorkerLostError", f"worker {given.worker} has gone"), 0.0)
+        status = given.future.status
+        if status in ("lost", "cancelled"):
+            return lost
+        if status == "pending":
+            if given.worker in self._usable:
+                return None
+            self.client.cancel([given.future], force=True)
+            return lost
+        if status == "error":
+            error = given.future.exception()
+            gone = type(error).__name__ in ("KilledWorker", "CommClosedError")
+            return lost if gone else Ended(name, Failure.of(error), 0.0)
+        try:
+            reply: Reply = given.future.result(timeout=RESULT_DEADLINE_S)
+        except (OSError, TimeoutError):
+            return lost
+        unpack(reply.folder, given.folder)
+        if reply.ended.failure is None and (wrong := problems(RunDirectory(given.folder / RESULT))):
+            return Ended(name, Failure("WorkerLostError", f"came back broken: {wrong[0]}"), 0.0)
+        return reply.ended

@@ -1,0 +1,196 @@
+"""All results of a sweep in two tables, a row per run and a row per flow of each run.
+
+`runs.parquet` has `run`, `repetition`, `seed`, a column for each swept key, and every single value
+of summary.json with dots between levels (`classes.2.mean_goodput_bps`); `trusted` is
+`capture.trusted`. `run_flows.parquet` has the first of these and then what flows.parquet has.
+
+What only says how fast the machine was (`wall_s`) is left out: the same sweep gives the same
+tables, however often it was interrupted and wherever its runs were made. The manifests have it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from outcast.analysis import store as tables
+from outcast.errors import InputError
+from outcast.experiment import Sweep
+from outcast.sweep.points import Point, points, swept_keys
+from outcast.sweep.store import SweepDirectory
+
+_LEFT_OUT = ("name", "wall_s", "flow_chains", "chains", "reasons")
+"""The experiment's name, the machine's speed, and histograms, which would be a column a length."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A sweep's results.
+
+    Attributes:
+        keys: the swept keys, in the order of the configuration.
+        planned: how many runs the sweep has.
+        runs: a row per finished run, in the order of the configuration.
+        flows: a row per flow of these.
+    """
+
+    keys: tuple[str, ...]
+    planned: int
+    runs: pl.DataFrame
+    flows: pl.DataFrame
+
+
+def load(path: Path) -> Dataset:
+    """A sweep's dataset; made anew where runs have come in since it was written.
+
+    Raises:
+        InputError: where the folder is no sweep's, or a result cannot be read.
+    """
+    directory = SweepDirectory(path)
+    planned = _planned(directory)
+    done = [point.name for point in planned if directory.run(point.name).manifest.exists()]
+    try:
+        runs = pl.read_parquet(path / "runs.parquet")
+        flows = pl.read_parquet(path / "run_flows.parquet")
+        fresh = runs["run"].to_list() == done
+    except (OSError, pl.exceptions.PolarsError):
+        fresh = False
+    if not fresh:
+        return build(directory)
+    return Dataset(tuple(swept_keys(planned)), len(planned), runs, flows)
+
+
+def write(directory: SweepDirectory) -> Dataset:
+    """Builds the dataset and stores both tables, each whole or not at all."""
+    dataset = build(directory)
+    tables.write(dataset.flows, directory.path / "run_flows.parquet")
+    tables.write(dataset.runs, directory.path / "runs.parquet")
+    return dataset
+
+
+def build(directory: SweepDirectory) -> Dataset:
+    """Reads all finished runs. Raises InputError where one cannot be read."""
+    planned = _planned(directory)
+    keys = swept_keys(planned)
+    types = {key: _type_of([point.settings.get(key) for point in planned]) for key in keys}
+    rows: list[dict[str, Any]] = []
+    flows: list[pl.DataFrame] = []
+    for point in planned:
+        run = directory.run(point.name)
+        if not run.manifest.exists():
+            continue
+        head = _head(point, types)
+        rows.append({**head, **dict(_flattened(_read_json(run.summary)))})
+        flows.append(_flow_rows(run.path / "flows.parquet", head, types))
+    return Dataset(
+        keys=tuple(keys),
+        planned=len(planned),
+        runs=_frame(rows, types),
+        flows=pl.concat(flows, how="diagonal_relaxed") if flows else pl.DataFrame(),
+    )
+
+
+def _planned(directory: SweepDirectory) -> list[Point]:
+    whole = directory.read_experiment()
+    sweep = (whole.sweep or Sweep()).model_copy(update={"order": "given"})
+    return points(sweep, whole.repetitions, whole.seed)
+
+
+def _type_of(values: Sequence[Any]) -> type[pl.DataType]:
+    """Numbers and truth values stay what they are; all else is text as one would write it."""
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, bool) for value in present):
+        return pl.Boolean
+    if any(isinstance(value, bool) for value in present):
+        return pl.String
+    if present and all(isinstance(value, int) for value in present):
+        return pl.Int64
+    if present and all(isinstance(value, (int, float)) for value in present):
+        return pl.Float64
+    return pl.String
+
+
+_OWN = {"run": pl.String, "repetition": pl.Int64, "seed": pl.Int64}
+"""The columns that come first, whatever is swept."""
+
+
+def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "run": point.name,
+        "repetition": point.repetition,
+        "seed": point.seed,
+    }
+    for key, kind in types.items():
+        value = point.settings.get(key)
+        text = kind is pl.String and value is not None
+        head.setdefault(key, as_text(value) if text else value)
+    return head
+
+
+def as_text(value: Any) -> str:
+    """A swept value as it stands in the tables."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    return tree
+
+
+def _flattened(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    capture = summary.get("capture", {})
+    yield "trusted", capture.get("trusted")
+    for key, value in summary.items():
+        yield from _leaves(key, value)
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if key.rpartition(".")[2] in _LEFT_OUT or isinstance(value, list):
+        return
+    if isinstance(value, Mapping):
+        for inner, each in value.items():
+            yield from _leaves(f"{key}.{inner}", each)
+    else:
+        yield key, value
+
+
+def _frame(
+    rows: Sequence[Mapping[str, Any]], types: Mapping[str, type[pl.DataType]]
+) -> pl.DataFrame:
+    columns = dict.fromkeys(key for row in rows for key in row)
+    series = []
+    for name in columns:
+        values = [row.get(name) for row in rows]
+        kind = _OWN.get(name) or types.get(name) or _column_type(values)
+        series.append(pl.Series(name, values, dtype=kind, strict=False))
+    return pl.DataFrame(series)
+
+
+def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
+    """As `_type_of`, but a column of nothing is one of numbers, and whole numbers are those."""
+    if all(value is None for value in values):
+        return pl.Float64
+    return _type_of(values)
+
+
+def _flow_rows(
+    path: Path, head: Mapping[str, Any], types: Mapping[str, type[pl.DataType]]
+) -> pl.DataFrame:
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    # Enumerations have other members in every run.
+    frame = frame.with_columns(pl.col(pl.Enum, pl.Categorical).cast(pl.String))
+    own = [
+        pl.lit(value, dtype=_OWN.get(key) or types[key]).alias(key) for key, value in head.items()
+    ]
+    return frame.select(*own, pl.all().exclude(*head))

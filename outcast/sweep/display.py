@@ -1,0 +1,93 @@
+"""A sweep's progress on a terminal: one line that moves, and elsewhere a line per change."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from outcast.sweep.scheduler import Progress
+
+_FEW = 2
+
+
+class Display:
+    """An observer of the scheduler (see `outcast.sweep.scheduler.Observer`)."""
+
+    def __init__(self, console: Console, expected_s: float | None = None) -> None:
+        self._console = console
+        self._expected_s = expected_s
+        self._began = time.monotonic()
+        self._shown: tuple[int, int] | None = None
+        self._bar = Bar(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """See Observer."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def update(self, progress: Progress, places: int) -> None:
+        """See Observer."""
+        done = progress.found + progress.finished
+        text = describe(progress, progress.eta_s(places, self._expected_s))
+        self._bar.update(self._task, completed=done, total=progress.total, description=text)
+        counts = (progress.finished, progress.failed)
+        if not self._console.is_terminal and counts != self._shown:
+            gone_s = time.monotonic() - self._began
+            self.note(f"{gone_s:6.1f} s  {done}/{progress.total}  {text}")
+        self._shown = counts
+
+
+def describe(progress: Progress, eta_s: float | None) -> str:
+    """`about 3 min left, 1 failed; running a, b and 2 more`."""
+    parts = []
+    if eta_s is not None and progress.left:
+        parts.append(f"about {format_duration(eta_s)} left")
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    text = ", ".join(parts)
+    names = list(progress.running)
+    if names:
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        running = f"running {', '.join(names[:_FEW])}{more}"
+        text = f"{text}; {running}" if text else running
+    return text
+
+
+def format_duration(seconds: float) -> str:
+    """For people: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def format_bytes(count: float) -> str:
+    """For people, in powers of 1024 as the configuration has them: `3.1 GB`."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count / 1024:.0f} KB"

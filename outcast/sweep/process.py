@@ -1,0 +1,84 @@
+"""One run in a process of its own, that ends with us, however we end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from outcast.sweep.task import Ended, Failure, Task
+
+_THREAD_SETTINGS = (
+    "POLARS_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+
+
+@dataclass
+class RunProcess:
+    """A task in progress; `start` makes one."""
+
+    task: Task
+    folder: Path
+    popen: subprocess.Popen[bytes]
+    began: float
+
+    @classmethod
+    def start(cls, task: Task, folder: Path, threads: int) -> RunProcess:
+        """Starts the task; its analysis uses so many threads."""
+        folder.mkdir()
+        limits = dict.fromkeys(_THREAD_SETTINGS, str(threads))
+        # PR_SET_PDEATHSIG: nothing of ours goes on when the sweep itself is killed.
+        argv = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "outcast.sweep.worker"]
+        with (folder / "stderr").open("wb") as stderr:
+            popen = subprocess.Popen(
+                [*argv, str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=stderr,
+                stderr=stderr,
+                env={**os.environ, **limits},
+                # Ctrl-C is for us to pass on, once, and in an orderly way.
+                start_new_session=True,
+            )
+        assert popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError), popen.stdin as stream:
+            stream.write(json.dumps(asdict(task)).encode())
+        return cls(task, folder, popen, time.monotonic())
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it goes on."""
+        status = self.popen.poll()
+        if status is None:
+            return None
+        return Ended(self.task.name, self._failure(status), time.monotonic() - self.began)
+
+    def _failure(self, status: int) -> Failure | None:
+        try:
+            told = json.loads((self.folder / "ended.json").read_text(encoding="utf-8"))
+            return None if told is None else Failure(**told)
+        except (OSError, ValueError, TypeError):
+            stderr = (self.folder / "stderr").read_text(errors="replace").splitlines()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            said = f": {stderr[-1]}" if stderr else ""
+            return Failure("ProcessLostError", f"the run's process ended with {how}{said}")
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, upon which it removes what it made."""
+        with contextlib.suppress(ProcessLookupError):
+            self.popen.send_signal(signal.SIGTERM)
+
+    def end(self, deadline: float) -> None:
+        """Waits up to `deadline` (of time.monotonic), then kills."""
+        try:
+            self.popen.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()

@@ -1,0 +1,179 @@
+"""A sweep's folder: what is finished, what failed, and what a killed one left.
+
+```
+sweep.yaml          the configuration, with its sweep: `outcast sweep sweep.yaml --resume` goes on
+runs/NAME/          a run directory for each finished run; appears by a rename, whole
+failed/NAME/        what a failed run left, and why.json
+unfinished/NAME/    runs in progress; emptied when the sweep goes on
+runs.parquet, run_flows.parquet
+```
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from outcast import experiment
+from outcast.errors import BusyError, ConfigError, InputError
+from outcast.experiment import Experiment
+from outcast.run import RunDirectory, sha256, write_json, write_text
+from outcast.sweep.task import Failure
+
+RESULT = "run"
+"""The run directory within the folder of an attempt."""
+
+_OF_THE_SWEEP = ("sweep", "repetitions")
+"""Keys that may differ when a sweep goes on: it can grow."""
+
+
+@dataclass(frozen=True)
+class SweepDirectory:
+    """The paths of one sweep."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "sweep.yaml"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def unfinished(self) -> Path:
+        return self.path / "unfinished"
+
+    @property
+    def failed(self) -> Path:
+        return self.path / "failed"
+
+    def run(self, name: str) -> RunDirectory:
+        """Where a finished run stands."""
+        return RunDirectory(self.runs / name)
+
+    def read_experiment(self) -> Experiment:
+        """The configuration. Raises InputError where this is no sweep's folder."""
+        if not self.config.exists():
+            raise InputError(
+                f"{self.path}: no {self.config.name}; a folder that `outcast sweep` wrote is needed"
+            )
+        return experiment.load_resolved(self.config)
+
+    def attempt(self, name: str) -> Path:
+        """Where a run in progress writes: the run directory as RESULT, and its own notes."""
+        return self.unfinished / name
+
+    def accept(self, name: str) -> None:
+        """Takes an unfinished run among the finished ones; what an earlier attempt left goes."""
+        target = self.runs / name
+        if target.exists():
+            shutil.rmtree(target)
+        (self.attempt(name) / RESULT).rename(target)
+        self.clear(name)
+        shutil.rmtree(self.failed / name, ignore_errors=True)
+
+    def reject(self, name: str, failure: Failure, attempts: int) -> None:
+        """Keeps what a failed run left, with the reason."""
+        target = self.failed / name
+        shutil.rmtree(target, ignore_errors=True)
+        self.failed.mkdir(exist_ok=True)
+        self.attempt(name).mkdir(exist_ok=True)
+        self.attempt(name).rename(target)
+        write_json(target / "why.json", {**asdict(failure), "attempts": attempts})
+
+    def clear(self, name: str) -> None:
+        """Removes what an attempt left."""
+        shutil.rmtree(self.attempt(name), ignore_errors=True)
+
+    def failures(self) -> dict[str, Failure]:
+        """By name; what cannot be read is passed by."""
+        found = {}
+        for file in sorted(self.failed.glob("*/why.json")):
+            try:
+                told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+                told.pop("attempts", None)
+                found[file.parent.name] = Failure(**told)
+            except (OSError, ValueError, TypeError):
+                continue
+        return found
+
+
+def problems(directory: RunDirectory) -> list[str]:
+    """Why a run directory is not that of a finished run; empty where its manifest verifies.
+
+    Every file that the manifest names is to be there, with its hash.
+    """
+    try:
+        manifest = directory.read_manifest()
+    except InputError as error:
+        return [str(error)]
+    if not manifest.files:
+        return [f"{directory.manifest}: not sealed: it names no file"]
+    found = []
+    for name, digest in manifest.files.items():
+        path = directory.path / name
+        if not path.is_file():
+            found.append(f"{path}: missing")
+        elif sha256(path) != digest:
+            found.append(f"{path}: not as it was when the run ended")
+    return found
+
+
+@contextmanager
+def opened(path: Path, wanted: Experiment, resume: bool) -> Iterator[SweepDirectory]:
+    """The folder, ours alone until the block ends; what a killed sweep left is removed.
+
+    Raises:
+        ConfigError: where it holds something and `resume` is not asked for, or the sweep it holds
+            is of another configuration.
+        BusyError: where another process is at it.
+    """
+    directory = SweepDirectory(path)
+    _require_usable(directory, wanted, resume)
+    try:
+        for folder in (directory.runs, directory.unfinished):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; allowed is a new folder of yours") from None
+    with (path / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{path}: another `outcast sweep` is at it; wait for its end") from None
+        shutil.rmtree(directory.unfinished)
+        directory.unfinished.mkdir()
+        write_text(directory.config, experiment.dump(wanted))
+        yield directory
+
+
+def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool) -> None:
+    path = directory.path
+    try:
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; allowed is a new folder of yours") from None
+    if not directory.config.exists():
+        raise ConfigError(f"{path}: exists already and is no sweep; allowed is a new folder")
+    if not resume:
+        raise ConfigError(f"{path}: holds a sweep already; --resume goes on with it")
+    there, here = (_comparable(each) for each in (directory.read_experiment(), wanted))
+    for key in here.keys() | there.keys():
+        if here.get(key) != there.get(key):
+            raise ConfigError(
+                f"{path}: holds a sweep with another {key} ({there.get(key)} there, "
+                f"{here.get(key)} here); its configuration is {directory.config}"
+            )
+
+
+def _comparable(one: Experiment) -> dict[str, Any]:
+    tree = one.model_dump(mode="json", by_alias=True)
+    return {key: value for key, value in tree.items() if key not in _OF_THE_SWEEP}

@@ -1,0 +1,64 @@
+"""Makes one run, as a process of its own: `python -m outcast.sweep.worker FOLDER`.
+
+The task is read from standard input as JSON. FOLDER gets the run directory (`run`), standard
+error (`stderr`, by whoever started us) and, last, `ended.json`: why there is no result, or null.
+A run in a process of its own can be ended at any time, and cannot take the sweep with it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from outcast import experiment
+from outcast.errors import RunError
+from outcast.run import RunDirectory, write_json
+from outcast.sweep import captures
+from outcast.sweep.store import RESULT, problems
+from outcast.sweep.task import Failure, Task, load_executor
+
+ENDED = "ended.json"
+
+
+def make(task: Task, folder: Path) -> Failure | None:
+    """Makes the run in `folder`; None, or why it did not come about."""
+    config = folder / "task.yaml"
+    config.write_text(task.config, encoding="utf-8")
+    directory = RunDirectory(folder / RESULT)
+    try:
+        load_executor(task.executor)(experiment.load(config), directory.path)
+        captures.reduce(directory, task.captures)
+        if wrong := problems(directory):
+            raise RunError(f"the result does not verify: {wrong[0]}")
+    except Exception as error:  # whatever it was, the sweep goes on, and says what it was
+        traceback.print_exc()
+        return Failure.of(error)
+    return None
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Being asked to end is as Ctrl-C: the engines remove what they made on the way out."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """See the module. Exit status 0 once `ended.json` is written, whatever it says."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    folder = Path(sys.argv[1])
+    try:
+        failure = make(Task(**json.load(sys.stdin)), folder)
+    except KeyboardInterrupt:
+        return 1
+    write_json(folder / ENDED, asdict(failure) if failure else None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""Sweeps with an executor that takes no time, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast import experiment
+from outcast.errors import BusyError, ConfigError
+from outcast.sweep import dataset, make, measured, plan
+from outcast.sweep.make import Result
+from outcast.sweep.pool import LocalPool
+from outcast.sweep.scheduler import Limits, Progress
+from outcast.sweep.store import SweepDirectory, problems
+from outcast.sweep.task import Ended, Failure, Task
+from tests.golden import fake_run
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """\
+name: {name}
+topology: {{kind: linear, rivals: 2}}
+links: {{rate: 100mbit}}
+queue: {{kind: tbf, limit: 16KB}}
+flows: [{{from: 2-hop}}, {{from: 3-hop}}]
+duration: 100ms
+analysis: {{bin: 10ms}}
+engine: virtual
+repetitions: {repetitions}
+sweep:
+  queue.limit: [16KB, 64KB]
+  topology.rivals: [1, 2]
+  captures: {captures}
+"""
+EVENT_S = 30.0
+
+
+class Quiet:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.updates = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def update(self, progress: Progress, places: int) -> None:
+        self.updates += 1
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def planned(
+    folder: Path, name: str = "fake", repetitions: int = 1, captures: str = "keep", **more: str
+) -> plan.Plan:
+    file = folder / f"{name}.yaml"
+    file.write_text(CONFIG.format(name=name, repetitions=repetitions, captures=captures))
+    overrides = [f"{key}={value}" for key, value in more.items()]
+    return plan.make(experiment.read(file, overrides), lambda each: "virtual")
+
+
+def sweep(wanted: plan.Plan, target: Path, jobs: int = 2, **more: Any) -> tuple[Result, Quiet]:
+    quiet = Quiet()
+    pool = LocalPool(jobs, memory=lambda: 2**40)
+    return make.make(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
+
+
+def test_every_run_and_one_dataset(tmp_path: Path) -> None:
+    result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out")
+    assert result.complete
+    assert result.report.progress.finished == 8
+    found = dataset.load(tmp_path / "out")
+    assert found.keys == ("queue.limit", "topology.rivals")
+    assert found.runs.height == found.planned == 8
+    assert found.flows.height == 16
+    columns = ["run", "repetition", "seed", "queue.limit", "topology.rivals", "trusted"]
+    assert found.runs.columns[:6] == columns
+    assert found.flows.columns[:5] == columns[:5]
+    assert "wall_s.boot" not in found.runs.columns
+    assert found.runs["topology.rivals"].to_list() == [1, 1, 2, 2, 1, 1, 2, 2]
+    draws = [random.Random(seed).randbytes(100) for seed in found.runs["seed"]]
+    assert len(set(draws)) == 8
+    assert found.runs["classes.2.mean_goodput_bps"].null_count() == 0
+    assert not list((tmp_path / "out/unfinished").iterdir())
+
+
+@pytest.mark.parametrize("captures", ["keep", "compress", "drop"])
+def test_captures_and_what_the_manifest_says_of_them(tmp_path: Path, captures: str) -> None:
+    result, _ = sweep(planned(tmp_path, captures=captures), tmp_path / "out")
+    for name in dataset.load(tmp_path / "out").runs["run"]:
+        run = result.directory.run(name)
+        manifest = run.read_manifest()
+        files = [str(p.relative_to(run.path)) for p in run.captures.glob("*")]
+        assert problems(run) == []
+        if captures == "drop":
+            assert files == []
+            assert list(manifest.dropped) == ["captures/s1-eth1.out.pcap"]
+        else:
+            ending = ".zst" if captures == "compress" else ""
+            assert files == [f"captures/s1-eth1.out.pcap{ending}"]
+            assert [each.file for each in manifest.captures] == files
+            assert [each.file for each in run.read_counters().captures] == files
+            assert manifest.dropped == {}
+
+
+def test_resuming_does_what_is_missing_half_or_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    monkeypatch.setenv("FAKE_RUN_MARKS", str(marks))
+    wanted, out = planned(tmp_path), tmp_path / "out"
+    result, _ = sweep(wanted, out)
+    before = {name: (out / name).read_bytes() for name in ("runs.parquet", "run_flows.parquet")}
+    missing, half, changed = (run.point for run in wanted.runs[:3])
+    runs = result.directory
+    for path in (runs.run(missing.name).path).rglob("*.*"):
+        path.unlink()
+    (runs.run(half.name).path / "flows.parquet").unlink()
+    runs.run(changed.name).summary.write_text("{}")
+    (out / "unfinished" / "left").mkdir()
+    with pytest.raises(ConfigError, match="--resume"):
+        sweep(wanted, out)
+    result, _ = sweep(wanted, out, resume=True)
+    assert (result.report.progress.found, result.report.progress.finished) == (1, 3)
+    calls = [int(mark.name.partition("-")[0]) for mark in marks.iterdir()]
+    assert sorted(calls) == sorted(
+        [run.point.seed for run in wanted.runs] + [missing.seed, half.seed, changed.seed]
+    )
+    assert before == {name: (out / name).read_bytes() for name in before}
+    assert not (out / "unfinished/left").exists()
+
+
+def test_a_sweep_can_grow_but_not_become_another(tmp_path: Path) -> None:
+    sweep(planned(tmp_path), tmp_path / "out")
+    result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out", resume=True)
+    assert (result.report.progress.found, result.report.progress.finished) == (4, 4)
+    with pytest.raises(ConfigError, match="another duration"):
+        sweep(planned(tmp_path, duration="200ms"), tmp_path / "out", resume=True)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign/file").touch()
+    with pytest.raises(ConfigError, match="no sweep"):
+        sweep(planned(tmp_path), tmp_path / "foreign", resume=True)
+
+
+def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
+    result, quiet = sweep(planned(tmp_path, "fail", 2), tmp_path / "out")
+    odd = {run.point.name for run in planned(tmp_path, "fail", 2).runs if run.point.seed % 2}
+    assert 0 < len(odd) < 8
+    assert set(result.report.failures) == odd
+    assert result.report.progress.finished == 8 - len(odd)
+    assert not result.complete
+    assert {failure.kind for failure in result.report.failures.values()} == {"ReadBackError"}
+    assert SweepDirectory(tmp_path / "out").failures() == result.report.failures
+    assert any("requested 1, the kernel shows 2" in note for note in quiet.notes)
+    why = json.loads((tmp_path / "out/failed" / min(odd) / "why.json").read_text())
+    assert why["attempts"] == 1
+    assert dataset.load(tmp_path / "out").runs.height == 8 - len(odd)
+
+
+def test_what_can_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_RUN_MARKS", str(tmp_path))
+    result, _ = sweep(planned(tmp_path, "fail-once"), tmp_path / "out")
+    assert result.complete
+    assert result.report.progress.retried == 4
+    assert not list((tmp_path / "out").glob("failed/*"))
+
+
+def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path: Path) -> None:
+    wanted = planned(tmp_path, "die", **{"sweep.topology.rivals": "[1]"})
+    result, _ = sweep(wanted, tmp_path / "out")
+    assert {each.kind for each in result.report.failures.values()} == {"ProcessLostError"}
+    assert result.report.progress.retried == 2
+    assert all("signal 6" in each.message for each in result.report.failures.values())
+
+
+def test_runs_that_cannot_be_trusted_are_named(tmp_path: Path) -> None:
+    result, _ = sweep(planned(tmp_path, "untrusted"), tmp_path / "out")
+    assert len(result.untrusted) == 4
+    assert result.complete
+
+
+def test_a_full_disk_stops_in_order_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+    free = iter([10**10, 10**10])
+    limits = Limits(keep_free_bytes=10**9, free_bytes=lambda path: next(free, 10**8))
+    result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=limits)
+    assert result.report.stopped is not None
+    assert "the disk is full: 95 MB are free" in result.report.stopped
+    assert (result.report.progress.finished, len(result.report.left)) == (2, 2)
+    result, _ = sweep(planned(tmp_path), tmp_path / "out", resume=True)
+    assert result.complete
+
+
+def test_the_deadline_stops_in_order(tmp_path: Path) -> None:
+    result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=Limits(deadline_s=0.01), jobs=1)
+    assert result.report.stopped is not None
+    assert "deadline" in result.report.stopped
+    assert len(result.report.left) >= 3
+
+
+def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
+    from outcast.sweep import store
+
+    wanted = planned(tmp_path)
+    with (
+        store.opened(tmp_path / "out", wanted.experiment, False),
+        pytest.raises(BusyError, match="another"),
+        store.opened(tmp_path / "out", wanted.experiment, True),
+    ):
+        pass
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.unit import test_sweep as t
+from outcast.sweep import plan
+from outcast import experiment
+wanted = plan.make(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
+print("go", flush=True)
+t.sweep(wanted, Path(sys.argv[2]), resume=True)
+"""
+
+
+def start(config: Path, target: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(config), str(target)],
+        env={**os.environ, "FAKE_RUN_S": "0.15", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_five_times_and_resumed_it_gives_the_same_dataset(tmp_path: Path) -> None:
+    wanted = planned(tmp_path, repetitions=2)
+    sweep(wanted, tmp_path / "whole")
+    draw = random.Random(1)
+    for _ in range(5):
+        with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "go\n"
+            time.sleep(draw.uniform(0.1, 1.2))
+            process.kill()
+    with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
+        assert process.wait(120) == 0
+    for name in ("runs.parquet", "run_flows.parquet"):
+        assert pl.read_parquet(tmp_path / "out" / name).equals(
+            pl.read_parquet(tmp_path / "whole" / name)
+        )
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(each) for each in listed.read_text().split()] if listed.exists() else []
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + EVENT_S
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_it_is_ended_nothing_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    planned(tmp_path)
+    with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
+        wait_for(lambda: len(children(process.pid)) == 2, "two runs")
+        runs = children(process.pid)
+        began = time.monotonic()
+        process.send_signal(number)
+        process.wait(EVENT_S)
+        wait_for(lambda: not any(alive(each) for each in runs), "the runs' end")
+        assert time.monotonic() - began < 5
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# --- the pool and the plan
+
+
+def task(name: str, exclusive: bool = False) -> Task:
+    return Task(name, "", "keep", exclusive, "tests.golden.fake_run:nothing")
+
+
+@pytest.fixture
+def pool() -> Iterator[LocalPool]:
+    made = LocalPool(3, memory=lambda: 2**40)
+    yield made
+    made.stop()
+
+
+def test_a_realtime_run_shares_the_machine_with_none(tmp_path: Path, pool: LocalPool) -> None:
+    pool.start(task("a"), tmp_path / "a")
+    assert pool.can_start(task("b"))
+    assert not pool.can_start(task("c", exclusive=True))
+    pool.stop()
+    assert pool.can_start(task("c", exclusive=True))
+    pool.start(task("c", exclusive=True), tmp_path / "c")
+    assert not pool.can_start(task("b"))
+    assert not pool.can_start(task("d", exclusive=True))
+
+
+def test_runs_wait_for_memory_but_one_always_starts(tmp_path: Path) -> None:
+    short = LocalPool(3, memory=lambda: 10**9)
+    assert short.can_start(task("a"))
+    short.start(task("a"), tmp_path / "a")
+    assert not short.can_start(task("b"))
+    short.stop()
+
+
+def test_an_executor_that_is_not_there_is_a_failure_in_words(
+    tmp_path: Path, pool: LocalPool
+) -> None:
+    pool.start(task("a"), tmp_path / "a")
+    ended: list[Ended] = []
+    wait_for(lambda: bool(ended.extend(pool.poll()) or ended), "its end")
+    failure = ended[0].failure
+    assert isinstance(failure, Failure)
+    assert failure.kind == "ConfigError"
+
+
+def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
+    wanted = planned(tmp_path)
+    assert plan.forecast(wanted.runs, "keep", 2, []).known == 0
+    file = tmp_path / "cache/measured.jsonl"
+    for factor in (1.0, 2.0, 10.0):
+        size = measured.Size("virtual", 3, 1e7 * factor, 0.1 * factor)
+        measured.note(measured.Measurement(size, factor, 2.0, int(1000 * factor), "keep"), file)
+    with file.open("a") as stream:
+        stream.write("broken\n")
+    known = measured.read(file)
+    assert len(known) == 3
+    # Four runs of 2 s and, scaled to their traffic, another second; two at a time.
+    expected = plan.forecast(wanted.runs, "keep", 2, known)
+    assert expected.wall_s == pytest.approx(4 * 3.0 / 2)
+    assert expected.disk_bytes == pytest.approx(4000)
+    assert expected.known == 3
+    # Realtime runs are made one by one, and there are none to go by.
+    alone = plan.make(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
+    assert plan.forecast(alone.runs, "keep", 2, known).known == 0
+
+
+def test_finished_runs_are_measured(tmp_path: Path) -> None:
+    file = tmp_path / "cache/measured.jsonl"
+    sweep(planned(tmp_path), tmp_path / "out", measurements=file)
+    assert len(measured.read(file)) == 4
+
+
+def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"queue\.limit=16KB, topology\.rivals=1"):
+        planned(tmp_path, **{"flows.1.hosts": "2"})
