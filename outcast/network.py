@@ -25,7 +25,7 @@ from pyroute2 import IPRoute
 from outcast import ports, queues, transport
 from outcast.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
-from outcast.experiment import Experiment
+from outcast.experiment import Experiment, Transport
 from outcast.plan import Plan, port_name
 
 _PERMANENT = 0x80
@@ -208,16 +208,24 @@ class Network:
         for src, dst in sorted(self.plan.pairs):
             talks.setdefault(src, set()).add(dst)
             talks.setdefault(dst, set()).add(src)
-        wanted = transport.sysctls(self.experiment.transport)
+        base = self.experiment.transport
+        of_hosts = transport.of_hosts(base, self.plan.flows)
         for host in self.plan.hosts:
             with entered(self.netns(host)):
                 disable_ipv6(host)
-                for name, value in wanted.items():
+                for name, value in transport.sysctls(of_hosts.get(host, base)).items():
                     transport.write_sysctl(name, value, host)
                 with IPRoute() as netlink:
-                    self._configure_host(netlink, host, talks.get(host, set()))
+                    self._configure_host(
+                        netlink, host, talks.get(host, set()), of_hosts.get(host, base)
+                    )
                 self._configure_offloads(f"{host}-eth0")
-        self.effective.update({name.replace("/", "."): value for name, value in wanted.items()})
+        for name, value in transport.sysctls(base).items():
+            self.effective[name.replace("/", ".")] = value
+        for host, each in of_hosts.items():
+            for name, value in transport.sysctls(each).items():
+                if value != self.effective[name.replace("/", ".")]:
+                    self.effective[f"{host}.{name.replace('/', '.')}"] = value
         first = next(iter(talks))
         with entered(self.netns(first)):
             for name in transport.RECORDED_SYSCTLS:
@@ -226,13 +234,15 @@ class Network:
             self._configure_offloads(port)
         self.effective["offloads"] = self.experiment.transport.offloads
 
-    def _configure_host(self, netlink: IPRoute, host: str, talks_to: set[str]) -> None:
+    def _configure_host(
+        self, netlink: IPRoute, host: str, talks_to: set[str], wanted: Transport
+    ) -> None:
         (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
         address = self.plan.ip(host)
         netlink.link("set", index=1, state="up")
         netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
         netlink.link("set", index=index, state="up")
-        min_rto_ms = self.experiment.transport.min_rto_ns // 10**6
+        min_rto_ms = wanted.min_rto_ns // 10**6
         netlink.route(
             "replace",
             dst=f"10.0.0.0/{PREFIX_LENGTH}",
@@ -263,7 +273,13 @@ class Network:
             raise ReadBackError(host, "rto_min of the route", f"{min_rto_ms}ms", f"{shown_ms}ms")
         if not (metrics.get_attr("RTAX_LOCK") or 0) & _RTO_MIN_LOCK:
             raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
-        self.effective["rto_min_route_ms"] = shown_ms
+        base = self.experiment.transport
+        name = (
+            "rto_min_route_ms"
+            if wanted.min_rto_ns == base.min_rto_ns
+            else f"{host}.rto_min_route_ms"
+        )
+        self.effective[name] = shown_ms
         known = {
             message.get_attr("NDA_DST"): message.get_attr("NDA_LLADDR")
             for message in netlink.get_neighbours(family=2, ifindex=index)

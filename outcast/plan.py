@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -18,9 +18,18 @@ from mininet.topo import Topo
 
 from controllers import routes
 from controllers.graph import Graph
-from outcast import units
+from outcast import transport, units
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment, FatTree, FlowGroup, Linear, Star, ThreeSender, Vl2
+from outcast.experiment import (
+    Experiment,
+    FatTree,
+    FlowGroup,
+    Linear,
+    Star,
+    ThreeSender,
+    Transport,
+    Vl2,
+)
 from outcast.experiment.links import LAYERS
 from outcast.workloads import schedule
 from outcast.workloads.schedule import Generated
@@ -33,7 +42,7 @@ from topologies.vl2 import Vl2Topo
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""
 SERVER_PORT = 5001
-"""iperf's own default."""
+"""iperf's own default; flows with another kind of receiver have the ports after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Flow:
         path: node names from sender to receiver.
         start_ns: after the traffic's start.
         duration_ns, size_bytes: when it ends; exactly one is set.
+        transport: TCP's settings of this flow.
     """
 
     flow: int
@@ -61,6 +71,7 @@ class Flow:
     start_ns: int
     duration_ns: int | None
     size_bytes: int | None
+    transport: Transport = field(default_factory=Transport)
 
     @property
     def hops(self) -> int:
@@ -174,6 +185,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     try:
         flows = _resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
+        transport.of_hosts(experiment.transport, flows)
         generated = schedule.make(experiment, _hosts(experiment, graph, table))
         pairs = sorted({(flow.src, flow.dst) for flow in generated})
         bottleneck = find_bottleneck(
@@ -321,8 +333,13 @@ def receiver(graph: Graph) -> str:
 def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
     flows: list[Flow] = []
     used: set[tuple[str, str]] = set()
+    ports: dict[transport.ReceiverKind, int] = {
+        transport.receiver_kind(experiment.transport): SERVER_PORT
+    }
     for index, group in enumerate(experiment.flows):
         where = f"flows.{index}"
+        settings = experiment.group_transport(index)
+        dport = ports.setdefault(transport.receiver_kind(settings), SERVER_PORT + len(ports))
         pairs = _pairs(group, graph, table, where)
         _require_times(experiment, group, len(pairs) * group.per_host, where)
         for number, (src, dst) in enumerate(pairs):
@@ -347,11 +364,12 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
                         sport=FIRST_SOURCE_PORT + len(flows),
                         dst=dst,
                         dst_ip=graph.nodes[dst]["ip"],
-                        dport=SERVER_PORT,
+                        dport=dport,
                         path=tuple(path),
                         start_ns=start_ns,
                         duration_ns=duration_ns,
                         size_bytes=group.size_bytes,
+                        transport=settings,
                     )
                 )
     if FIRST_SOURCE_PORT + len(flows) > 65535:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from outcast.commands import Commands, Process, wait_until
 from outcast.errors import CommandError, ReadBackError, RunError
@@ -34,7 +33,7 @@ _JIFFIES_MS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class SocketSample:
-    """A TCP socket as ss(8) shows it (`ss -tinH`)."""
+    """A TCP socket as ss(8) shows it (`ss -tinoHO`)."""
 
     t_ns: int
     local_port: int
@@ -57,10 +56,11 @@ def start_servers(
 ) -> list[Process]:
     """One iperf server at every receiver, awaited until it listens."""
     servers = []
-    for host, port in sorted({(flow.dst, flow.dport) for flow in flows}):
+    controls = {(flow.dst, flow.dport): flow.transport.congestion_control for flow in flows}
+    for (host, port), control in sorted(controls.items()):
         server = commands.spawn(
             f"the iperf server at {host}",
-            ["iperf", "-s", "-p", str(port), "-f", "b"],
+            ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", control],
             netns=netns(host),
             stdout=logs / f"server.{host}.{port}.out",
             stderr=logs / f"server.{host}.{port}.err",
@@ -119,6 +119,7 @@ def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
     """iperf(1)'s command line for one flow."""
     start_ns = t_start_ns + flow.start_ns
     argv = ["iperf", "-c", flow.dst_ip, "-p", str(flow.dport), "-B", f"{flow.src_ip}:{flow.sport}"]
+    argv += ["-Z", flow.transport.congestion_control]
     argv += ["-f", "b", "--txstart-time", f"{start_ns // 10**9}.{start_ns % 10**9 // 1000:06d}"]
     if flow.size_bytes is not None:
         return [*argv, "-n", str(flow.size_bytes)]
@@ -189,11 +190,11 @@ def stop_servers(servers: Sequence[Process]) -> None:
 
 def sample_sockets(netns: int, commands: Commands) -> list[SocketSample]:
     """The TCP connections of a host, as ss(8) shows them now."""
-    return parse_ss(commands.run(["ss", "-tinHO"], netns=netns), time.time_ns())
+    return parse_ss(commands.run(["ss", "-tinoHO"], netns=netns), time.time_ns())
 
 
 def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
-    """The output of `ss -tinHO`: one line for each socket."""
+    """The output of `ss -tinoHO`: one line for each socket."""
     samples = []
     for line in text.splitlines():
         words = line.split()
@@ -226,19 +227,44 @@ def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
     return samples
 
 
-def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample], wanted: str) -> None:
-    """Every flow's socket uses the requested congestion control.
+def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
+    """Every flow's sockets, at both ends, have what was asked for.
+
+    The sender's congestion control, selective acknowledgements and ECN as negotiated; at the
+    receiver its congestion control.
 
     Raises:
-        ReadBackError: naming the first flow that does not, or that was never seen.
+        ReadBackError: naming the first flow that has not, or that was never seen.
     """
-    used: dict[int, Any] = {sample.local_port: sample.congestion_control for sample in samples}
+    senders = {sample.local_port: sample for sample in samples}
+    receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
     for flow in flows:
-        found = used.get(flow.sport, "no socket seen")
-        if found != wanted:
+        at = f"flow {flow.flow} at {flow.src}"
+        wanted = flow.transport.congestion_control
+        sender = senders.get(flow.sport)
+        if sender is None:
+            raise ReadBackError(at, "congestion control", wanted, "no socket seen")
+        if sender.congestion_control != wanted:
+            raise ReadBackError(at, "congestion control", wanted, sender.congestion_control)
+        flags = sender.values.get("flags", "").split(",")
+        for flag, is_wanted in (
+            ("sack", flow.transport.sack),
+            ("ecn", flow.transport.negotiates_ecn),
+        ):
+            if (flag in flags) is not is_wanted:
+                raise ReadBackError(at, flag, _on(is_wanted), _on(not is_wanted))
+        receiver = receivers.get((flow.sport, flow.dport))
+        if receiver is not None and receiver.congestion_control != wanted:
             raise ReadBackError(
-                f"flow {flow.flow} at {flow.src}", "congestion control", wanted, found
+                f"flow {flow.flow} at {flow.dst}",
+                "congestion control",
+                wanted,
+                receiver.congestion_control,
             )
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
 
 
 def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:

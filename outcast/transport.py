@@ -9,10 +9,12 @@ import os
 import re
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
-from outcast.errors import FeatureMissingError, ReadBackError
-from outcast.experiment import Transport
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.experiment import Experiment, Transport
 
 _SYSCTL = Path("/proc/sys/net")
 ALLOWED_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_allowed_congestion_control"
@@ -27,6 +29,76 @@ _ETHTOOL_COMMANDS = {
     "rx-checksumming": (0x14, 0x15),
 }
 """What `offloads: false` switches off, by ethtool(8)'s long names: commands that get and set."""
+
+
+ReceiverKind = tuple[str, bool]
+"""What one listening socket gives all its connections: congestion control, and MPTCP or not."""
+
+_OF_A_HOST = ("min_rto_ns", "sack", "ecn")
+
+
+class Sent(Protocol):
+    """What is needed here of a flow."""
+
+    @property
+    def src(self) -> str: ...
+    @property
+    def dst(self) -> str: ...
+    @property
+    def transport(self) -> Transport: ...
+
+
+def of_groups(experiment: Experiment) -> list[Transport]:
+    """TCP's settings of every group of flows."""
+    return [experiment.group_transport(index) for index in range(len(experiment.flows))]
+
+
+def receiver_kind(transport: Transport) -> ReceiverKind:
+    """Flows that differ in it need listening sockets of their own.
+
+    A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2),
+    and any other one a receiver that does not.
+    """
+    return transport.congestion_control, transport.mptcp is not None
+
+
+def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
+    """What each host that takes part in a flow is set to; other hosts have `base`.
+
+    Selective acknowledgements, ECN, the minimum RTO and fq are a host's and not a socket's. A
+    receiver offers what any of its senders wants to use: each connection has what both ends have.
+
+    Raises:
+        ConfigError: where two groups of one sender want different settings of the host.
+    """
+    senders: dict[str, Transport] = {}
+    receivers: dict[str, list[Transport]] = {}
+    for flow in flows:
+        receivers.setdefault(flow.dst, []).append(flow.transport)
+        other = senders.setdefault(flow.src, flow.transport)
+        for name in _OF_A_HOST:
+            if getattr(other, name) != getattr(flow.transport, name):
+                raise ConfigError(f"flows: {_disagree(flow.src, name)}")
+        if (other.pacing == "fq") != (flow.transport.pacing == "fq"):
+            raise ConfigError(f"flows: {_disagree(flow.src, 'pacing: fq')}")
+        if (other.mptcp is None) != (flow.transport.mptcp is None) or (
+            other.mptcp != flow.transport.mptcp
+        ):
+            raise ConfigError(f"flows: {_disagree(flow.src, 'mptcp')}")
+    common = {"congestion_control": base.congestion_control}
+    hosts = {host: each.model_copy(update=common) for host, each in senders.items()}
+    for host, wanted in receivers.items():
+        offered = {name: any(getattr(each, name) for each in wanted) for name in ("sack", "ecn")}
+        mine = senders.get(host)
+        if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
+            raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
+        hosts[host] = (mine or base).model_copy(update={**common, **offered})
+    return hosts
+
+
+def _disagree(host: str, setting: str) -> str:
+    name = setting.removesuffix("_ns")
+    return f"groups that differ in {name} have flows of {host}; it is one setting of the host"
 
 
 def sysctls(transport: Transport) -> dict[str, str]:

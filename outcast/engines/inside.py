@@ -115,7 +115,8 @@ class _Run:
         self.enter("setup")
         if self.engine == "virtual":
             # The guest's first namespace is the initial one; on a host the engine outside does it.
-            transport.allow_congestion_control(self.experiment.transport.congestion_control)
+            for each in [self.experiment.transport, *transport.of_groups(self.experiment)]:
+                transport.allow_congestion_control(each.congestion_control)
         switches = OpenVSwitch(self.commands, self.scratch)
         controller = Controller(
             self.plan, self.experiment.routing.kind, self.commands, self.scratch
@@ -195,7 +196,7 @@ class _Run:
         def on_sample(t_s: float) -> None:
             if reported and t_s >= middle_s:
                 reported.clear()
-                for host in sorted({flow.src for flow in flows}):
+                for host in sorted({name for flow in flows for name in (flow.src, flow.dst)}):
                     self.samples += traffic.sample_sockets(network.netns(host), self.commands)
             self._report_goodput(network, t_s)
 
@@ -221,16 +222,14 @@ class _Run:
         traffic.check_sockets(
             [flow for flow in flows if _is_active(flow.start_ns, flow.duration_ns, middle_s)],
             self.samples,
-            self.experiment.transport.congestion_control,
         )
-        min_rto_ns = transport.effective_min_rto_ns(
-            self.experiment.transport.min_rto_ns, transport.kernel_hz()
-        )
-        if min_rto_ns is not None:
-            source_ports = {flow.sport for flow in flows}
-            traffic.check_min_rto(
-                [sample for sample in self.samples if sample.local_port in source_ports], min_rto_ns
-            )
+        for requested_ns in sorted({flow.transport.min_rto_ns for flow in flows}):
+            min_rto_ns = transport.effective_min_rto_ns(requested_ns, transport.kernel_hz())
+            own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
+            if min_rto_ns is not None:
+                traffic.check_min_rto(
+                    [sample for sample in self.samples if sample.local_port in own], min_rto_ns
+                )
         return TrafficRecord(
             t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
         )
@@ -372,7 +371,7 @@ def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
                 start_ns=flow.start_ns,
                 duration_ns=flow.duration_ns,
                 size_bytes=flow.size_bytes,
-                congestion_control=experiment.transport.congestion_control,
+                congestion_control=flow.transport.congestion_control,
             )
         )
     return records

@@ -42,7 +42,8 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "root is missing: the realtime engine makes network namespaces; run it with sudo"
             )
-        transport.require_congestion_control(experiment.transport.congestion_control)
+        for each in [experiment.transport, *transport.of_groups(experiment)]:
+            transport.require_congestion_control(each.congestion_control)
         plan = make_plan(experiment)
         needed = set().union(
             *(
@@ -55,12 +56,13 @@ class RealtimeEngine:
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
-        wanted = load_resolved(directory.config).transport.congestion_control
+        experiment = load_resolved(directory.config)
         with _alone():
             # Where the module exists but is not loaded; whether it is there is read afterwards.
             subprocess.run(["modprobe", "-q", "openvswitch"], check=False)
             with _put_back(entry, [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]):
-                transport.allow_congestion_control(wanted)
+                for each in [experiment.transport, *transport.of_groups(experiment)]:
+                    transport.allow_congestion_control(each.congestion_control)
                 _stamp_in_order()
                 return _run_inside(directory, entry, on_event)
 

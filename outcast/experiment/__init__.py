@@ -28,7 +28,7 @@ from outcast.experiment.reader import Source, dump, json_schema, load, load_reso
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FatTree, Linear, Star, ThreeSender, Topology, Vl2
-from outcast.experiment.transport import Transport
+from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
 from outcast.experiment.whole import Experiment
 from outcast.experiment.workloads import (
     Background,
@@ -42,6 +42,7 @@ from outcast.experiment.workloads import (
 __all__ = [
     "MTU_FRAME_BYTES",
     "UNIT_SCHEMA",
+    "Adaptive",
     "Analysis",
     "Background",
     "Bfifo",
@@ -56,6 +57,7 @@ __all__ = [
     "FlowGroup",
     "Fq",
     "FqCodel",
+    "GroupTransport",
     "Htb",
     "Incast",
     "LayerLinks",
@@ -64,6 +66,7 @@ __all__ = [
     "Linear",
     "Link",
     "Links",
+    "Mptcp",
     "Pfifo",
     "Pie",
     "Poisson",
@@ -78,6 +81,7 @@ __all__ = [
     "Star",
     "Sweep",
     "Tbf",
+    "TcpRand",
     "ThreeSender",
     "Topology",
     "Transport",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from outcast.experiment.parts import Part, SizeBytes, TimeNs
+from outcast.experiment.transport import GroupTransport
 
 
 class FlowGroup(Part):
@@ -29,6 +30,9 @@ class FlowGroup(Part):
     )
     size_bytes: SizeBytes | None = Field(
         default=None, alias="bytes", gt=0, description="instead of a duration"
+    )
+    transport: GroupTransport | None = Field(
+        default=None, description="what these flows have otherwise than `transport`"
     )
 
     @model_validator(mode="after")

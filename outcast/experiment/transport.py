@@ -1,31 +1,142 @@
-"""TCP's settings."""
+"""TCP's settings: of all hosts, and what a group of flows has otherwise."""
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Literal
 
-from outcast.experiment.parts import Part, TimeNs
+from pydantic import Field, ValidationError, model_validator
+
+from outcast.experiment.parts import Part, RateBps, TimeNs
+
+_NAME = r"^[a-z][a-z0-9_]*$"
+_CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
+_MIN_RTO = "whole milliseconds; the kernel rounds it up to its tick"
+_SACK = "selective acknowledgements (RFC 2018)"
+_ECN = "explicit congestion notification (RFC 3168)"
+_PACING = "who spaces a flow's packets over its round trip: TCP itself, or fq at the sender's port"
+_PACING_RATE = "at most; else what TCP works out of its window and round trip"
+_MPTCP = "several TCP connections as one (RFC 8684)"
+_TCPRAND = "payloads of random sizes (TCPRand, section 4)"
+
+MOST_PAYLOAD_BYTES = 1448
+"""A full segment with timestamps on Ethernet."""
+
+
+class Adaptive(Part):
+    """TCPRand's Algorithm 1: how the smallest payload follows CUBIC's window."""
+
+    sigma2: float = Field(default=1.0, gt=0, description="variance of the normal distribution")
+    mu: float = Field(default=1.0, description="its mean")
+    nu_tau: float | Literal["infinite"] = Field(
+        default=1.0, description="scales the window from which sizes are random; 1 or more"
+    )
+    nu_omega: float = Field(
+        default=1.0, ge=0, description="scales the window up to which they are; 0: no end"
+    )
+    theta: int = Field(
+        default=200, ge=1, le=MOST_PAYLOAD_BYTES, description="smallest payload of all, in bytes"
+    )
+
+    @model_validator(mode="after")
+    def _trigger_point(self) -> Adaptive:
+        if isinstance(self.nu_tau, float) and self.nu_tau <= 0:
+            raise ValueError("nu_tau is to be above 0, or infinite")
+        return self
+
+
+class TcpRand(Part):
+    """Payloads uniform between the smallest and the maximum segment; exactly one key is set."""
+
+    min_payload: int | None = Field(
+        default=None, ge=1, le=MOST_PAYLOAD_BYTES, description="rMin, always the same, in bytes"
+    )
+    adaptive: Adaptive | None = Field(default=None, description="rMin by Algorithm 1")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TcpRand:
+        if (self.min_payload is None) == (self.adaptive is None):
+            raise ValueError("allowed is one of min_payload: 200 and adaptive: {}")
+        return self
+
+
+class Mptcp(Part):
+    """Multipath TCP."""
+
+    subflows: int = Field(default=2, ge=2, le=8, description="TCP connections of each flow")
 
 
 class Transport(Part):
     """TCP's settings at every host."""
 
-    congestion_control: str = Field(
-        default="cubic",
-        pattern=r"^[a-z][a-z0-9_]*$",
-        description="the kernel's name: cubic, reno, bic, dctcp, bbr",
-    )
-    min_rto_ns: TimeNs = Field(
-        default=200_000_000,
-        alias="min_rto",
-        description="whole milliseconds; the kernel rounds it up to its tick",
-    )
-    sack: bool = Field(default=True, description="selective acknowledgements (RFC 2018)")
-    ecn: bool = Field(default=False, description="explicit congestion notification (RFC 3168)")
+    congestion_control: str = Field(default="cubic", pattern=_NAME, description=_CONGESTION_CONTROL)
+    min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", description=_MIN_RTO)
+    sack: bool = Field(default=True, description=_SACK)
+    ecn: bool = Field(default=False, description=_ECN)
     offloads: bool = Field(default=False, description="TSO, GSO, GRO and checksum offloads")
+    pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
+    pacing_rate_bps: RateBps | None = Field(
+        default=None, alias="pacing_rate", gt=0, description=_PACING_RATE
+    )
+    mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
+    tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
         if self.min_rto_ns < 10**6 or self.min_rto_ns % 10**6:
             raise ValueError("min_rto: the kernel takes whole milliseconds from 1ms, as 2ms")
         return self
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Transport:
+        if self.pacing_rate_bps is not None and self.pacing == "none":
+            raise ValueError("pacing_rate: nothing is paced; allowed with pacing fq or internal")
+        if self.tcprand is None:
+            return self
+        if self.offloads:
+            raise ValueError(
+                "tcprand: segmentation offloads would join its packets; allowed is offloads: false"
+            )
+        if self.mptcp is not None:
+            raise ValueError("tcprand and mptcp exclude each other: MPTCP cuts segments itself")
+        if self.tcprand.adaptive is not None and self.congestion_control != "cubic":
+            raise ValueError(
+                "tcprand.adaptive: Algorithm 1 follows CUBIC's window; allowed is "
+                "congestion_control: cubic, or a fixed min_payload"
+            )
+        return self
+
+    @property
+    def negotiates_ecn(self) -> bool:
+        """Whether connections mark their packets ECN-capable; DCTCP's do in any case."""
+        return self.ecn or self.congestion_control == "dctcp"
+
+
+class GroupTransport(Part):
+    """What one group of flows has otherwise than `transport`; the rest stays."""
+
+    congestion_control: str | None = Field(
+        default=None, pattern=_NAME, description=_CONGESTION_CONTROL
+    )
+    min_rto_ns: TimeNs | None = Field(default=None, alias="min_rto", description=_MIN_RTO)
+    sack: bool | None = Field(default=None, description=_SACK)
+    ecn: bool | None = Field(default=None, description=_ECN)
+    pacing: Literal["none", "fq", "internal"] | None = Field(default=None, description=_PACING)
+    pacing_rate_bps: RateBps | None = Field(
+        default=None, alias="pacing_rate", gt=0, description=_PACING_RATE
+    )
+    mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
+    tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
+
+    def over(self, base: Transport) -> Transport:
+        """The settings of the group's flows.
+
+        Raises:
+            ValueError: where the two do not fit together.
+        """
+        tree = base.model_dump(mode="json", by_alias=True, exclude_none=True)
+        tree |= self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            return Transport.model_validate(tree)
+        except ValidationError as error:
+            said = error.errors()[0]
+            raise ValueError(str(said["msg"]).removeprefix("Value error, ")) from None

@@ -54,6 +54,20 @@ class Experiment(Part):
         default=None, description="what `outcast sweep` varies; `outcast run` passes it by"
     )
 
+    def group_transport(self, group: int) -> Transport:
+        """TCP's settings of a group's flows: `transport`, and what the group has otherwise."""
+        own = self.flows[group].transport
+        return self.transport if own is None else own.over(self.transport)
+
+    @model_validator(mode="after")
+    def _transports_fit(self) -> Experiment:
+        for index in range(len(self.flows)):
+            try:
+                self.group_transport(index)
+            except ValueError as error:
+                raise ValueError(f"flows.{index}.transport: {error}") from None
+        return self
+
     @model_validator(mode="after")
     def _times_fit(self) -> Experiment:
         if not self.flows and not self.workloads:

@@ -179,3 +179,30 @@ def test_the_json_schema_knows_every_key() -> None:
         *("seed", "repetitions", "sweep"),
     }
     assert schema["additionalProperties"] is False
+
+
+def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
+    loaded = experiment.load(FIG3C, ["flows.1.transport={congestion_control: dctcp, ecn: true}"])
+    own = loaded.group_transport(1)
+    assert (own.congestion_control, own.ecn) == ("dctcp", True)
+    assert own.min_rto_ns == loaded.transport.min_rto_ns
+    assert loaded.group_transport(0) == loaded.transport
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("transport.pacing_rate=1gbit", "nothing is paced"),
+        ("transport.tcprand={min_payload: 0}", "transport.tcprand.min_payload"),
+        ("transport.tcprand={min_payload: 200, adaptive: {}}", "one of min_payload"),
+        ("transport.tcprand={adaptive: {}}", "allowed is congestion_control: cubic"),
+        ("flows.0.transport={tcprand: {adaptive: {}}}", "flows.0.transport: tcprand.adaptive"),
+        ("transport={offloads: true, tcprand: {min_payload: 9}}", "allowed is offloads: false"),
+        ("transport={mptcp: {}, tcprand: {min_payload: 9}}", "exclude each other"),
+        ("transport.mptcp={subflows: 9}", "less than or equal to 8"),
+        ("flows.0.transport={offloads: true}", "offloads"),
+    ],
+)
+def test_transports_that_do_not_fit_together(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiment.load(FIG3C, [override])

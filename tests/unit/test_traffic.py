@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outcast import traffic
+from outcast.commands import Process, SystemCommands
 from outcast.errors import ReadBackError
+from outcast.experiment import Transport
 from outcast.plan import Flow
 
 FLOW = Flow(
@@ -63,13 +68,63 @@ def test_sockets() -> None:
     assert sample.values["flags"] == "ts,sack,app_limited"
 
 
-def test_every_flow_must_use_the_congestion_control() -> None:
-    samples = traffic.parse_ss(SS, 5)
-    traffic.check_sockets([FLOW], samples, "cubic")
-    with pytest.raises(ReadBackError, match="requested bic, the kernel shows cubic"):
-        traffic.check_sockets([FLOW], samples, "bic")
+RECEIVER = (
+    "ESTAB 0 0 10.0.0.1:5001 10.0.0.2:20001 ts sack cubic wscale:10,10 rto:200 rtt:1/1 cwnd:10\n"
+)
+
+
+def wants(**settings: object) -> Flow:
+    return replace(FLOW, transport=Transport.model_validate(settings))
+
+
+def test_every_flow_has_what_was_asked_for() -> None:
+    samples = traffic.parse_ss(SS + RECEIVER, 5)
+    traffic.check_sockets([FLOW], samples)
+    for settings, message in (
+        ({"congestion_control": "bic"}, "flow 0 at h2: .* requested bic, the kernel shows cubic"),
+        ({"sack": False}, "sack: requested off, the kernel shows on"),
+        ({"ecn": True}, "ecn: requested on, the kernel shows off"),
+    ):
+        with pytest.raises(ReadBackError, match=message):
+            traffic.check_sockets([wants(**settings)], samples)
     with pytest.raises(ReadBackError, match="no socket seen"):
-        traffic.check_sockets([replace(FLOW, sport=20002)], samples, "cubic")
+        traffic.check_sockets([replace(FLOW, sport=20002)], samples)
+
+
+def test_the_receivers_congestion_control_counts_too() -> None:
+    samples = traffic.parse_ss(SS + RECEIVER.replace("cubic", "reno"), 5)
+    with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows reno"):
+        traffic.check_sockets([FLOW], samples)
+
+
+def test_dctcp_always_negotiates_ecn() -> None:
+    text = SS.replace("sack cubic", "sack ecn dctcp dctcp:(ce_state:0,alpha:1023)")
+    traffic.check_sockets([wants(congestion_control="dctcp")], traffic.parse_ss(text, 5))
+
+
+def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
+    other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
+    started: list[list[str]] = []
+
+    class Listening(SystemCommands):
+        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
+            started.append(list(argv))
+            return super().spawn(
+                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
+            )
+
+        def run(self, argv: Sequence[str], **_options: Any) -> str:
+            return "LISTEN\n"
+
+    commands = Listening()
+    try:
+        traffic.start_servers([FLOW, other], lambda host: 0, tmp_path, commands)
+    finally:
+        commands.end_all()
+    assert [argv[argv.index("-Z") + 1] for argv in started] == ["cubic", "bic"]
+    assert [argv[argv.index("-p") + 1] for argv in started] == ["5001", "5002"]
+    argv = traffic.client_arguments(other, 0)
+    assert argv[argv.index("-Z") + 1] == "bic"
 
 
 def test_the_minimum_rto_must_show_at_some_socket() -> None:

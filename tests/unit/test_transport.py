@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from outcast import transport
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
 
 
@@ -81,3 +82,40 @@ def test_offloads_are_read_from_the_kernel() -> None:
         assert f"{feature}: {'on' if is_on else 'off'}" in told.stdout
     with pytest.raises(ReadBackError, match="No such device"):
         transport.read_offloads("no-such")
+
+
+@dataclass(frozen=True)
+class Sent:
+    src: str
+    transport: Transport
+    dst: str = "h1"
+
+
+def test_a_receiver_offers_what_any_sender_wants() -> None:
+    base = Transport()
+    hosts = transport.of_hosts(
+        base, [Sent("h2", Transport(sack=False)), Sent("h3", Transport(sack=False, ecn=True))]
+    )
+    assert {host: (each.sack, each.ecn) for host, each in hosts.items()} == {
+        "h1": (False, True),
+        "h2": (False, False),
+        "h3": (False, True),
+    }
+    assert transport.of_hosts(base, [Sent("h2", base)])["h1"] == base
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "setting"),
+    [
+        ({"sack": True}, {"sack": False}, "sack"),
+        ({"ecn": True}, {"ecn": False}, "ecn"),
+        ({"min_rto": "2ms"}, {"min_rto": "10ms"}, "min_rto"),
+        ({"pacing": "fq"}, {"pacing": "internal"}, "pacing: fq"),
+    ],
+)
+def test_groups_of_one_host_that_disagree_are_refused(
+    one: dict[str, object], other: dict[str, object], setting: str
+) -> None:
+    flows = [Sent("h2", Transport.model_validate(each)) for each in (one, other)]
+    with pytest.raises(ConfigError, match=f"groups that differ in {setting} have flows of h2"):
+        transport.of_hosts(Transport(), flows)
