@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcast import drawing, experiment
+from outcast import drawing, experiment, ports
 from outcast.errors import ConfigError
 from outcast.plan import Plan, make_graph, make_plan
 from topologies.fattree import FatTreeTopo
@@ -177,3 +177,14 @@ def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> Non
 def test_exceptions_and_pairs_that_do_not_fit(override: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         plan_of("fattree-12", override)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
+    assert path.read_text().startswith("# ")
+    loaded = experiment.load(path)
+    assert loaded.name == path.stem
+    plan = make_plan(loaded)
+    assert plan.flows or plan.generated
+    for port in plan.switch_ports():
+        assert ports.switch_queue(loaded, plan, port).rate_bps > 0
