@@ -1,0 +1,281 @@
+"""What defines each queue, with frames of known times on the guest's exact clock.
+
+One boot for all; see queue_bench.py. What a test expects follows from a queue's definition. Where
+it takes a margin, the range over eight seeds of the guest stands beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from outcast.guest import boot
+from outcast.kernel import cache
+
+ROOT = Path(__file__).parents[2]
+FRAME_BYTES = 1514
+FRAME_NS = FRAME_BYTES * 8 * 10
+"""At the bench's 100 Mbps."""
+ECT_0, CE = 2, 3
+Ints = npt.NDArray[np.int64]
+
+
+def burst(frames: int, flow: int = 0, ecn: int = 0) -> list[list[int]]:
+    """Frames at one instant; the first one leaves at once, the others find one less than it."""
+    return [[0, flow, ecn]] * frames
+
+
+def steady(load: float, frames: int, flow: int = 0, ecn: int = 0) -> list[list[int]]:
+    """Frames at equal distances, as a share of the link's rate."""
+    return [[round(number * FRAME_NS / load), flow, ecn] for number in range(frames)]
+
+
+HEAVY_AND_LIGHT = sorted(steady(0.93, 8000) + steady(0.1, 800, 1))
+MARKING = "{kind: ecn_threshold, limit: 30 packets, threshold: 12 packets}"
+CASES: Mapping[str, tuple[str, list[list[int]]]] = {
+    "tbf": ("{kind: tbf, limit: 16KB}", burst(50)),
+    "htb": ("{kind: htb, limit: 11 packets}", burst(50)),
+    "marking": (MARKING, burst(50, ecn=ECT_0)),
+    "marking in bytes": (
+        "{kind: ecn_threshold, limit: 30 packets, threshold: 16KB, shaper: htb}",
+        burst(50, ecn=ECT_0),
+    ),
+    "marking without ECN": (MARKING, burst(50)),
+    "red": ("{kind: red, limit: 64KB}", steady(1.05, 4000)),
+    "red with ECN": ("{kind: red, limit: 64KB, ecn: true}", steady(1.02, 2000, ecn=ECT_0)),
+    "sfq 4": ("{kind: sfq, limit: 120 packets}", [s for f in range(16) for s in burst(6, f)]),
+    "sfq 1024": (
+        "{kind: sfq, limit: 120 packets, buckets: 1024}",
+        [s for f in range(16) for s in burst(6, f)],
+    ),
+    "sfq full": (
+        "{kind: sfq, limit: 50 packets, buckets: 1024}",
+        burst(100) + burst(5, 1),
+    ),
+    "fq": ("{kind: fq, limit: 200 packets, flow_limit: 60}", burst(100) + burst(5, 1)),
+    "codel": (
+        "{kind: codel, limit: 1000 packets, target: 1ms, interval: 10ms}",
+        steady(1.03, 8000),
+    ),
+    "codel with ECN": (
+        "{kind: codel, limit: 1000 packets, target: 1ms, interval: 10ms, ecn: true}",
+        steady(1.03, 2000, ecn=ECT_0),
+    ),
+    "pie": ("{kind: pie, limit: 1000 packets, target: 1ms, update: 1ms}", steady(1.03, 16000)),
+    "fq_codel": (
+        "{kind: fq_codel, limit: 1000 packets, target: 1ms, interval: 10ms}",
+        HEAVY_AND_LIGHT,
+    ),
+    "cake": ("{kind: cake, limit: 16MB, rtt: 20ms}", HEAVY_AND_LIGHT),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case: a row for each frame sent, in order; NaT-like -1 where it never came out."""
+
+    effective: dict[str, Any]
+    statistics: dict[str, int]
+    own: dict[str, int]
+    sent_ns: Ints
+    flow: Ints
+    left_ns: Ints
+    ecn: Ints
+    order: Ints
+
+    @property
+    def forwarded(self) -> npt.NDArray[np.bool_]:
+        return self.left_ns >= 0
+
+    def sojourn_ns(self, flow: int) -> Ints:
+        """Of a flow's frames that came out, in the order in which these were sent."""
+        mine = self.forwarded & (self.flow == flow)
+        return np.asarray(self.left_ns[mine] - self.sent_ns[mine], np.int64)
+
+    def found_bytes(self) -> Ints:
+        """What was queued, without what was dropped, when each frame was sent."""
+        came = np.cumsum(self.forwarded) - self.forwarded
+        left = np.searchsorted(np.sort(self.left_ns[self.forwarded]), self.sent_ns, side="right")
+        return np.asarray(np.maximum(came - left, 0) * FRAME_BYTES, np.int64)
+
+
+def outcome_of(line: str) -> tuple[str, Outcome]:
+    told = json.loads(line)
+    sent, received = np.array(told["sent"]), np.array(told["received"])
+    left, ecn = np.full(len(sent), -1), np.full(len(sent), -1)
+    left[received[:, 1]] = received[:, 0]
+    ecn[received[:, 1]] = received[:, 2]
+    return told["name"], Outcome(
+        told["effective"],
+        told["statistics"],
+        told["own"],
+        sent[:, 0],
+        sent[:, 1],
+        left,
+        ecn,
+        sent[received[:, 1], 1],
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    kernel = cache.find()
+    assert kernel is not None, "run: outcast kernel build"
+    folder = tmp_path_factory.mktemp("bench")
+    shutil.copy(Path(__file__).with_name("queue_bench.py"), folder)
+    cases = [{"name": name, "queue": queue, "sends": s} for name, (queue, s) in CASES.items()]
+    (folder / "bench.json").write_text(json.dumps(cases))
+    lines: list[str] = []
+    argv = [
+        *(sys.executable, str(boot.RUN_DIRECTORY / "queue_bench.py")),
+        *(str(boot.RUN_DIRECTORY / "bench.json"), str(ROOT / "configs/linear-12.yaml")),
+    ]
+    result = boot.boot(kernel.program, folder, argv, seed=1, on_line=lines.append)
+    assert result.status == 0, result.console
+    return dict(outcome_of(line) for line in lines)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_drops_are_counted_once_and_all_else_comes_out(
+    outcomes: dict[str, Outcome], case: str
+) -> None:
+    found = outcomes[case]
+    statistics = found.statistics
+    assert statistics["sent_packets"] == int(found.forwarded.sum())
+    assert statistics["drops"] == len(found.sent_ns) - statistics["sent_packets"]
+    assert statistics["backlog_packets"] == statistics["backlog_bytes"] == 0
+
+
+def test_taildrop_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> None:
+    """One frame on its way, and as many queued as the limit holds."""
+    assert outcomes["tbf"].forwarded.tolist() == [True] * 11 + [False] * 39
+    # HTB lets its tokens go below zero: a second frame is on its way with the first.
+    assert outcomes["htb"].forwarded.tolist() == [True] * 13 + [False] * 37
+
+
+@pytest.mark.parametrize(("case", "threshold"), [("marking", 12), ("marking in bytes", 11)])
+def test_marking_begins_at_the_threshold_and_leaves_out_none(
+    outcomes: dict[str, Outcome], case: str, threshold: int
+) -> None:
+    found = outcomes[case]
+    on_its_way = 2 if "htb" in found.effective.values() else 1
+    # The frame number n finds all before it queued but for what is on its way.
+    first = threshold + on_its_way
+    accepted = 30 + on_its_way
+    expected = [ECT_0] * first + [CE] * (accepted - first) + [-1] * (50 - accepted)
+    assert found.ecn.tolist() == expected
+    assert found.own == {"early": 0, "at_limit": 50 - accepted, "marked": 50 - first}
+
+
+def test_what_cannot_be_marked_is_only_taildropped(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["marking without ECN"]
+    assert found.ecn.tolist() == [0] * 31 + [-1] * 19
+    assert found.statistics["marks"] == 0
+
+
+def test_red_drops_by_its_average_at_random_before_its_limit(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["red"]
+    minimum, maximum, exponent = 5 * FRAME_BYTES, 15 * FRAME_BYTES, 9
+    queued = found.found_bytes()
+    average, averages = 0, []
+    for held in queued.tolist():
+        average += held - (average >> exponent)
+        averages.append(average)
+    dropped, level = ~found.forwarded, np.array(averages)
+    assert not dropped[level < minimum << exponent].any()
+    assert dropped[level >= maximum << exponent].all()
+    assert found.own["early"] == dropped.sum() > 50
+    assert found.own["at_limit"] == 0
+    assert queued.max() < 65536 - FRAME_BYTES
+    # Floyd and Jacobson's count spreads gaps evenly up to twice their mean: a deviation of 0.58
+    # of the mean; no randomness has 0. MEASURED_RED
+    gaps = np.diff(np.flatnonzero(dropped))
+    assert gaps.std() / gaps.mean() > 0.3
+
+
+def test_red_with_ecn_marks_what_it_would_drop(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["red with ECN"]
+    assert found.forwarded.all()
+    assert found.own == {"early": 0, "at_limit": 0, "marked": int((found.ecn == CE).sum())}
+    assert found.statistics["marks"] == found.own["marked"] > 5
+
+
+def flows_at_once(order: Ints) -> int:
+    """How many flows are between their first and their last frame at most."""
+    places = [np.flatnonzero(order == flow) for flow in np.unique(order)]
+    open_at = [sum(p[0] <= at <= p[-1] for p in places) for at in range(len(order))]
+    return max(open_at)
+
+
+@pytest.mark.parametrize(("case", "least", "most"), [("sfq 4", 3, 4), ("sfq 1024", 14, 16)])
+def test_sfq_serves_as_many_flows_in_turn_as_it_has_buckets(
+    outcomes: dict[str, Outcome], case: str, least: int, most: int
+) -> None:
+    """Sixteen flows: of four buckets one stays empty in 4 % of all hashes; of 1024 two flows
+    share one in 11 %."""
+    found = outcomes[case]
+    turns = flows_at_once(found.order)
+    assert least <= turns <= most
+    # Once all have come, no flow is served again before the others.
+    all_there = found.order[3 : 3 + turns * 3]
+    assert all(len(set(all_there[at : at + turns])) == turns for at in range(turns))
+
+
+def test_a_full_sfq_drops_of_its_longest_flow(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["sfq full"]
+    assert found.forwarded[found.flow == 1].all()
+    # The last of the long flow are dropped, also those that had been taken.
+    lost = np.flatnonzero(~found.forwarded)
+    assert lost.tolist() == list(range(46, 100))
+
+
+def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["fq"]
+    assert found.forwarded[found.flow == 1].all()
+    # Up to 10 of a lone flow's frames pass by its queue of 60.
+    assert found.own["at_flow_limit"] == int((~found.forwarded).sum()) == 30
+    # The light flow waits for the first credit of the heavy one, ten frames, and not for 60.
+    assert found.sojourn_ns(1).max() < 25 * FRAME_NS
+
+
+@pytest.mark.parametrize("case", ["codel", "fq_codel", "cake"])
+def test_delay_is_kept_near_its_target(outcomes: dict[str, Outcome], case: str) -> None:
+    """MEASURED_DELAY"""
+    found = outcomes[case]
+    sojourn = found.sojourn_ns(0)
+    settled = sojourn[len(sojourn) // 2 :]
+    assert 0.8e6 < np.median(settled) < 1.6e6
+    assert not (~found.forwarded & (found.sent_ns < 10_000_000)).any()
+
+
+def test_codel_with_ecn_marks_at_its_head_instead(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["codel with ECN"]
+    assert found.forwarded.all()
+    assert found.own["marked"] == int((found.ecn == CE).sum()) > 10
+    assert (found.sojourn_ns(0)[found.ecn == CE] > 1_000_000).all()
+
+
+@pytest.mark.parametrize("case", ["fq_codel", "cake"])
+def test_a_light_flow_passes_a_heavy_one(outcomes: dict[str, Outcome], case: str) -> None:
+    found = outcomes[case]
+    assert found.forwarded[found.flow == 1].all()
+    assert found.sojourn_ns(1).max() < 3 * FRAME_NS
+
+
+def test_pie_drops_arrivals_once_it_has_learned(outcomes: dict[str, Outcome]) -> None:
+    """The kernel first looks half a second after pie was made. MEASURED_PIE"""
+    found = outcomes["pie"]
+    dropped = ~found.forwarded
+    assert found.own == {"dropped": int(dropped.sum()), "at_limit": 0, "marked": 0}
+    assert not dropped[found.sent_ns < 400_000_000].any()
+    sojourn = found.sojourn_ns(0)
+    assert np.median(sojourn[-len(sojourn) // 4 :]) < 2e6 < sojourn.max()
