@@ -15,6 +15,7 @@ VERBS = (
     "doctor",
     "run",
     "sweep",
+    "results",
     "analyze",
     "report",
     "join",

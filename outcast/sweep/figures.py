@@ -1,0 +1,213 @@
+"""The pictures of a sweep: line with band, bar with error, heat map, distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from outcast import units
+from outcast.errors import ConfigError
+from outcast.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from outcast.sweep.groups import Group, numbers
+from outcast.sweep.render import heading, scale
+
+FigureKind = Literal["line", "bar", "heat", "cdf"]
+
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_LOGARITHMIC_FROM = 20.0
+"""An axis whose greatest value is so many times the least is logarithmic."""
+
+
+def line(groups: Sequence[Group], value: str) -> Figure:
+    """The first key along the axis, a line for each combination of the others, bands of 95 %."""
+    figure, axes = _axes()
+    x_key, series = _series(groups)
+    places = _place(axes, [group.at[x_key] for group in groups])
+    for number, (label, members) in enumerate(series.items()):
+        members = sorted(members, key=lambda group: places(group.at[x_key]))
+        x = [places(group.at[x_key]) for group in members]
+        center, low, high = _bounds(members, value)
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(x, center, color=colour, marker=MARKS[number % len(MARKS)], label=label)
+        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    return _labelled(figure, axes, x_key, value, series)
+
+
+def bar(groups: Sequence[Group], value: str) -> Figure:
+    """The first key along the axis, a bar for each combination of the others, 95 % as error."""
+    figure, axes = _axes()
+    x_key, series = _series(groups)
+    ticks = list(dict.fromkeys(_label(group.at[x_key]) for group in groups))
+    width = 0.8 / len(series)
+    for number, (label, members) in enumerate(series.items()):
+        offset = (number - (len(series) - 1) / 2) * width
+        x = [ticks.index(_label(group.at[x_key])) + offset for group in members]
+        center, low, high = _bounds(members, value)
+        axes.bar(
+            x,
+            center,
+            width * 0.92,
+            color=COLOURS[number % len(COLOURS)],
+            label=label,
+            yerr=[center - low, high - center],
+            capsize=3,
+            error_kw={"elinewidth": 1},
+        )
+    axes.set_xticks(range(len(ticks)), ticks)
+    return _labelled(figure, axes, x_key, value, series)
+
+
+def heat(groups: Sequence[Group], value: str) -> Figure:
+    """Two keys as axes, the value as colour and in figures.
+
+    Raises:
+        ConfigError: where the groups are by another number of keys.
+    """
+    keys = list(groups[0].at) if groups else []
+    if len(keys) != 2:
+        raise ConfigError(f"--figure heat: allowed are two keys with --by, not {len(keys)}")
+    columns, rows = (list(dict.fromkeys(_label(group.at[key]) for group in groups)) for key in keys)
+    factor, _ = scale(value)
+    values = np.full((len(rows), len(columns)), np.nan)
+    for group in groups:
+        center = _cell(group, value).interval.value
+        column, row = (_label(group.at[key]) for key in keys)
+        values[rows.index(row), columns.index(column)] = (
+            np.nan if center is None else center / factor
+        )
+    figure, axes = _axes()
+    image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
+    figure.colorbar(image, ax=axes, label=heading(value))
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
+    for (row, column), each in np.ndenumerate(values):
+        text = "-" if np.isnan(each) else f"{each:.3g}"
+        colour = "black" if each > middle else "white"
+        axes.text(column, row, text, ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(keys[0])
+    axes.set_ylabel(keys[1])
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    return figure
+
+
+def cdf(frame: pl.DataFrame, by: Sequence[str], value: str) -> Figure:
+    """The share of rows (runs or flows) up to each value, a step curve for each group."""
+    figure, axes = _axes()
+    factor, _ = scale(value)
+    parts = frame.group_by(list(by), maintain_order=True) if by else [((), frame)]
+    labels = []
+    for number, (at, rows) in enumerate(parts):
+        found = np.sort(np.array(numbers(rows, value)) / factor)
+        if not found.size:
+            continue
+        share = np.arange(1, found.size + 1) / found.size
+        labels.append(", ".join(f"{k}={_label(v)}" for k, v in zip(by, at, strict=True)))
+        axes.step(
+            np.concatenate([found[:1], found]),
+            np.concatenate([[0.0], share]),
+            where="post",
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=("-", "--", ":", "-.")[number // len(COLOURS) % 4],
+            label=f"{labels[-1]} ({found.size})" if labels[-1] else str(found.size),
+        )
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(heading(value))
+    axes.set_ylabel("share of flows" if "flow" in frame.columns else "share of runs")
+    if labels:
+        axes.legend(fontsize="small")
+    return figure
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _series(groups: Sequence[Group]) -> tuple[str, dict[str, list[Group]]]:
+    """The first key, and the groups by all the others."""
+    if not groups or not groups[0].at:
+        raise ConfigError("--figure: there is nothing along the axis; allowed is a key with --by")
+    x_key, *others = groups[0].at
+    series: dict[str, list[Group]] = {}
+    for group in groups:
+        label = ", ".join(f"{key.rpartition('.')[2]} {_label(group.at[key])}" for key in others)
+        series.setdefault(label, []).append(group)
+    return x_key, series
+
+
+def _cell(group: Group, value: str) -> Any:
+    return next(cell for cell in group.cells if cell.value == value)
+
+
+def _bounds(groups: Sequence[Group], value: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Centre, low and high; where there is no interval, both are the centre."""
+    factor, _ = scale(value)
+    rows = []
+    for group in groups:
+        each = _cell(group, value).interval
+        center = np.nan if each.value is None else each.value
+        low = center if each.low is None else each.low
+        high = center if each.high is None else each.high
+        rows.append((center, low, high))
+    center, low, high = np.array(rows, np.float64).T / factor
+    return center, low, high
+
+
+def _labelled(
+    figure: Figure, axes: Axes, x_key: str, value: str, series: dict[str, list[Group]]
+) -> Figure:
+    axes.set_xlabel(x_key)
+    axes.set_ylabel(heading(value))
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    if any(series):
+        axes.legend(fontsize="small")
+    return figure
+
+
+def _place(axes: Axes, values: Sequence[Any]) -> Callable[[Any], float]:
+    """Where values stand on the x axis: as quantities where all are, else side by side."""
+    known = {_label(value): quantity(value) for value in values}
+    amounts = [each for each in known.values() if each is not None]
+    if len(amounts) < len(known):
+        order = list(known)
+        axes.set_xticks(range(len(order)), order)
+        return lambda value: float(order.index(_label(value)))
+    if min(amounts) > 0 and max(amounts) >= _LOGARITHMIC_FROM * min(amounts):
+        axes.set_xscale("log")
+    axes.set_xticks(amounts, list(known))
+    axes.set_xticks([], minor=True)
+    return lambda value: known[_label(value)] or 0.0
+
+
+def quantity(value: Any) -> float | None:
+    """A number, or what `16KB`, `1gbit`, `2ms` or `11 packets` come to; None for other text."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    text = str(value)
+    first, _, rest = text.partition(" ")
+    if rest in ("packets", "packet", "p") and first.isdigit():
+        return float(first)
+    for parse in (units.parse_size_bytes, units.parse_rate_bps, units.parse_time_ns):
+        try:
+            return float(parse(text))
+        except ValueError:
+            continue
+    return None
+
+
+def _label(value: Any) -> str:
+    return "none" if value is None else str(value)

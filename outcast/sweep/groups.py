@@ -1,0 +1,174 @@
+"""Runs of a sweep chosen, put into groups, and summed up; two sweeps side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from outcast.errors import ConfigError
+from outcast.sweep import statistics
+from outcast.sweep.dataset import Dataset
+from outcast.sweep.statistics import Interval, Kind
+
+_NEVER_BY = ("seed",)
+_USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of one group: over the group's runs, or apart from another sweep's."""
+
+    value: str
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that have the same values at the keys they are grouped by.
+
+    Attributes:
+        at: these keys and values.
+        runs: how many.
+    """
+
+    at: dict[str, Any]
+    runs: int
+    cells: tuple[Cell, ...]
+
+
+def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
+    """The rows that fulfil every `KEY=VALUE`.
+
+    Raises:
+        ConfigError: where a condition is none, or names no column or no value of it.
+    """
+    for condition in conditions:
+        key, separator, text = condition.partition("=")
+        if not separator:
+            raise ConfigError(f"--where {condition}: allowed is KEY=VALUE")
+        column = _column(frame, key, "--where")
+        texts = [_text(value) for value in column]
+        chosen = pl.Series([each == text for each in texts], dtype=pl.Boolean)
+        if not chosen.any():
+            allowed = ", ".join(sorted(set(texts))[:20])
+            raise ConfigError(f"--where {condition}: no run has that; allowed is {allowed}")
+        frame = frame.filter(chosen)
+    return frame
+
+
+def trusted(frame: pl.DataFrame) -> pl.DataFrame:
+    """The runs whose captures and counters agree."""
+    return frame.filter(pl.col("trusted")) if "trusted" in frame.columns else frame
+
+
+def default_by(dataset: Dataset) -> list[str]:
+    """The swept keys of which there is more than one value."""
+    return [
+        key
+        for key in dataset.keys
+        if key not in _NEVER_BY and dataset.runs.height and dataset.runs[key].n_unique() > 1
+    ]
+
+
+def default_values(frame: pl.DataFrame) -> list[str]:
+    """The outcast ratio, Jain's index, the total and the classes' mean goodput."""
+    classes = [
+        name
+        for name in frame.columns
+        if name.startswith("classes.") and name.endswith(".mean_goodput_bps")
+    ]
+    return [name for name in (*_USUAL, *classes) if name in frame.columns]
+
+
+def summarize(
+    frame: pl.DataFrame, by: Sequence[str], values: Sequence[str], kind: Kind
+) -> list[Group]:
+    """Every group's values, groups in the order of their first run.
+
+    Raises:
+        ConfigError: where a column is missing or holds no numbers, or a geometric mean is asked
+            for of values that are not above zero.
+    """
+    for key in by:
+        _column(frame, key, "--by")
+    groups = []
+    for at, rows in _grouped(frame, by):
+        cells = tuple(Cell(name, _central(rows, name, kind)) for name in values)
+        groups.append(Group(at, rows.height, cells))
+    return groups
+
+
+def compare(
+    ours: pl.DataFrame,
+    theirs: pl.DataFrame,
+    by: Sequence[str],
+    values: Sequence[str],
+    kind: Kind,
+) -> list[Group]:
+    """For every group that both have, how far ours is from theirs; `runs` is the fewer.
+
+    Raises:
+        ConfigError: as `summarize`; and where no group is in both.
+    """
+    for frame in (ours, theirs):
+        for key in by:
+            _column(frame, key, "--by")
+    others = {_identity(at): rows for at, rows in _grouped(theirs, by)}
+    groups = []
+    for at, rows in _grouped(ours, by):
+        other = others.get(_identity(at))
+        if other is None:
+            continue
+        cells = tuple(
+            Cell(
+                name,
+                statistics.difference(numbers(rows, name, kind), numbers(other, name, kind), kind),
+            )
+            for name in values
+        )
+        groups.append(Group(at, min(rows.height, other.height), cells))
+    if not groups:
+        raise ConfigError(f"--against: no group by {', '.join(by) or 'nothing'} is in both sweeps")
+    return groups
+
+
+def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:
+    """A column's values that are there. Raises ConfigError as `summarize`."""
+    column = _column(frame, name, "--value")
+    if not column.dtype.is_numeric() and column.dtype != pl.Boolean:
+        raise ConfigError(f"--value {name}: holds no numbers")
+    found = [float(each) for each in column.drop_nulls() if float(each) == float(each)]
+    if kind == "geometric" and any(each <= 0 for each in found):
+        raise ConfigError(f"--value {name}: a geometric mean needs values above zero")
+    return found
+
+
+def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
+    return statistics.central(numbers(frame, name, kind), kind)
+
+
+def _grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+    if not by:
+        return [({}, frame)] if frame.height else []
+    parts = frame.group_by(list(by), maintain_order=True)
+    return [(dict(zip(by, at, strict=True)), rows) for at, rows in parts]
+
+
+def _identity(at: dict[str, Any]) -> str:
+    return json.dumps(at, sort_keys=True)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
+
+
+def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
+    if key not in frame.columns:
+        near = [name for name in frame.columns if key.rpartition(".")[2] in name]
+        allowed = ", ".join((near or frame.columns)[:20])
+        raise ConfigError(f"{option} {key}: there is no such column; allowed are {allowed}, ...")
+    return frame[key]

@@ -1,0 +1,114 @@
+"""Groups of runs on the terminal, as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group as Blocks
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from outcast.sweep.groups import Cell, Group
+from outcast.sweep.statistics import Interval
+
+
+def table(groups: Sequence[Group]) -> RenderableType:
+    """A table for each value: a row per group, with the interval."""
+    parts: list[RenderableType] = []
+    for number, cell in enumerate(groups[0].cells if groups else ()):
+        shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+        shown.title = Text(heading(cell.value), style="bold")
+        for key in _keys(groups):
+            shown.add_column(key, no_wrap=True)
+        for column in ("runs", "center", "95 % interval"):
+            shown.add_column(column, justify="right", no_wrap=True)
+        for group in groups:
+            shown.add_row(
+                *(_text(value) for value in group.at.values()),
+                str(group.cells[number].interval.n),
+                *_interval(group.cells[number]),
+            )
+        parts += [shown, ""]
+    return Blocks(*parts)
+
+
+def as_csv(groups: Sequence[Group]) -> str:
+    """A line per group and value, with bounds; unrounded, in the unit of the name."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*_keys(groups), "value", "runs", "center", "low", "high"])
+    for group in groups:
+        for cell in group.cells:
+            each = cell.interval
+            writer.writerow(
+                [*group.at.values(), cell.value, each.n, each.value, each.low, each.high]
+            )
+    return stream.getvalue()
+
+
+def as_json(groups: Sequence[Group]) -> str:
+    """The same as a list of objects."""
+    return json.dumps(
+        [
+            {
+                "at": group.at,
+                "runs": group.runs,
+                "values": {cell.value: _tree(cell.interval) for cell in group.cells},
+            }
+            for group in groups
+        ],
+        indent=1,
+    )
+
+
+def scale(name: str) -> tuple[float, str]:
+    """What a value is divided by for people, and its unit then."""
+    return (1e6, "Mbps") if name.endswith("_bps") else (1.0, "")
+
+
+def heading(name: str) -> str:
+    """A value's name for people: `classes.2.mean_goodput_bps` is `2-hop mean goodput, Mbps`."""
+    _, unit = scale(name)
+    parts = name.removesuffix("_bps").split(".")
+    if len(parts) == 3 and parts[0] == "classes":
+        parts = [f"{parts[1]}-hop", parts[2]]
+    text = " ".join(parts).replace("_", " ")
+    return f"{text}, {unit}" if unit else text
+
+
+def _keys(groups: Sequence[Group]) -> list[str]:
+    return list(groups[0].at) if groups else []
+
+
+def _tree(interval: Interval) -> dict[str, Any]:
+    return {
+        "runs": interval.n,
+        "center": interval.value,
+        "low": interval.low,
+        "high": interval.high,
+    }
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _interval(cell: Cell) -> tuple[str, str]:
+    """`5.2` and `[4.3, 6.3]`, or what there is of them."""
+    factor, _ = scale(cell.value)
+    each = cell.interval
+    if each.value is None:
+        return "-", "-"
+    center = _number(each.value / factor)
+    if each.low is None or each.high is None:
+        return center, "-"
+    return center, f"[{_number(each.low / factor)}, {_number(each.high / factor)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
