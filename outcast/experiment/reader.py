@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -204,9 +205,10 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+@functools.cache
 def _tags() -> frozenset[str]:
     """The values of `kind` that tell one part from another."""
-    properties = json_schema()["properties"].values()
+    properties = _schema()["properties"].values()
     return frozenset(tag for each in properties for tag in _mapping(each))
 
 
@@ -229,7 +231,7 @@ def _yaml_location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
     """The keys of the model that refused the last part of `location`."""
-    schema: dict[str, Any] = json_schema()
+    schema: dict[str, Any] = _schema()
     definitions = schema["$defs"]
     node: dict[str, Any] = schema
     for part in location[:-1]:
@@ -244,6 +246,12 @@ def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
         if "$ref" in node:
             node = definitions[node["$ref"].removeprefix("#/$defs/")]
     return list(node["properties"])
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    """The same, made once, for reading only."""
+    return json_schema()
 
 
 def json_schema() -> dict[str, Any]:

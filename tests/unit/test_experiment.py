@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast import experiment
@@ -154,6 +154,7 @@ def accepted_or_refused(tree: dict[str, object]) -> experiment.Experiment | str:
         return str(error)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.dictionaries(_keys | st.text(max_size=8), _yaml_values, max_size=8))
 def test_anything_is_accepted_or_refused_in_one_line(tree: dict[str, object]) -> None:
     result = accepted_or_refused(tree)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast import experiment
@@ -29,6 +29,7 @@ lists = st.dictionaries(
 ).filter(lambda tree: not any(f"{one}." in other for one in tree for other in tree))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(lists, st.integers(1, 4), st.integers(0, 2**63 - 1))
 def test_every_combination_once_for_every_repetition(
     tree: dict[str, list[Any]], repetitions: int, seed: int
@@ -43,6 +44,7 @@ def test_every_combination_once_for_every_repetition(
     assert all(0 <= run.seed < 2**63 for run in runs)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(lists, st.integers(1, 3), st.integers(0, 1000), st.data())
 def test_a_run_keeps_seed_and_name_when_others_are_added(
     tree: dict[str, list[Any]], repetitions: int, seed: int, data: st.DataObject
@@ -59,6 +61,7 @@ def test_a_run_keeps_seed_and_name_when_others_are_added(
     assert all(names[run.name] == run.seed for run in part)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(lists, st.integers(0, 1000))
 def test_random_order_has_the_same_runs_and_is_drawn_by_the_seed(
     tree: dict[str, list[Any]], seed: int
