@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcast import drawing, experiment, ports
+from outcast import experiment, ports
 from outcast.errors import ConfigError
 from outcast.plan import Plan, make_graph, make_plan
 from topologies.fattree import FatTreeTopo
@@ -111,16 +111,6 @@ def test_every_flow_ends_at_its_receiver_over_links_that_exist() -> None:
         assert (flow.path[0], flow.path[-1]) == (flow.src, flow.dst)
         assert all(plan.graph.has_edge(one, two) for one, two in pairwise(flow.path))
         assert len(set(flow.path)) == len(flow.path)
-
-
-def test_drawings(tmp_path: Path) -> None:
-    plan = plan_of("fattree-12")
-    dot = drawing.to_dot(plan)
-    assert dot.count(" -- ") == plan.graph.number_of_edges()
-    file = tmp_path / "topology.png"
-    drawing.draw(plan, file, "fattree-12")
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_distinct_end_points_meet_between_aggregation_and_edge_switch() -> None:

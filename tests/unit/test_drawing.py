@@ -1,0 +1,67 @@
+"""Pictures of the topologies: whole, and readable."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from outcast import drawing, experiment
+from outcast.plan import Plan, make_plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def plan_of(name: str, *overrides: str) -> Plan:
+    return make_plan(experiment.load(CONFIGS / f"{name}.yaml", overrides))
+
+
+def test_drawings(tmp_path: Path) -> None:
+    plan = plan_of("fattree-12")
+    dot = drawing.to_dot(plan)
+    assert dot.count(" -- ") == plan.graph.number_of_edges()
+    file = tmp_path / "topology.png"
+    drawing.draw(plan, file, "fattree-12")
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+STAR = ("topology={kind: star, hosts: 41}", "flows=[{from: 2-hop}]")
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("fig3c", ()),
+        ("linear-12", ()),
+        ("linear-12", ("topology.rivals=60",)),
+        ("p-ports-k6", ()),
+        ("p-ports-k8", ()),
+        ("p-ports-vl2", ()),
+        ("p6-distinct-end-points", ()),
+        ("p-rtt-equal", ()),
+        ("t12-2-4-26", ()),
+        ("fig3c", STAR),
+        ("fig3c", ("topology.k=16",)),
+    ],
+)
+def test_no_two_labels_overlap(name: str, overrides: tuple[str, ...]) -> None:
+    plan = plan_of(name, *overrides)
+    figure = drawing.picture(plan, name)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    places = [
+        (text.get_text(), (text.get_bbox_patch() or text).get_window_extent())
+        for text in [*axes.texts, axes.title]
+    ]
+    assert {text for text, _ in places} >= set(plan.switches)
+    for (one, first), (two, second) in combinations(places, 2):
+        assert not first.overlaps(second), (one, two)
+
+
+def test_in_a_large_network_hosts_alike_share_a_box() -> None:
+    plan = plan_of("fig3c", "topology.k=16")
+    (axes,) = drawing.picture(plan, "k=16").axes
+    labels = {text.get_text() for text in axes.texts}
+    assert {"h0_0_2", "h0_0_3", "h0_0_4 and 5 more", "h5_1_2 and 7 more"} <= labels
