@@ -1,8 +1,8 @@
 """The flows: iperf (version 2) at both ends, connected first and then started together.
 
 Every client connects at once and holds back until its start (`--txstart-time`); a client that
-is not connected by then is an error. Flows keep a source port of their own, by which captures
-and sockets are told apart.
+is not connected by then is an error. What iperf cannot send, `outcast.senders` sends in the same
+way. Flows keep a source port of their own, by which captures and sockets are told apart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcast import senders
 from outcast.commands import Commands, Process, wait_until
 from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.plan import Flow
@@ -52,15 +53,26 @@ class Clients:
 
 
 def start_servers(
-    flows: Sequence[Flow], netns: Callable[[str], int], logs: Path, commands: Commands
+    flows: Sequence[Flow],
+    netns: Callable[[str], int],
+    logs: Path,
+    commands: Commands,
+    stream: Path | None = None,
 ) -> list[Process]:
-    """One iperf server at every receiver, awaited until it listens."""
+    """A server at every receiver's port, awaited until it listens: iperf, or our own.
+
+    `stream` is our own program, where there are flows that need it.
+    """
     servers = []
-    controls = {(flow.dst, flow.dport): flow.transport.congestion_control for flow in flows}
-    for (host, port), control in sorted(controls.items()):
+    kinds = {(flow.dst, flow.dport): flow.transport for flow in flows}
+    for (host, port), transport in sorted(kinds.items(), key=lambda item: item[0]):
+        if stream is not None and senders.needed(transport):
+            argv = senders.receiver_arguments(stream, port, transport)
+        else:
+            argv = ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", transport.congestion_control]
         server = commands.spawn(
-            f"the iperf server at {host}",
-            ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", control],
+            f"the {Path(argv[0]).name} server at {host}",
+            argv,
             netns=netns(host),
             stdout=logs / f"server.{host}.{port}.out",
             stderr=logs / f"server.{host}.{port}.err",
@@ -78,7 +90,12 @@ def start_servers(
 
 
 def start_clients(
-    flows: Sequence[Flow], netns: Callable[[str], int], logs: Path, commands: Commands
+    flows: Sequence[Flow],
+    netns: Callable[[str], int],
+    logs: Path,
+    commands: Commands,
+    stream: Path | None = None,
+    seed: int = 0,
 ) -> Clients:
     """Starts every client; none sends before the common start, by which all are connected.
 
@@ -88,8 +105,10 @@ def start_clients(
     t_start_ns = time.time_ns() + int((LEAD_S + LEAD_PER_FLOW_S * len(flows)) * 1e9)
     processes = {
         flow.flow: commands.spawn(
-            f"the iperf client of flow {flow.flow} at {flow.src}",
-            client_arguments(flow, t_start_ns),
+            f"the client of flow {flow.flow} at {flow.src}",
+            senders.sender_arguments(stream, flow, t_start_ns, seed)
+            if stream is not None and senders.needed(flow.transport)
+            else client_arguments(flow, t_start_ns),
             netns=netns(flow.src),
             stdout=logs / f"client.{flow.flow}.out",
             stderr=logs / f"client.{flow.flow}.err",
@@ -110,7 +129,7 @@ def start_clients(
             said = processes[flow.flow].errors() or processes[flow.flow].output()
             raise RunError(
                 f"flow {flow.flow} ({flow.src} to {flow.dst}) had not connected when it was to "
-                f"start: {' '.join(said.split()) or 'iperf said nothing'}"
+                f"start: {' '.join(said.split()) or 'its client said nothing'}"
             )
     return Clients(processes, t_start_ns)
 
@@ -120,6 +139,9 @@ def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
     start_ns = t_start_ns + flow.start_ns
     argv = ["iperf", "-c", flow.dst_ip, "-p", str(flow.dport), "-B", f"{flow.src_ip}:{flow.sport}"]
     argv += ["-Z", flow.transport.congestion_control]
+    rate_bps = senders.pacing_rate_bps(flow.transport)
+    if rate_bps is not None:
+        argv += ["--fq-rate", str(rate_bps)]
     argv += ["-f", "b", "--txstart-time", f"{start_ns // 10**9}.{start_ns % 10**9 // 1000:06d}"]
     if flow.size_bytes is not None:
         return [*argv, "-n", str(flow.size_bytes)]
@@ -170,7 +192,8 @@ def check_client(flow: Flow, process: Process) -> None:
     status = process.popen.returncode
     text = process.output()
     errors = process.errors()
-    if status or client_bytes(text) is None:
+    said_bytes = senders.sent_bytes if senders.needed(flow.transport) else client_bytes
+    if status or said_bytes(text) is None:
         raise CommandError(process.argv, status, errors or text)
 
 
@@ -236,12 +259,12 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
     Raises:
         ReadBackError: naming the first flow that has not, or that was never seen.
     """
-    senders = {sample.local_port: sample for sample in samples}
+    by_port = {sample.local_port: sample for sample in samples}
     receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
     for flow in flows:
         at = f"flow {flow.flow} at {flow.src}"
         wanted = flow.transport.congestion_control
-        sender = senders.get(flow.sport)
+        sender = by_port.get(flow.sport)
         if sender is None:
             raise ReadBackError(at, "congestion control", wanted, "no socket seen")
         if sender.congestion_control != wanted:

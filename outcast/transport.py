@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Transport
@@ -19,6 +19,9 @@ from outcast.experiment import Experiment, Transport
 _SYSCTL = Path("/proc/sys/net")
 ALLOWED_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_allowed_congestion_control"
 AVAILABLE_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_available_congestion_control"
+
+_GUEST_CONFIG = Path(__file__).parent / "kernel/fragment.config"
+"""What the virtual engine's kernel is built with."""
 
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_COMMANDS = {
@@ -31,8 +34,8 @@ _ETHTOOL_COMMANDS = {
 """What `offloads: false` switches off, by ethtool(8)'s long names: commands that get and set."""
 
 
-ReceiverKind = tuple[str, bool]
-"""What one listening socket gives all its connections: congestion control, and MPTCP or not."""
+ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
+"""What all connections of one listening socket have: congestion control, and who receives."""
 
 _OF_A_HOST = ("min_rto_ns", "sack", "ecn")
 
@@ -59,7 +62,9 @@ def receiver_kind(transport: Transport) -> ReceiverKind:
     A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2),
     and any other one a receiver that does not.
     """
-    return transport.congestion_control, transport.mptcp is not None
+    if transport.mptcp is not None:
+        return transport.congestion_control, "mptcp"
+    return transport.congestion_control, "tcp" if transport.tcprand is not None else "iperf"
 
 
 def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
@@ -158,6 +163,18 @@ def require_congestion_control(name: str) -> None:
         raise FeatureMissingError(
             f"this kernel has no congestion control {name} (it has {', '.join(available)}); "
             "the virtual engine's kernel has (--engine virtual)"
+        )
+
+
+def require_guest_congestion_control(name: str) -> None:
+    """Raises FeatureMissingError where the virtual engine's kernel lacks it."""
+    built = re.findall(r"^CONFIG_TCP_CONG_([A-Z0-9]+)=y", _GUEST_CONFIG.read_text(), re.MULTILINE)
+    available = sorted({"reno", *(each.lower() for each in built)} - {"advanced"})
+    if name not in available:
+        raise FeatureMissingError(
+            f"the virtual engine's kernel has no congestion control {name} "
+            f"(it has {', '.join(available)}); the realtime engine takes what this machine's "
+            "kernel has (--engine realtime)"
         )
 
 

@@ -38,6 +38,7 @@ from outcast import (
     queues,
     receivers,
     sampling,
+    senders,
     traffic,
     transport,
 )
@@ -184,8 +185,13 @@ class _Run:
         flows = self.plan.flows
         logs = self.directory.flows
         duration_ns = self.experiment.duration_ns
-        servers = traffic.start_servers(flows, network.netns, logs, self.commands)
-        clients = traffic.start_clients(flows, network.netns, logs, self.commands)
+        stream = None
+        if any(senders.needed(flow.transport) for flow in flows):
+            stream = senders.build(self.scratch, self.commands)
+        servers = traffic.start_servers(flows, network.netns, logs, self.commands, stream)
+        clients = traffic.start_clients(
+            flows, network.netns, logs, self.commands, stream, self.experiment.seed
+        )
         receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2

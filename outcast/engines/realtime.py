@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, ports, queues, transport
+from outcast import doctor, ports, queues, senders, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
@@ -44,6 +44,8 @@ class RealtimeEngine:
             )
         for each in [experiment.transport, *transport.of_groups(experiment)]:
             transport.require_congestion_control(each.congestion_control)
+            if senders.needed(each):
+                senders.require_compiler()
         plan = make_plan(experiment)
         needed = set().union(
             *(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
+from outcast import senders, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import Experiment, load_resolved
@@ -26,8 +27,12 @@ class VirtualEngine:
     name: Literal["realtime", "virtual"] = "virtual"
 
     def require(self, experiment: Experiment) -> None:
-        """Raises FeatureMissingError where its kernel has not been built yet."""
+        """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
         _kernel()
+        for each in [experiment.transport, *transport.of_groups(experiment)]:
+            transport.require_guest_congestion_control(each.congestion_control)
+            if senders.needed(each):
+                senders.require_compiler()
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""

@@ -65,6 +65,13 @@ def test_a_congestion_control_that_the_kernel_lacks(
         transport.require_congestion_control("bic")
 
 
+def test_a_congestion_control_that_the_guest_lacks() -> None:
+    for name in ("reno", "cubic", "bic", "dctcp", "bbr"):
+        transport.require_guest_congestion_control(name)
+    with pytest.raises(FeatureMissingError, match=r"no congestion control illinois .*--engine"):
+        transport.require_guest_congestion_control("illinois")
+
+
 def test_offloads_are_checked() -> None:
     shown = dict.fromkeys(transport.read_offloads("lo"), False)
     shown["generic-receive-offload"] = True

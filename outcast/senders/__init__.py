@@ -1,0 +1,100 @@
+"""Our own sender and receiver, for what iperf cannot send: TCPRand's payloads, Multipath TCP.
+
+One C program, compiled by the run that needs it: at 1 Gbps a flow of small payloads is some
+hundred thousand writes a second, handed to the kernel by sendmmsg(2). See stream.c.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+from outcast.commands import Commands
+from outcast.errors import FeatureMissingError
+from outcast.experiment import Adaptive, Transport
+from outcast.plan import Flow
+
+SOURCE = Path(__file__).with_name("stream.c")
+UNPACED_BPS = 10**12
+"""Above any link here: a rate that limits nothing, and has TCP pace by its own."""
+
+
+def needed(transport: Transport) -> bool:
+    """Whether flows with these settings are ours to send."""
+    return transport.tcprand is not None or transport.mptcp is not None
+
+
+def require_compiler() -> None:
+    """Raises FeatureMissingError where there is no C compiler."""
+    if shutil.which("cc") is None:
+        raise FeatureMissingError(
+            "tcprand and mptcp need a C compiler, cc; install the package gcc "
+            "(scripts/install.sh does)"
+        )
+
+
+def build(folder: Path, commands: Commands) -> Path:
+    """Compiles the program into a folder; its path. Raises CommandError."""
+    program = folder / "stream"
+    commands.run(["cc", "-O2", "-o", str(program), str(SOURCE), "-lm"])
+    return program
+
+
+def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:
+    """The command line of a receiver of any number of flows."""
+    argv = [str(program), "receive", "--port", str(port)]
+    argv += ["--congestion-control", transport.congestion_control]
+    return argv + (["--mptcp"] if transport.mptcp else [])
+
+
+def sender_arguments(program: Path, flow: Flow, t_start_ns: int, seed: int) -> list[str]:
+    """The command line that sends one flow, whose start adds to the epoch time `t_start_ns`.
+
+    `seed` is the experiment's; each flow draws numbers of its own from it.
+    """
+    transport = flow.transport
+    argv = [str(program), "send", "--from", f"{flow.src_ip}:{flow.sport}"]
+    argv += ["--to", f"{flow.dst_ip}:{flow.dport}", "--start", str(t_start_ns + flow.start_ns)]
+    if flow.size_bytes is not None:
+        argv += ["--bytes", str(flow.size_bytes)]
+    else:
+        argv += ["--duration", str(flow.duration_ns)]
+    argv += ["--congestion-control", transport.congestion_control]
+    if transport.mptcp is not None:
+        argv.append("--mptcp")
+    rate_bps = pacing_rate_bps(transport)
+    if rate_bps is not None:
+        argv += ["--pacing-rate", str(rate_bps // 8)]
+    if transport.tcprand is not None:
+        own = random.Random(f"{seed} tcprand {flow.flow}").getrandbits(64)
+        argv += ["--seed", str(own)]
+        if transport.tcprand.adaptive is not None:
+            argv += ["--adaptive", _numbers(transport.tcprand.adaptive)]
+        else:
+            argv += ["--min-payload", str(transport.tcprand.min_payload)]
+    return argv
+
+
+def _numbers(adaptive: Adaptive) -> str:
+    nu_tau = "inf" if adaptive.nu_tau == "infinite" else adaptive.nu_tau
+    return f"{adaptive.sigma2},{adaptive.mu},{nu_tau},{adaptive.nu_omega},{adaptive.theta}"
+
+
+def pacing_rate_bps(transport: Transport) -> int | None:
+    """What SO_MAX_PACING_RATE (socket(7)) is to be set to; None: it is left alone.
+
+    Any value makes TCP space its packets by a timer of its own, by the rate that it works out of
+    window and round trip where that is less (net/core/sock.c). With fq at the port only a rate
+    that is asked for is set: fq itself has TCP work out its rate.
+    """
+    if transport.pacing == "internal":
+        return transport.pacing_rate_bps or UNPACED_BPS
+    return transport.pacing_rate_bps
+
+
+def sent_bytes(text: str) -> int | None:
+    """The bytes that the sender reports at its end."""
+    match = re.search(r"^([0-9]+) bytes in [0-9]+ writes", text, re.MULTILINE)
+    return int(match[1]) if match else None

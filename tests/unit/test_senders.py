@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import ctypes
+import math
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import senders
+from outcast.commands import SystemCommands
+from outcast.errors import FeatureMissingError
+from outcast.experiment import Transport
+from outcast.plan import Flow
+
+MSS = 1448
+BETA = 717 / 1024
+
+FLOW = Flow(
+    flow=3,
+    group=0,
+    src="h2",
+    src_ip="127.0.0.1",
+    sport=0,
+    dst="h1",
+    dst_ip="127.0.0.1",
+    dport=5001,
+    path=("h2", "s1", "h1"),
+    start_ns=0,
+    duration_ns=200_000_000,
+    size_bytes=None,
+)
+
+
+class Adaptive(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_double) for name in ("sigma2", "mu", "nu_tau", "nu_omega", "theta")]
+
+
+class Epoch(ctypes.Structure):
+    _fields_ = [("alpha", ctypes.c_double), ("w_max", ctypes.c_double)]
+
+
+def wants(**settings: object) -> Flow:
+    return replace(FLOW, transport=Transport.model_validate(settings))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The C program's functions."""
+    target = tmp_path_factory.mktemp("stream") / "stream.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(target), str(senders.SOURCE), "-lm"], check=True
+    )
+    found = ctypes.CDLL(str(target))
+    found.min_payload.argtypes = [ctypes.c_double, Epoch, Adaptive, ctypes.c_int]
+    found.after.argtypes = [Epoch, ctypes.c_uint32]
+    found.after.restype = Epoch
+    found.payload.argtypes = [ctypes.POINTER(ctypes.c_uint64), ctypes.c_int, ctypes.c_int]
+    return found
+
+
+@given(
+    cwnd=st.floats(1, 400),
+    alpha=st.floats(2, 100),
+    growth=st.floats(1, 100),
+    sigma2=st.sampled_from([0.2, 1.0, 5.0]),
+    mu=st.sampled_from([0.0, 1.0]),
+    nu_tau=st.sampled_from([1.0, 2.0, math.inf]),
+    nu_omega=st.sampled_from([0.0, 1.0]),
+)
+def test_the_smallest_payload_follows_algorithm_1(
+    library: ctypes.CDLL,
+    cwnd: float,
+    alpha: float,
+    growth: float,
+    sigma2: float,
+    mu: float,
+    nu_tau: float,
+    nu_omega: float,
+) -> None:
+    w_max = alpha + growth
+    growth = w_max - alpha
+    found = library.min_payload(
+        cwnd, Epoch(alpha, w_max), Adaptive(sigma2, mu, nu_tau, nu_omega, 200), MSS
+    )
+    tau = w_max - growth / nu_tau
+    omega = w_max + growth / nu_omega if nu_omega else math.inf
+    if tau <= cwnd <= omega:
+        phi = NormalDist(mu, math.sqrt(sigma2)).cdf((cwnd - alpha) / growth)
+        assert found == pytest.approx(max(MSS * (1 - phi), 200), abs=1)
+    else:
+        assert found == MSS
+
+
+def test_before_the_first_loss_payloads_are_full(library: ctypes.CDLL) -> None:
+    untouched = library.after(Epoch(0, 0), 0x7FFFFFFF)
+    assert library.min_payload(30, untouched, Adaptive(1, 1, 1, 0, 200), MSS) == MSS
+
+
+def test_a_loss_sets_the_maximum_as_cubic_does(library: ctypes.CDLL) -> None:
+    first = library.after(Epoch(0, 0), 70)
+    assert (first.alpha, first.w_max) == (70, pytest.approx(70 / BETA))
+    again = library.after(first, 70)
+    assert (again.alpha, again.w_max) == (first.alpha, first.w_max)
+    # Below the last maximum: fast convergence.
+    lower = library.after(first, 35)
+    assert (lower.alpha, lower.w_max) == (35, pytest.approx(35 / BETA * (1 + BETA) / 2))
+    higher = library.after(lower, 40)
+    assert higher.w_max == pytest.approx(40 / BETA)
+
+
+def test_sizes_are_uniform_and_replay(library: ctypes.CDLL) -> None:
+    def draw(seed: int, count: int) -> list[int]:
+        state = ctypes.c_uint64(seed)
+        return [library.payload(ctypes.byref(state), 200, MSS) for _ in range(count)]
+
+    sizes = draw(7, 124_900)
+    assert draw(7, 100) == sizes[:100]
+    assert draw(8, 100) != sizes[:100]
+    counts = [sizes.count(size) for size in range(200, MSS + 1)]
+    assert sum(counts) == len(sizes)
+    # Chi-square over 1249 sizes, 100 expected of each: mean 1248, deviation 50.
+    assert sum((count - 100) ** 2 / 100 for count in counts) < 1248 + 5 * 50
+
+
+def test_a_command_line_for_each_kind() -> None:
+    program = Path("/scratch/stream")
+    fixed = senders.sender_arguments(program, wants(tcprand={"min_payload": 50}), 1000, 1)
+    assert fixed[fixed.index("--min-payload") + 1] == "50"
+    assert fixed[fixed.index("--start") + 1] == "1000"
+    assert fixed[fixed.index("--duration") + 1] == "200000000"
+    other = senders.sender_arguments(program, replace(FLOW, flow=4, transport=wants(
+        tcprand={"min_payload": 50}).transport), 1000, 1)  # fmt: skip
+    assert other[other.index("--seed") + 1] != fixed[fixed.index("--seed") + 1]
+    adaptive = senders.sender_arguments(
+        program, wants(tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 0, 1
+    )
+    assert adaptive[adaptive.index("--adaptive") + 1] == "1.0,0.0,inf,1.0,200"
+    mptcp = wants(mptcp={"subflows": 2}, pacing="internal", pacing_rate="8mbit")
+    argv = senders.sender_arguments(program, mptcp, 0, 1)
+    assert "--mptcp" in argv
+    assert argv[argv.index("--pacing-rate") + 1] == "1000000"
+    assert "--mptcp" in senders.receiver_arguments(program, 5002, mptcp.transport)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate_bps"),
+    [
+        ({}, None),
+        ({"pacing": "fq"}, None),
+        ({"pacing": "fq", "pacing_rate": "1gbit"}, 10**9),
+        ({"pacing": "internal"}, senders.UNPACED_BPS),
+        ({"pacing": "internal", "pacing_rate": "1gbit"}, 10**9),
+    ],
+)
+def test_who_is_told_to_pace(settings: dict[str, object], rate_bps: int | None) -> None:
+    assert senders.pacing_rate_bps(Transport.model_validate(settings)) == rate_bps
+
+
+def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    senders.require_compiler()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FeatureMissingError, match="install the package gcc"):
+        senders.require_compiler()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.mark.parametrize("settings", [{"tcprand": {"min_payload": 700}}, {"mptcp": {}}])
+def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_path: Path) -> None:
+    commands = SystemCommands()
+    program = senders.build(tmp_path, commands)
+    flow = replace(
+        wants(**settings), sport=free_port(), dport=free_port(), duration_ns=None, size_bytes=50_001
+    )
+    try:
+        server = commands.spawn(
+            "receiver",
+            senders.receiver_arguments(program, flow.dport, flow.transport),
+            stdout=tmp_path / "receiver.out",
+            stderr=tmp_path / "receiver.err",
+        )
+        end = time.monotonic() + 5
+        while not commands.run(["ss", "-tlnH", "sport", "=", f":{flow.dport}"]).strip():
+            assert time.monotonic() < end, server.errors()
+        said = commands.run(senders.sender_arguments(program, flow, 0, 1), deadline_s=10)
+    finally:
+        commands.end_all()
+    assert senders.sent_bytes(said) == 50_001
+    assert ("smallest payload 700 to 700" in said) is ("tcprand" in settings)
