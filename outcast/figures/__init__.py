@@ -17,8 +17,11 @@ from outcast.analysis.tables import read_summary
 from outcast.errors import InputError
 from outcast.figures.drawn_run import DrawnRun
 from outcast.figures.drops import chain_lengths, drops_over_time
-from outcast.figures.goodput import goodput_by_class, goodput_over_time
+from outcast.figures.fairness import convergence, fairness_over_time
+from outcast.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
+from outcast.figures.link import link_over_time
 from outcast.figures.queue import draw_queue, queue_in_blackout
+from outcast.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.figures.style import STYLE, save
 from outcast.run import RunDirectory
 
@@ -26,7 +29,14 @@ __all__ = ["FIGURES", "draw", "draw_queue"]
 
 FIGURES: tuple[tuple[str, Callable[[DrawnRun], Figure | None]], ...] = (
     ("goodput.png", goodput_over_time),
+    ("flows.png", goodput_by_flow),
     ("classes.png", goodput_by_class),
+    ("fairness.png", fairness_over_time),
+    ("convergence.png", convergence),
+    ("rtt.png", rtt_over_time),
+    ("cwnd.png", windows_over_time),
+    ("timeouts.png", timeouts_by_class),
+    ("link.png", link_over_time),
     ("chains.png", chain_lengths),
     ("drops.png", drops_over_time),
     ("queue.png", queue_in_blackout),

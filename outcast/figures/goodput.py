@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.summary import Window
 from outcast.analysis.tables import format_bps
 from outcast.figures.drawn_run import DrawnRun
-from outcast.figures.style import GREY
+from outcast.figures.style import GREY, heading
 
 MOST_CURVES = 40
 """Beyond this many flows, the flows of one sender are added up; of still more senders, so many are
@@ -18,14 +18,16 @@ chosen."""
 
 
 @dataclass(frozen=True)
-class _Curve:
+class Curve:
+    """Goodput over time of one flow, or of one sender's flows added up."""
+
     label: str
     hops: int
     flows: int
     goodput_bps: np.ndarray
 
 
-def _curves(run: DrawnRun) -> tuple[np.ndarray, list[_Curve]]:
+def goodput_curves(run: DrawnRun) -> tuple[np.ndarray, list[Curve]]:
     """Time in seconds and one curve per flow or, if they are many, per sender; the fewest hops
     come last, which is on top.
     """
@@ -40,7 +42,7 @@ def _curves(run: DrawnRun) -> tuple[np.ndarray, list[_Curve]]:
         key = flow.src if together else f"{flow.src} #{flow.flow}"
         grouped.setdefault((flow.hops, key), []).append(flow.flow)
     curves = [
-        _Curve(key, hops, len(flows), np.sum([rows[flow] for flow in flows], axis=0))
+        Curve(key, hops, len(flows), np.sum([rows[flow] for flow in flows], axis=0))
         for (hops, key), flows in grouped.items()
     ]
     curves.sort(key=lambda curve: -curve.hops)
@@ -52,7 +54,7 @@ def _curves(run: DrawnRun) -> tuple[np.ndarray, list[_Curve]]:
 
 def goodput_over_time(run: DrawnRun) -> Figure:
     """Figure 3(a)-(c): every flow's goodput over time, one above the other."""
-    time_s, curves = _curves(run)
+    time_s, curves = goodput_curves(run)
     bin_s = float(time_s[1] - time_s[0]) if time_s.size > 1 else run.summary.duration_s
     edges = np.append(time_s, time_s[-1] + bin_s)
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
@@ -183,5 +185,34 @@ def goodput_by_class(run: DrawnRun) -> Figure:
         fontsize=10,
         fontweight="bold",
     )
+    figure.legend(loc="outside right center")
+    return figure
+
+
+def goodput_by_flow(run: DrawnRun) -> Figure | None:
+    """The mean goodput of every flow as a bar, the fewest hops first."""
+    flows = run.table("flows").select("flow", "src", "hops", "goodput_bps").collect()
+    if not 1 < flows.height <= MOST_CURVES:
+        return None
+    flows = flows.sort("hops", "flow")
+    figure = Figure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for hops in run.hops:
+        places = [n for n, found in enumerate(flows["hops"]) if found == hops]
+        values = flows["goodput_bps"].gather(places) / 1e6
+        axes.bar(places, values, 0.75, color=run.colour(hops), label=f"{hops}-hop")
+    fair = run.summary.total_goodput_bps / flows.height / 1e6
+    axes.axhline(fair, color="black", ls=":", lw=1, label="an equal share")
+    axes.set_xticks(
+        range(flows.height),
+        [f"{row['src']} #{row['flow']}" for row in flows.iter_rows(named=True)],
+        rotation=60,
+        ha="right",
+        rotation_mode="anchor",
+        fontsize=8,
+    )
+    axes.set_xlim(-0.6, flows.height - 0.4)
+    axes.set_ylabel("goodput (Mbps)")
+    heading(figure, f"{run.summary.name}: goodput of every flow")
     figure.legend(loc="outside right center")
     return figure

@@ -52,6 +52,11 @@ def nothing(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
 
 
+def heading(figure: Figure, text: str) -> None:
+    """What a picture shows, above it at the left."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+
 def time_unit(span_ns: int) -> tuple[float, str]:
     """The unit in which to show a span of time: its nanoseconds and its name."""
     if span_ns >= 5 * 10**9:

@@ -48,8 +48,10 @@ def texts(figure: Figure) -> str:
 
 def test_all_are_drawn_whole(run: RunDirectory) -> None:
     paths = figures.draw(run)
+    # No sockets were sampled, and no flow joins or leaves.
     assert [path.name for path in paths] == [
-        *("goodput.png", "classes.png", "chains.png", "drops.png", "queue.png"),
+        *("goodput.png", "flows.png", "classes.png", "fairness.png", "timeouts.png", "link.png"),
+        *("chains.png", "drops.png", "queue.png"),
     ]
     for path in paths:
         assert path.parent == run.path
@@ -155,7 +157,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     traffic = model.taildrop(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
-    assert len(figures.draw(directory)) == 5
+    assert len(figures.draw(directory)) == 9
     drawn = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
     assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
     assert "no blackout" in texts(queue.queue_in_blackout(drawn))

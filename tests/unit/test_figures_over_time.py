@@ -1,0 +1,165 @@
+"""The pictures of senders, fairness and the link over time: what is drawn is what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+from outcast.analysis import analyze
+from outcast.analysis.summary import ChangeSummary, SynchronisationSummary
+from outcast.analysis.tables import read_summary
+from outcast.figures import fairness, goodput, link, senders
+from outcast.figures.drawn_run import DrawnRun
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+DURATION_NS = 80_000_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> DrawnRun:
+    traffic = model.taildrop(model.make_traffic(9, 3_000), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
+    analyze(directory)
+    return DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+
+
+def sampled(run: DrawnRun) -> pl.DataFrame:
+    """Sockets as they might have been sampled: flow n has n + 1 segments, n + 1 ms."""
+    times = np.arange(0, DURATION_NS, 10_000_000)
+    table = pl.concat(
+        pl.DataFrame(
+            {
+                "t": times,
+                "flow": np.full(times.size, flow.flow, np.int32),
+                "cwnd": np.full(times.size, flow.flow + 1),
+                "srtt_us": np.full(times.size, 1000 * (flow.flow + 1)),
+            }
+        )
+        for flow in run.manifest.flows
+    )
+    table.write_parquet(run.directory.path / "sockets.parquet")
+    return table
+
+
+def with_flows(run: DrawnRun, flows: int) -> DrawnRun:
+    manifest = run.manifest.model_copy(update={"flows": run.manifest.flows[:flows]})
+    return replace(run, manifest=manifest)
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_without_samples_there_is_nothing_to_draw(run: DrawnRun) -> None:
+    assert senders.rtt_over_time(run) is None
+    assert senders.windows_over_time(run) is None
+    assert fairness.convergence(run) is None
+
+
+def test_round_trips_of_the_classes(run: DrawnRun) -> None:
+    sampled(run)
+    figure = senders.rtt_over_time(run)
+    assert figure is not None
+    (axes,) = figure.axes
+    many, lone = axes.lines
+    assert set(np.asarray(lone.get_ydata()).tolist()) == {1.0}
+    assert set(np.asarray(many.get_ydata()).tolist()) == {np.mean(np.arange(2, 14))}
+    band = axes.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (2, 13)
+    assert legend(figure) == ["3-hop (mean, least and most of 12 flows)", "2-hop (1 flow)"]
+    assert "smoothed" in figure.get_suptitle()
+
+
+def test_captured_round_trips_go_before_sampled_ones(run: DrawnRun) -> None:
+    sampled(run)
+    begin = run.manifest.traffic.t_start_ns
+    pl.DataFrame(
+        {"flow": [0, 0, 0, 1], "t": [begin, begin + 1, begin + 2, begin], "rtt_ns": [1, 5, 9, 7]}
+    ).with_columns(pl.col("rtt_ns") * 1_000_000).write_parquet(run.directory.path / "rtt.parquet")
+    figure = senders.rtt_over_time(run)
+    assert figure is not None
+    assert [float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines] == [7, 5]
+    assert "captured" in figure.get_suptitle()
+
+
+def test_windows_of_each_flow_or_of_many_each_class(run: DrawnRun) -> None:
+    sampled(run)
+    figure = senders.windows_over_time(run)
+    assert figure is not None
+    assert len(figure.axes[0].lines) == 2
+    found = SynchronisationSummary(flows=2, samples=8, mean=0.25, min=0.25, max=0.25)
+    two = with_flows(run, 2)
+    two = replace(two, summary=run.summary.model_copy(update={"synchronisation": found}))
+    figure = senders.windows_over_time(two)
+    assert figure is not None
+    assert legend(figure) == ["h2 #0 (2-hop)", "h3 #1 (3-hop)"]
+    assert figure.get_suptitle().endswith("correlation 0.25")
+
+
+def test_timeouts_by_count_and_time(run: DrawnRun) -> None:
+    figure = senders.timeouts_by_class(run)
+    assert figure is not None
+    left, right = figure.axes
+    # The kernel counted two at every host.
+    assert [bar.get_height() for bar in left.patches] == [2, 2]
+    lone = run.summary.tcp["2"].halted_s / run.summary.duration_s * 100
+    assert right.patches[0].get_height() == pytest.approx(lone)
+
+
+def test_fairness_over_windows_and_the_changes(run: DrawnRun) -> None:
+    changed = run.summary.model_copy(
+        update={"convergence": [ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)]}
+    )
+    figure = fairness.fairness_over_time(replace(run, summary=changed))
+    assert figure is not None
+    (axes,) = figure.axes
+    table = pl.read_parquet(run.directory.path / "fairness.parquet")
+    drawn = np.asarray(axes.lines[0].get_ydata())
+    np.testing.assert_array_equal(drawn, table["jain"].to_numpy())
+    assert legend(figure) == ["windows of 40ms"]
+    assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
+
+
+def test_flows_that_join_and_leave(run: DrawnRun) -> None:
+    few = with_flows(run, 3)
+    flows = [
+        flow.model_copy(update={"start_ns": 20_000_000 * flow.flow, "duration_ns": 30_000_000})
+        for flow in few.manifest.flows
+    ]
+    joining = replace(few, manifest=few.manifest.model_copy(update={"flows": flows}))
+    figure = fairness.convergence(joining)
+    assert figure is not None
+    upper, _ = figure.axes
+    for flow, line in zip(flows, upper.lines, strict=False):
+        time_s = np.asarray(line.get_xdata())
+        assert time_s.min() == pytest.approx(flow.start_ns / 1e9)
+        assert time_s.max() < (flow.start_ns + 30_000_000) / 1e9
+
+
+def test_bars_of_the_flows(run: DrawnRun) -> None:
+    figure = goodput.goodput_by_flow(run)
+    assert figure is not None
+    flows = pl.read_parquet(run.directory.path / "flows.parquet").sort("hops", "flow")
+    heights = [bar.get_height() * 1e6 for bar in figure.axes[0].patches]
+    assert heights == pytest.approx(flows["goodput_bps"].to_list())
+
+
+def test_the_link_over_time_with_its_marks(run: DrawnRun) -> None:
+    figure = link.link_over_time(run)
+    assert figure is not None
+    bins = pl.read_parquet(run.directory.path / "bins.parquet")
+    busy = figure.axes[0].patches[0].get_data().values  # type: ignore[attr-defined]
+    assert busy.tolist() == pytest.approx((100 * bins["utilisation"]).to_list())
+    assert len(figure.axes[2].patches) == 1
+    pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
+        run.directory.path / "ports.parquet"
+    )
+    figure = link.link_over_time(run)
+    assert figure is not None
+    assert figure.axes[2].patches[1].get_data().values.tolist() == [1]  # type: ignore[attr-defined]
