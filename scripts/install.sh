@@ -15,6 +15,7 @@ packages=(
     iperf iperf3 iputils-ping                               # its traffic
     iproute2 ethtool tcpdump                                # its settings and its captures
     python3 python3-venv python3-dev gcc                    # our Python
+    chromium                                                # the report's tests
     libc6-dev make flex bison bc patch xz-utils             # the virtual engine's kernel
 )
 

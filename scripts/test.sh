@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, then runs every check; exits non-zero if any fails.
-# Usage: scripts/test.sh [format|lint|types|unit|emulation|virtual]...   (default: all of them)
+# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual]...   (default: all of them)
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,16 +11,16 @@ run() {
         format) "$bin/ruff" format --check . ;;
         lint) "$bin/ruff" check . ;;
         types) "$bin/mypy" ;;
-        unit | emulation) "$bin/pytest" "tests/$1" ;;
+        unit | browser | emulation) "$bin/pytest" "tests/$1" ;;
         virtual) "$bin/outcast" kernel build && "$bin/pytest" tests/virtual ;;
     esac
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(format lint types unit emulation virtual)
+[ $# -gt 0 ] || parts=(format lint types unit browser emulation virtual)
 for part in "${parts[@]}"; do
     case $part in
-        format | lint | types | unit | emulation | virtual) ;;
+        format | lint | types | unit | browser | emulation | virtual) ;;
         *) sed -n '3s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done

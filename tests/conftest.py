@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDERS = ("unit", "emulation", "virtual")
+FOLDERS = ("unit", "emulation", "virtual", "browser")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

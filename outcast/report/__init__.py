@@ -36,7 +36,7 @@ def make(run: RunTables, most_packets: int = timeline.MOST_PACKETS) -> str:
     """The report as text. `most_packets` is how many the viewer carries."""
     made = timeline.make(run, most_packets)
     sections = [
-        overview.words(run, topology(run)),
+        overview.words(run, network(run)),
         viewer.part(run, made),
         goodput.goodput(run),
         goodput.fairness(run),
@@ -59,7 +59,7 @@ def _harmless(json_text: str) -> str:
     return json_text.replace("<", "\\u003c")
 
 
-def topology(run: RunTables) -> Element:
+def network(run: RunTables) -> Element:
     """The drawing, from the run's configuration; in words what hinders it where it cannot be."""
     from outcast import experiment
 

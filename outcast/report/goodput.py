@@ -16,18 +16,34 @@ from outcast.report.tables import RunTables
 
 MOST_FLOWS = 200
 """So many flows are listed; flows.parquet has them all."""
+MOST_BINS = 500
+MOST_STEPS = 110
+"""Of the small curves in the list of flows."""
 DASHES = (None, "8 4", "2 3", "10 3 2 3")
 
 
 def _rates(run: RunTables) -> tuple[Array, dict[int, Array]]:
-    """The bins' edges in seconds, and the goodput of every flow in each bin."""
+    """The bins' edges in seconds, and the goodput of every flow in each bin.
+
+    Of a long run so many bins are put together that there are MOST_BINS at most.
+    """
     frame = run.throughput.sort("flow", "t")
     starts = frame["t"].unique().sort().to_numpy() / 1e9
     bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
     edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
     rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
     flows = frame["flow"].unique(maintain_order=True).to_list()
+    together = -(-starts.size // MOST_BINS)
+    if together > 1:
+        edges = np.append(edges[:-1:together], edges[-1])
+        rates = np.array([coarser(rate, together) for rate in rates])
     return edges, dict(zip(flows, rates, strict=True))
+
+
+def coarser(rate: Array, together: int) -> Array:
+    """Means of so many bins each; the last one may be of fewer."""
+    first = np.arange(0, rate.size, together)
+    return np.asarray(np.add.reduceat(rate, first) / np.diff(np.append(first, rate.size)))
 
 
 def goodput(run: RunTables) -> Element:
@@ -98,7 +114,7 @@ def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
     for row in frame.head(MOST_FLOWS).iter_rows(named=True):
         rate = rates.get(row["flow"], np.zeros(1))
         curve = charts.sparkline(
-            rate,
+            coarser(rate, -(-rate.size // MOST_STEPS)),
             ceiling,
             colours.get(row["hops"], "#555555"),
             fair_bps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from typing import Any
@@ -102,23 +103,24 @@ def sentences(run: RunTables) -> list[str]:
     flows = manifest.flows
     classes = Counter((flow.hops, flow.dst, flow.congestion_control) for flow in flows)
     who = "; ".join(
-        f"{count} TCP flow{'' if count == 1 else 's'} ({control}) to {dst} over {hops} links"
+        f"{count} TCP flow{'' if count == 1 else 's'} ({control.upper()}) to {dst} "
+        f"over {hops} links"
         for (hops, dst, control), count in sorted(classes.items())
     )
     starts = {flow.start_ns for flow in flows}
-    when = "all at once" if len(starts) <= 1 else f"over {format_time(max(starts) or 1)}"
+    when = "all at once" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     first = (
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
-        f"{asked.get('links.rate', 'unlimited rate')}"
+        f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
         f"{_delay(asked)}: {who}. They start {when}; the run lasts "
-        f"{format_time(manifest.traffic.duration_ns)}."
+        f"{spaced(format_time(manifest.traffic.duration_ns))}."
     )
     texts = [first]
     for record in manifest.bottlenecks:
         inputs = ", ".join(run.port_label(port) for port in record.ingress)
         texts.append(
             f"They meet at the output {record.egress} of {record.switch}, which is fed by "
-            f"{inputs}. Its queue is {_queue(record)}."
+            f"{inputs}. Its queue ({record.queue.kind}) {_queue(record)}."
         )
     engine = {
         "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel whose clock is "
@@ -132,23 +134,29 @@ def sentences(run: RunTables) -> list[str]:
     return texts
 
 
+def spaced(text: object) -> str:
+    """A setting's quantity for reading: `5us` as `5 µs`."""
+    return re.sub(r"(?<=[0-9]) us$", " µs", re.sub(r"(?<=[0-9])(?=[A-Za-z]+$)", " ", str(text)))
+
+
 def _delay(asked: dict[str, Any]) -> str:
     delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
     if not delay:
         return ""
-    return f", {delay} of delay each" + (f" (and up to {jitter} more)" if jitter else "")
+    more = f" (and up to {spaced(jitter)} more)" if jitter else ""
+    return f", {spaced(delay)} of delay each{more}"
 
 
 def _queue(record: BottleneckRecord) -> str:
     queue = record.queue
-    parts = [queue.kind]
+    parts = ["holds what comes"]
     if queue.limit_bytes is not None:
-        parts.append(f"with room for {format_size(queue.limit_bytes)}")
+        parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
-        parts.append(f"with room for {queue.limit_packets} packets")
+        parts = [f"has room for {queue.limit_packets} packets"]
     if queue.rate_bps is not None:
-        parts.append(f"sent at {format_rate(queue.rate_bps)}")
-    return ", ".join(parts)
+        parts.append(f"is sent at {spaced(format_rate(queue.rate_bps))}")
+    return " and ".join(parts)
 
 
 def settings(run: RunTables) -> Element:

@@ -82,7 +82,7 @@ def make(run: RunTables, most: int = MOST_PACKETS) -> Timeline:
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
     keep, every = thin(dropped, lane, most)
-    weight = _weights(keep, lane)
+    weight = _weights(keep, dropped, lane)
     entered = _entered(run)
     flows, flow = _flows(run)
     t_in = packets["t_in"].to_numpy()
@@ -156,11 +156,14 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
     return codes.fill_null(-1).to_numpy()
 
 
-def _weights(keep: Array, lane: Array) -> Array:
-    """For how many packets of its lane each kept one stands: itself and those left out before."""
-    weight = np.zeros(keep.size, np.int64)
+def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
+    """For how many packets of its lane each kept one stands: itself and those left out before.
+
+    A dropped one, since none is left out, stands for itself alone.
+    """
+    weight = dropped.astype(np.int64)
     for each in np.unique(lane):
-        rows = np.flatnonzero(lane == each)
+        rows = np.flatnonzero((lane == each) & ~dropped)
         kept = np.flatnonzero(keep[rows])
         weight[rows[kept]] = np.diff(kept, prepend=-1)
     return weight

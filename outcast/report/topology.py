@@ -116,7 +116,7 @@ def _node(plan: Plan, name: str, x: float, y: float) -> Element:
             height=22,
             rx=2 if is_switch else 10,
             class_=role,
-            stroke=colours[min(hops)] if hops else None,
+            style=f"stroke:{colours[min(hops)]}" if hops else None,
         ),
         element("text", name, x=round(x, 1), y=round(y + 4, 1), text_anchor="middle"),
     )

@@ -5,6 +5,8 @@
 // many fall into each column of pixels follows from two searches, so that a frame costs the
 // picture's width times the number of tracks, however many packets there are.
 
+const OUTCAST_BLOCK = 64;
+
 class OutcastLanes {
   constructor(header, tables) {
     this.header = header;
@@ -49,21 +51,21 @@ class OutcastLanes {
   index() {
     const p = this.packets, n = this.rows;
     const dropped = this.header.verdicts.indexOf("dropped");
-    const groups = new Map();
+    const colours = this.header.palette.length;
+    const lanes = Math.max(this.header.inputs.length, this.header.outputs.length);
+    const kinds = ["in", "drop", "out"];
+    const groups = [];
     const group = (kind, lane, colour) => {
-      const key = kind + "/" + lane + "/" + colour;
-      let made = groups.get(key);
-      if (!made) groups.set(key, (made = { kind, lane, colour, count: 0 }));
-      return made;
+      const key = (kind * lanes + lane) * colours + colour;
+      return groups[key] || (groups[key] = { kind: kinds[kind], lane, colour, count: 0 });
     };
-    const ofInput = (i) =>
-      group(p.verdict[i] === dropped ? "drop" : "in", p.lane[i], this.colour[i]);
+    const ofInput = (i) => group(p.verdict[i] === dropped ? 1 : 0, p.lane[i], this.colour[i]);
     const left = (i) => p.stays[i] && p.output[i];
     for (let i = 0; i < n; i++) {
       ofInput(i).count++;
-      if (left(i)) group("out", p.output[i] - 1, this.colour[i]).count++;
+      if (left(i)) group(2, p.output[i] - 1, this.colour[i]).count++;
     }
-    for (const track of groups.values()) {
+    for (const track of groups.filter(Boolean)) {
       track.rows = new Uint32Array(track.count);
       track.time = new Float64Array(track.count);
       track.sums = p.weight && track.kind !== "drop" ? new Float64Array(track.count + 1) : null;
@@ -78,9 +80,17 @@ class OutcastLanes {
     for (let i = 0; i < n; i++) push(ofInput(i), i, p.t_in[i]);
     for (let k = 0; k < n; k++) {
       const row = p.order[k];
-      if (left(row)) push(group("out", p.output[row] - 1, this.colour[row]), row, this.out[row]);
+      if (left(row)) push(group(2, p.output[row] - 1, this.colour[row]), row, this.out[row]);
     }
-    this.tracks = [...groups.values()].sort((a, b) => a.lane - b.lane || a.colour - b.colour);
+    this.tracks = groups.filter(Boolean).sort((a, b) => a.lane - b.lane || a.colour - b.colour);
+    const c = this.chains;
+    this.spans = this.header.inputs.map((_, lane) => {
+      const places = this.blackouts(lane);
+      return {
+        start: Float64Array.from(places, (i) => c.t_start[i]),
+        end: Float64Array.from(places, (i) => c.t_start[i] + c.lasts[i]),
+      };
+    });
     this.queues = this.header.outputs.map((_, output) => this.queueOf(output));
   }
 
@@ -88,10 +98,12 @@ class OutcastLanes {
   queueOf(output) {
     const p = this.packets;
     const dropped = this.header.verdicts.indexOf("dropped");
-    const rows = [];
-    for (let i = 0; i < this.rows; i++) {
-      if (p.output[i] === output + 1 && p.found[i]) rows.push(i);
-    }
+    const known = (i) => p.output[i] === output + 1 && p.found[i];
+    let count = 0;
+    for (let i = 0; i < this.rows; i++) if (known(i)) count++;
+    const rows = new Uint32Array(count);
+    count = 0;
+    for (let i = 0; i < this.rows; i++) if (known(i)) rows[count++] = i;
     const time = new Float64Array(rows.length);
     const found = new Int32Array(rows.length), after = new Int32Array(rows.length);
     rows.forEach((row, at) => {
@@ -100,9 +112,17 @@ class OutcastLanes {
       after[at] = found[at] + (p.verdict[row] === dropped ? 0 : p.frame[row]);
     });
     const leaving = this.tracks.filter((track) => track.kind === "out" && track.lane === output);
+    // Least and most of each block of arrivals, so that a wide column need not look at them all.
+    const blocks = Math.ceil(rows.length / OUTCAST_BLOCK);
+    const low = new Int32Array(blocks).fill(2147483647), high = new Int32Array(blocks);
     let most = 0;
-    for (const value of after) if (value > most) most = value;
-    return { rows, time, found, after, leaving, most };
+    for (let at = 0; at < rows.length; at++) {
+      const block = Math.floor(at / OUTCAST_BLOCK);
+      if (found[at] < low[block]) low[block] = found[at];
+      if (after[at] > high[block]) high[block] = after[at];
+      if (after[at] > most) most = after[at];
+    }
+    return { rows, time, found, after, leaving, low, high, most };
   }
 
   // The first place in an ascending array with a value not below `wanted`.
@@ -113,6 +133,26 @@ class OutcastLanes {
       else high = middle;
     }
     return low;
+  }
+
+  // The least and the most that a queue held at the arrivals from place `a` up to `b`.
+  static extremes(queue, a, b) {
+    let low = 2147483647, high = 0, at = a;
+    while (at < b) {
+      const whole = at % OUTCAST_BLOCK === 0 && at + OUTCAST_BLOCK <= b;
+      const block = at / OUTCAST_BLOCK;
+      low = Math.min(low, whole ? queue.low[block] : queue.found[at]);
+      high = Math.max(high, whole ? queue.high[block] : queue.after[at]);
+      at += whole ? OUTCAST_BLOCK : 1;
+    }
+    return [low, high];
+  }
+
+  // The first place from `at` on with a value not below `bound`, near which it is looked for.
+  static onward(values, bound, at, end) {
+    let step = 1;
+    while (at + step < end && values[at + step] < bound) step *= 2;
+    return OutcastLanes.search(values, bound, at + (step >> 1), Math.min(end, at + step));
   }
 
   // Steps [time, bytes] of a queue within [from, to], each arrival and each departure one.

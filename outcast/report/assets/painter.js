@@ -1,11 +1,10 @@
 "use strict";
 // Draws an interval of time: a lane per input port, one per output, and the queues beneath.
 //
-// Few packets in view: a mark for each. Many: how many there are in each column of pixels, stacked
-// by colour, written into the pixels directly. A drop is never left out: a column with one in it
-// shows it over the whole height of the drops' row.
+// No more packets in view than pixels: a mark for each. Else how many there are in each column of
+// pixels, stacked by colour, written into the pixels directly. A drop is never left out: a column
+// with one in it shows it over the whole height of the drops' row.
 
-const OUTCAST_MARKS = 5000;
 const OUTCAST_FONT = "12px system-ui, sans-serif";
 
 class OutcastPainter {
@@ -80,7 +79,8 @@ class OutcastPainter {
     const p = this.lanes.packets;
     const low = OutcastLanes.search(p.t_in, from, 0, p.rows);
     const high = OutcastLanes.search(p.t_in, to, 0, p.rows);
-    this.single = high - low <= OUTCAST_MARKS;
+    // With more packets than pixels, marks would hide one another.
+    this.single = high - low <= this.width;
     this.shown = high - low;
     this.axis();
     for (const row of this.rowsOfLanes) {
@@ -105,7 +105,7 @@ class OutcastPainter {
 
   axis() {
     const g = this.context;
-    const least = (this.to - this.from) / Math.max(2, Math.floor(this.width / 120));
+    const least = (this.to - this.from) / Math.max(2, Math.floor(this.width / 95));
     const power = 10 ** Math.floor(Math.log10(least));
     const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= least * 0.999);
     const format = outcastTime(step, Math.max(Math.abs(this.from), Math.abs(this.to)));
@@ -126,22 +126,24 @@ class OutcastPainter {
 
   blackouts(row, chosen) {
     const g = this.context, c = this.lanes.chains;
-    if (this.longestChain === undefined) {
-      this.longestChain = 0;
-      for (let i = 0; i < c.rows; i++) this.longestChain = Math.max(this.longestChain, c.lasts[i]);
-    }
     g.fillStyle = "#f4f4f4";
     g.fillRect(0, row.drop, this.width, row.dropHeight);
-    let last = -1;
     g.fillStyle = "#ffdccc";
-    let i = OutcastLanes.search(c.t_start, this.from - this.longestChain, 0, c.rows);
-    for (; i < c.rows && c.t_start[i] < this.to; i++) {
-      if (c.lane[i] !== row.lane || !c.through[i]) continue;
-      const a = this.x(c.t_start[i]), b = this.x(c.t_start[i] + c.lasts[i]);
-      if (b < 0 || (b <= last && i !== chosen)) continue;
-      g.fillRect(a - 1, row.bar, Math.max(2, b - a + 2), row.bottom - row.bar);
-      last = Math.max(last, b);
+    // Those of one lane do not overlap; what touches in the picture is filled at once.
+    const { start, end } = this.lanes.spans[row.lane];
+    let left = 0, right = -1;
+    for (let i = OutcastLanes.search(end, this.from); i < start.length && start[i] < this.to; i++) {
+      const a = Math.max(-2, this.x(start[i]) - 1);
+      const b = Math.min(this.width + 2, this.x(end[i]) + 1);
+      if (a <= right + 0.5) {
+        right = b;
+        continue;
+      }
+      if (right >= left) g.fillRect(left, row.bar, right - left, row.bottom - row.bar);
+      left = a;
+      right = b;
     }
+    if (right >= left) g.fillRect(left, row.bar, right - left, row.bottom - row.bar);
     if (chosen !== null && c.lane[chosen] === row.lane) {
       const a = this.x(c.t_start[chosen]), b = this.x(c.t_start[chosen] + c.lasts[chosen]);
       g.strokeStyle = "#000";
@@ -255,10 +257,7 @@ class OutcastPainter {
       // Columns without a packet are passed over at once.
       const x = Math.min(width - 1, Math.floor((time[at] - this.from) / each));
       const bound = x === width - 1 ? this.to : this.from + (x + 1) * each;
-      let step = 1;
-      while (at + step < stop && time[at + step] < bound) step *= 2;
-      let next = OutcastLanes.search(time, bound, at + (step >> 1), Math.min(stop, at + step));
-      if (next <= at) next = at + 1;
+      const next = Math.max(at + 1, OutcastLanes.onward(time, bound, at, stop));
       counts[x] += sums ? sums[next] - sums[at] : next - at;
       at = next;
     }
@@ -323,13 +322,12 @@ class OutcastPainter {
     for (let x = 0; x < this.width && at < queue.time.length; x++) {
       const bound = this.from + (x + 1) * each;
       if (queue.time[at] >= bound) continue;
-      let low = held, high = 0;
-      for (; at < queue.time.length && queue.time[at] < bound; at++) {
-        if (queue.found[at] < low) low = queue.found[at];
-        if (queue.after[at] > high) high = queue.after[at];
-        held = queue.after[at];
-      }
-      g.fillRect(x, y(high), 1, Math.max(1.5, y(Math.min(low, high)) - y(high)));
+      const next = Math.max(at + 1, OutcastLanes.onward(queue.time, bound, at, queue.time.length));
+      const [low, high] = OutcastLanes.extremes(queue, at, next);
+      const least = Math.min(low, held, high);
+      held = queue.after[next - 1];
+      at = next;
+      g.fillRect(x, y(high), 1, Math.max(1.5, y(least) - y(high)));
     }
   }
 

@@ -1,0 +1,117 @@
+"""How long report.html takes to write, how large it is, how fast it opens, and how it pans.
+
+    python benchmarks/report.py [--packets 1000000] [--repeats 3] [--chromium /usr/bin/chromium]
+
+The run is the tests' reference switch: 13 flows from two ports into a taildrop queue at 1 Gbps,
+analysed as any other. The page is opened in headless Chromium from a file, without a GPU. Opening
+counts from the navigation to the viewer's first frame; the best of the repeats and the worst are
+shown. Panning moves the view by 20 pixels a frame, at several zooms, for two seconds each, and
+counts the frames shown, and how long the viewer's own drawing took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+PAN = """
+async (span) => {
+  const root = document.getElementById("blackouts-viewer");
+  const canvas = root.querySelector("canvas.lanes");
+  const whole = Number(root.dataset.to) - Number(root.dataset.from);
+  location.hash = `#at=${Math.round(whole * 0.2)}&span=${Math.round(span * whole)}`;
+  await new Promise((done) => setTimeout(done, 300));
+  canvas.focus();
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const before = Number(root.dataset.frames), began = performance.now();
+  let way = 20, drawn = 0, most = 0, last = before;
+  const left = canvas.getBoundingClientRect().left;
+  while (performance.now() - began < 2000) {
+    canvas.dispatchEvent(new WheelEvent("wheel", { deltaX: way, clientX: left + 50 }));
+    await frame();
+    const took = Number(root.dataset.took);
+    if (Number(root.dataset.frames) !== last) { drawn += took; most = Math.max(most, took); }
+    last = Number(root.dataset.frames);
+    if (performance.now() - began > 1000) way = -20;
+  }
+  const frames = last - before, seconds = (performance.now() - began) / 1000;
+  const mode = root.dataset.mode;
+  document.querySelector("[data-do=whole]").click();
+  await new Promise((done) => setTimeout(done, 200));
+  return { rate: frames / seconds, mean: drawn / frames, most, mode };
+}
+"""
+
+
+def make_run(folder: Path, packets: int) -> Path:
+    """A run of about so many packets, analysed."""
+    from outcast.analysis import analyze
+    from tests.golden import model
+    from tests.golden.run_directory import write_run
+
+    traffic = model.taildrop(model.make_traffic(1, packets, load=1.05), 16_384, 10**9)
+    duration_ns = int(traffic.t_in[-1] - traffic.t_in[0])
+    directory = write_run(folder / "run", traffic, duration_ns // 1_000_000 * 1_000_000)
+    analyze(directory)
+    return directory.path
+
+
+def main() -> None:
+    """Prints what was measured."""
+    from playwright.sync_api import sync_playwright
+
+    from outcast import report
+    from outcast.run import RunDirectory
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--packets", type=int, default=1_000_000)
+    parser.add_argument("--run", type=Path, help="an analysed run instead of a made one")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = arguments.run or make_run(Path(folder), arguments.packets)
+        began = time.monotonic()
+        path = report.write(RunDirectory(run))
+        took = time.monotonic() - began
+        size = path.stat().st_size
+        print(
+            f"written in {took:.2f} s: {size / 1e6:.1f} MB, "
+            f"{size / arguments.packets:.2f} bytes a packet"
+        )
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=arguments.chromium, headless=True, args=list(OPTIONS)
+            )
+            opened = []
+            for _ in range(arguments.repeats):
+                page = browser.new_page(viewport={"width": 1400, "height": 900})
+                began = time.monotonic()
+                page.goto(path.as_uri(), wait_until="commit")
+                page.wait_for_selector("#blackouts-viewer[data-frames]", timeout=60_000)
+                opened.append(time.monotonic() - began)
+                if len(opened) < arguments.repeats:
+                    page.close()
+            print(f"opened in {min(opened):.2f} to {max(opened):.2f} s")
+            for span in (0.9, 0.5, 0.1, 0.01, 0.001):
+                result = page.evaluate(PAN, span)
+                print(
+                    f"panning {span:g} of the run ({result['mode']}): "
+                    f"{result['rate']:.0f} frames/s; drawing {result['mean']:.1f} ms on average, "
+                    f"{result['most']:.1f} ms at most"
+                )
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()

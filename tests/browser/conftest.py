@@ -1,0 +1,60 @@
+"""Pages in headless Chromium: the distribution's, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.fail("no chromium; scripts/install.sh installs it")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=found, headless=True, args=list(OPTIONS)
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens a file; after the test, fails on whatever the console said or the page asked for."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        complaints.append(f"{message.type}: {message.text}")
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            complaints.append(f"asked for {request.url}")
+
+    def opener(path: Path, fragment: str = "", width: int = 1400) -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(20_000)
+        page.on("console", listen)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", asked)
+        pages.append(page)
+        page.goto(path.as_uri() + fragment)
+        page.wait_for_selector("#blackouts-viewer[data-ready=yes][data-frames]")
+        return page
+
+    yield opener
+    for page in pages:
+        page.close()
+    assert complaints == []

@@ -1,0 +1,339 @@
+"""The report in a browser: it opens alone, and the viewer shows what the tables say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from playwright.sync_api import Page
+
+from outcast import report
+from outcast.analysis import analyze
+from outcast.analysis.tables import format_bps, read_summary
+from outcast.report import tables
+from outcast.run import RunDirectory
+from tests.browser.conftest import Open
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+VIEWER = "#blackouts-viewer"
+COLUMNS = """
+async () => {
+  const text = (id) => document.getElementById(id).textContent;
+  const header = JSON.parse(text("viewer-header"));
+  const made = await outcastTables(header.tables, text("viewer-data"));
+  const lanes = new OutcastLanes(header, made);
+  const p = lanes.packets, plain = (values) => Array.from(values);
+  return {
+    t_in: plain(p.t_in), t_out: plain(lanes.out).map((t) => (isNaN(t) ? null : t)),
+    verdict: plain(p.verdict).map((code) => header.verdicts[code]),
+    ingress: plain(p.lane).map((lane) => header.inputs[lane].port),
+    flow: plain(p.flow).map((place) => header.flows[place].flow),
+    seq: plain(lanes.seq), payload: plain(p.payload), frame: plain(p.frame),
+    flags: plain(p.flags), queue_bytes: plain(p.found).map((held) => (held ? held - 1 : null)),
+    row: p.row ? plain(p.row) : null, weight: p.weight ? plain(p.weight) : null,
+    steps: lanes.steps(0, lanes.begin - 1, lanes.end),
+  };
+}
+"""
+
+
+def make_run(folder: Path, seed: int, packets: int, limit: int = 16_384) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(seed, packets), limit, 10**9)
+    span_ns = int(traffic.t_in[-1] - traffic.t_in[0])
+    directory = write_run(folder / "run", traffic, span_ns // 1_000_000 * 1_000_000)
+    analyze(directory)
+    report.write(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return make_run(tmp_path_factory.mktemp("report"), 9, 12_000)
+
+
+@pytest.fixture
+def page(run: RunDirectory, open_page: Open) -> Page:
+    return open_page(run.path / "report.html")
+
+
+def table(run: RunDirectory, name: str) -> pl.DataFrame:
+    """A table of the run with its times after the traffic's start."""
+    start = run.read_manifest().traffic.t_start_ns
+    frame = pl.read_parquet(run.path / f"{name}.parquet")
+    times = [column for column in ("t", "t_in", "t_out", "t_start", "t_end") if column in frame]
+    return frame.with_columns(pl.col(column) - start for column in times)
+
+
+def data(page: Page, name: str) -> float:
+    """A number that the viewer tells about itself, once it has settled."""
+    page.wait_for_timeout(250)
+    return float(page.locator(VIEWER).get_attribute(f"data-{name}") or "nan")
+
+
+def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> None:
+    summary = json.loads(run.summary.read_text())
+    key = dict(
+        zip(
+            page.locator("dl.key dt").all_inner_texts(),
+            page.locator("dl.key dd").all_inner_texts(),
+            strict=True,
+        )
+    )
+    assert key["goodput in all"] == format_bps(summary["total_goodput_bps"])
+    assert key["2-hop flow, mean"] == format_bps(summary["classes"]["2"]["mean_goodput_bps"])
+    assert key["3-hop flow, mean"] == format_bps(summary["classes"]["3"]["mean_goodput_bps"])
+    assert key["outcast ratio"] == f"{summary['outcast_ratio']:.2f}"
+    assert key["Jain's index"] == f"{summary['jain_index']:.3f}"
+    dropped = sum(port["dropped"] for port in summary["drops"].values())
+    assert key["drops"] == f"{dropped:,}"
+    assert key["blackouts"] == f"{sum(p['blackouts'] for p in summary['drops'].values()):,}"
+    trust = page.inner_text("#trust")
+    assert f"{summary['capture']['inferred_drops']} drops were inferred" in trust
+    assert f"counted {summary['capture']['qdisc_drops']}" in trust
+    for port, part in summary["drops"].items():
+        row = page.locator("#drops tr", has_text=port).first.inner_text()
+        for number in (f"{part['packets']:,}", f"{part['dropped']:,}", str(part["longest_chain"])):
+            assert number in re.split(r"\s+", row)
+    flows = pl.read_parquet(run.path / "flows.parquet")
+    for flow in flows.iter_rows(named=True):
+        row = page.locator("#goodput tr", has_text=f"{flow['flow']}: {flow['src']}").inner_text()
+        assert format_bps(flow["goodput_bps"]) in row
+
+
+def test_every_packet_is_in_the_page(run: RunDirectory, page: Page) -> None:
+    columns = page.evaluate(COLUMNS)
+    packets = table(run, "packets")
+    for name in ("t_in", "t_out", "flow", "seq", "payload", "frame", "flags", "queue_bytes"):
+        assert columns[name] == packets[name].to_list(), name
+    for name in ("verdict", "ingress"):
+        assert columns[name] == packets[name].cast(pl.String).to_list(), name
+
+
+def test_the_queue_is_that_of_the_table(run: RunDirectory, page: Page) -> None:
+    steps = page.evaluate(COLUMNS)["steps"]
+    queue = table(run, "queue")
+    after: dict[int, int] = {}
+    for t, held in steps:
+        after[t] = held
+    expected = queue.group_by("t", maintain_order=True).agg(pl.col("queue_bytes").last())
+    differing = [
+        (t, held, after.get(t)) for t, held in expected.iter_rows() if after.get(t) != held
+    ]
+    assert differing == []
+
+
+def test_jumps_to_the_longest_blackout(run: RunDirectory, page: Page) -> None:
+    page.click("[data-do=longest]")
+    chains = table(run, "blackouts").filter(pl.col("others_through") > 0)
+    chains = chains.with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
+    longest = chains.sort(["drops", "lasts"], descending=[True, False]).row(0, named=True)
+    assert longest["drops"] > 3
+    assert data(page, "chain-drops") == longest["drops"]
+    assert data(page, "chain-start") == longest["t_start"]
+    assert data(page, "chain-end") == longest["t_end"]
+    assert page.locator(VIEWER).get_attribute("data-chain-port") == longest["ingress"]
+    low, high = data(page, "from"), data(page, "to")
+    assert low < longest["t_start"] <= longest["t_end"] < high
+    assert high - low < 4 * (longest["t_end"] - longest["t_start"]) + 100_000
+    text = page.inner_text(".details")
+    assert f"{longest['drops']} packets of {longest['flows']} flow" in text
+    assert f"{longest['others_through']} of other ports got through" in text
+    first = page.locator("#viewer tbody tr").first.inner_text()
+    assert f"{longest['t_start'] / 1e6:.4f} ms" in first
+
+
+def test_walks_through_the_blackouts_of_a_port(run: RunDirectory, page: Page) -> None:
+    page.select_option(f"{VIEWER} select", label="s1-eth2 (2-hop)")
+    page.focus("canvas.lanes")
+    page.keyboard.press("Home")
+    chains = table(run, "blackouts").filter(
+        (pl.col("others_through") > 0) & (pl.col("ingress") == "s1-eth2")
+    )
+    starts = chains.sort("t_start")["t_start"].to_list()
+    middle = (data(page, "from") + data(page, "to")) / 2
+    later = [start for start in starts if start > middle]
+    seen = []
+    for _ in range(4):
+        page.keyboard.press("n")
+        seen.append(data(page, "chain-start"))
+    assert seen == later[:4]
+    page.keyboard.press("p")
+    assert data(page, "chain-start") == later[2]
+    for _ in range(2):
+        page.keyboard.press("p")
+    page.keyboard.press("p")
+    assert data(page, "chain-start") == starts[starts.index(later[0]) - 1]
+
+
+def in_view(run: RunDirectory, page: Page) -> tuple[int, int]:
+    low, high = data(page, "from"), data(page, "to")
+    seen = table(run, "packets").filter((pl.col("t_in") >= low) & (pl.col("t_in") < high))
+    return seen.height, seen.filter(pl.col("verdict") == "dropped").height
+
+
+def test_zooms_from_the_whole_run_to_microseconds(run: RunDirectory, page: Page) -> None:
+    viewer = page.locator(VIEWER)
+    assert viewer.get_attribute("data-mode") == "columns"
+    packets = table(run, "packets")
+    assert data(page, "packets") == packets.height
+    assert data(page, "drops") == packets.filter(pl.col("verdict") == "dropped").height
+    canvas = page.locator("canvas.lanes")
+    canvas.click(position={"x": 300, "y": 8})
+    span = data(page, "to") - data(page, "from")
+    for _ in range(8):
+        page.mouse.wheel(0, -600)
+    assert viewer.get_attribute("data-mode") == "marks"
+    low, high = data(page, "from"), data(page, "to")
+    assert high - low < span / 500
+    assert in_view(run, page) == (data(page, "packets"), data(page, "drops"))
+    for _ in range(20):
+        page.keyboard.press("+")
+    assert data(page, "to") - data(page, "from") == 500
+    page.keyboard.press("Home")
+    assert data(page, "to") - data(page, "from") == pytest.approx(span, rel=1e-6)
+
+
+def test_pans_by_mouse_and_keys(run: RunDirectory, page: Page) -> None:
+    page.click("[data-do=longest]")
+    low, high = data(page, "from"), data(page, "to")
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 600, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 300, box["y"] + 100, steps=5)
+    page.mouse.up()
+    moved = data(page, "from") - low
+    assert moved == pytest.approx((high - low) * 300 / box["width"], rel=0.01)
+    assert in_view(run, page) == (data(page, "packets"), data(page, "drops"))
+    page.focus("canvas.lanes")
+    before = data(page, "from")
+    page.keyboard.press("ArrowLeft")
+    assert data(page, "from") == pytest.approx(before - (high - low) / 4, abs=2)
+
+
+def test_a_link_restores_the_view(run: RunDirectory, page: Page, open_page: Open) -> None:
+    page.click("[data-do=longest]")
+    page.click("[data-do=in]")
+    page.focus("canvas.lanes")
+    page.keyboard.press(".")
+    low, high = data(page, "from"), data(page, "to")
+    details = page.inner_text(".details")
+    assert details.startswith("packet ")
+    fragment = page.evaluate("location.hash")
+    again = open_page(run.path / "report.html", fragment)
+    assert data(again, "from") == pytest.approx(low, abs=2)
+    assert data(again, "to") == pytest.approx(high, abs=2)
+    assert again.inner_text(".details") == details
+    place = again.locator("#viewer tbody a").nth(2).get_attribute("href")
+    assert place is not None
+    third = open_page(run.path / "report.html", place)
+    again.locator("#viewer tbody a").nth(2).click()
+    assert data(third, "chain-start") == data(again, "chain-start")
+
+
+def test_the_details_of_a_dropped_packet(run: RunDirectory, page: Page) -> None:
+    page.click("[data-do=longest]")
+    start = data(page, "chain-start")
+    row = (
+        table(run, "packets")
+        .with_row_index("number")
+        .filter((pl.col("t_in") == start) & (pl.col("verdict") == "dropped"))
+        .row(0, named=True)
+    )
+    port = page.locator(VIEWER).get_attribute("data-chain-port")
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    low, high = data(page, "from"), data(page, "to")
+    x = (start - low) / (high - low) * box["width"]
+    # The drops' row of the first lane, and of the one below it.
+    y = 78 if port == "s1-eth2" else 78 + 69
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    tip = page.locator(".tip")
+    tip.wait_for(state="visible")
+    text = tip.inner_text()
+    assert f"packet {row['number']:,}: dropped" in text
+    assert f"{row['src']}:{row['sport']} to {row['dst']}:{row['dport']}" in text
+    assert f"in by {port} at {start / 1e6:.6f} ms" in text
+    assert f"found {row['queue_bytes']:,} bytes queued" in text
+    assert f"seq {row['seq']}, {row['payload']:,} bytes of data" in text
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    assert f"packet {row['number']:,}: dropped" in page.inner_text(".details")
+
+
+def test_a_flow_is_highlighted(page: Page) -> None:
+    button = page.locator(".flows button").nth(0)
+    before = page.locator("canvas.lanes").screenshot()
+    button.click()
+    page.wait_for_timeout(200)
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.locator("canvas.lanes").screenshot() != before
+    button.click()
+    page.wait_for_timeout(200)
+    assert button.get_attribute("aria-pressed") == "false"
+    assert page.locator("canvas.lanes").screenshot() == before
+
+
+def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_page: Open) -> None:
+    path = tmp_path / "thin.html"
+    path.write_text(report.make(tables.read(run), most_packets=7_000), encoding="utf-8")
+    page = open_page(path)
+    packets = table(run, "packets").with_row_index("row")
+    columns: dict[str, Any] = page.evaluate(COLUMNS)
+    kept = packets[columns["row"]]
+    assert kept.height < 8_000 < packets.height
+    assert columns["t_in"] == kept["t_in"].to_list()
+    assert columns["seq"] == kept["seq"].to_list()
+    dropped = packets.filter(pl.col("verdict") == "dropped")
+    assert kept.filter(pl.col("verdict") == "dropped")["row"].to_list() == dropped["row"].to_list()
+    assert data(page, "drops") == dropped.height
+    # What was left out is counted with what follows it; the tail after the last one kept is not.
+    assert packets.height - 40 <= data(page, "packets") <= packets.height
+    assert "of them are in this page: every packet dropped" in page.inner_text("#viewer")
+    page.click("[data-do=longest]")
+    assert (
+        data(page, "chain-drops")
+        == table(run, "blackouts").filter(pl.col("others_through") > 0)["drops"].max()
+    )
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_stands_out_at_the_side(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_drawings_have_words_and_controls_have_names(page: Page) -> None:
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("svg:not([aria-hidden]), canvas, [role=region]")]
+        .filter((one) => !one.getAttribute("aria-label")).length"""
+    )
+    assert unnamed == 0
+    assert page.locator("svg[role=img]").count() > 15
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, select")]
+        .filter((one) => !one.textContent.trim()).length"""
+    )
+    assert nameless == 0
+    # All that the mouse can do to the viewer, the keyboard can reach.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "To the content"
+
+
+def test_a_run_without_drops(tmp_path: Path, open_page: Open) -> None:
+    traffic = model.taildrop(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analyze(directory)
+    page = open_page(report.write(directory))
+    page.click("[data-do=longest]")
+    assert page.inner_text(".details") == (
+        "No blackout: no chain of drops while other ports got through."
+    )
+    assert "There was no blackout" in page.inner_text("#viewer")
+    assert read_summary(directory).capture.trusted
+    assert "Captures and counters agree" in page.inner_text("#trust")

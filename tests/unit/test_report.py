@@ -1,0 +1,187 @@
+"""The report's parts that need no browser: packing, thinning, charts, words, the page."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import report
+from outcast.analysis import analyze
+from outcast.cli import invoke as outcast
+from outcast.report import charts, markup, tables, timeline
+from outcast.report.colours import PALETTE
+from outcast.report.overview import spaced
+from outcast.report.packed import GREATEST, Encoding, pack
+from outcast.run import RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+
+def unpack(text: str, rows: int, width: int, encoding: Encoding) -> list[int]:
+    data = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
+    planes = [data[place * rows : (place + 1) * rows] for place in range(width)]
+    values = [sum(plane[i] << 8 * k for k, plane in enumerate(planes)) for i in range(rows)]
+    if encoding == "plain":
+        return values
+    signed = [value // 2 if value % 2 == 0 else -(value // 2) - 1 for value in values]
+    return signed if encoding == "signed" else np.cumsum(signed).tolist()
+
+
+@given(
+    st.lists(st.integers(-(2**50), 2**50), max_size=30),
+    st.sampled_from(["plain", "signed", "delta"]),
+)
+def test_packed_numbers_come_back(values: list[int], encoding: Encoding) -> None:
+    wanted = [abs(value) for value in values] if encoding == "plain" else values
+    described, text = pack({"one": {"column": (encoding, np.array(wanted, np.int64))}})
+    (column,) = described["one"]["columns"]
+    rows = described["one"]["rows"]
+    assert unpack(text, rows, column["width"], encoding) == wanted
+
+
+def test_numbers_that_cannot_be_packed() -> None:
+    for value in (-1, GREATEST):
+        with pytest.raises(ValueError, match=r"column: values from 0 to 2\^53"):
+            pack({"one": {"column": ("plain", np.array([value]))}})
+
+
+@given(st.data())
+def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 3000))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    dropped = rng.random(size) < data.draw(st.sampled_from([0.0, 0.001, 0.3]))
+    lane = rng.integers(0, 3, size)
+    most = data.draw(st.integers(1, 3500))
+    keep, every = timeline.thin(dropped, lane, most)
+    assert keep[dropped].all()
+    if size <= most:
+        assert every == 1
+        assert keep.all()
+        return
+    near = np.zeros(size, bool)
+    for at in np.flatnonzero(dropped):
+        near[max(0, at - timeline.NEAR_PACKETS) : at + timeline.NEAR_PACKETS + 1] = True
+    if near.sum() <= most:
+        assert keep[near].all()
+    assert keep.sum() <= max(most, dropped.sum()) + 3
+
+
+def test_ticks_are_round_and_within() -> None:
+    assert charts.ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert charts.ticks(0, 137, 4) == [0, 50, 100]
+    assert charts.ticks(2, 2) == [2]
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def test_colours_are_dark_enough_on_white() -> None:
+    for colour in PALETTE:
+        assert 1.05 / (luminance(colour) + 0.05) >= 3, colour
+    assert len(set(PALETTE)) == len(PALETTE)
+
+
+def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
+    made = markup.render(markup.element("p", "<b>&", title='"<'))
+    assert made == '<p title="&quot;<">&lt;b&gt;&amp;</p>'
+    with pytest.raises(ValueError, match="within script"):
+        markup.render(markup.element("script", "</script>"))
+
+
+def test_quantities_for_reading() -> None:
+    assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7)] == [
+        *("5 µs", "1 gbit", "12 packets", "2.5 ms", "7"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("report") / "run", traffic, 30_000_000)
+    analyze(directory)
+    return directory
+
+
+class Checker(HTMLParser):
+    """Collects identities and where links within the page lead; minds that elements are closed."""
+
+    VOID = ("meta", "link", "br", "hr", "img", "input")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.loads: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name == "href" and (value or "").startswith("#") and "=" not in (value or ""):
+                self.targets.append((value or "")[1:])
+            if name in ("src", "href") and not (value or "").startswith(("#", "data:")):
+                self.loads.append(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(run: RunDirectory) -> None:
+    assert outcast(["report", str(run.path)]) == 0
+    text = (run.path / "report.html").read_text(encoding="utf-8")
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert checker.loads == []
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert set(checker.targets) <= set(checker.ids)
+    assert not re.search(r"https?://", text)
+    assert outcast(["report", str(run.path)]) == 0
+    assert (run.path / "report.html").read_text(encoding="utf-8") == text
+
+
+def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
+    chains = timeline.blackouts(tables.read(run))
+    assert chains["others_through"].min() > 0
+    assert chains["t_start"].is_sorted()
+    made = timeline.make(tables.read(run))
+    assert made.packets == made.kept == pl.read_parquet(run.path / "packets.parquet").height
+
+
+def test_a_run_that_was_not_analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcast(["report", str(tmp_path)]) == 2
+    assert "no manifest.json" in capsys.readouterr().err
+    traffic = model.taildrop(model.make_traffic(9, 300), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    assert outcast(["report", str(directory.path)]) == 2
+    assert "no summary.json; `outcast analyze" in capsys.readouterr().err
+
+
+def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
+    read = tables.read(run)
+    capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
+    doubtful = tables.RunTables(
+        run,
+        read.manifest.model_copy(update={"warnings": ["the clock jumped"]}),
+        read.summary.model_copy(update={"capture": capture}),
+    )
+    text = report.make(doubtful)
+    before = text[: text.index("<nav")]
+    assert "Captures and counters do not agree" in before
+    assert "Not to be trusted: &lt;lost&gt; 5" in before
+    assert "Warning: the clock jumped" in before
