@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine's load than of the code.
+settings.register_profile("outcast", deadline=None)
+settings.load_profile("outcast")
 
 FOLDERS = ("unit", "emulation", "virtual", "browser")
 

@@ -25,7 +25,7 @@ from outcast import experiment, ports, queues
 FRAME_BYTES = 1514
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, ETH_P_ALL = 33, 35, 3
 PR_SET_TIMERSLACK = 29
-RATE = "100mbit"
+RATE_BPS = 100_000_000
 
 
 def frame(flow: int, number: int, ecn: int) -> bytes:
@@ -49,10 +49,8 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
         (index,) = netlink.link_lookup(ifname=port)
         for name in (port, end):
             netlink.link("set", index=netlink.link_lookup(ifname=name)[0], state="up")
-        loaded = experiment.load(
-            config, [f"queue={case['queue']}", f"links={{rate: {RATE}, delay: 0us}}"]
-        )
-        wanted = ports.switch_queue(loaded, port, is_bottleneck=True)
+        queue = experiment.load(config, [f"queue={case['queue']}"]).queue
+        wanted = ports.PortQueue(port, RATE_BPS, 0, 0, queue)
         batch = "\n".join(queues.commands(wanted)) + "\n"
         subprocess.run(["tc", "-batch", "-"], input=batch, text=True, check=True)
         queues.set_marking(wanted)

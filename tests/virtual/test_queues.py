@@ -81,7 +81,7 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case: a row for each frame sent, in order; NaT-like -1 where it never came out."""
+    """A case: a row for each frame sent, in order; -1 where it never came out."""
 
     effective: dict[str, Any]
     statistics: dict[str, int]
@@ -197,7 +197,7 @@ def test_red_drops_by_its_average_at_random_before_its_limit(outcomes: dict[str,
     assert found.own["at_limit"] == 0
     assert queued.max() < 65536 - FRAME_BYTES
     # Floyd and Jacobson's count spreads gaps evenly up to twice their mean: a deviation of 0.58
-    # of the mean; no randomness has 0. MEASURED_RED
+    # of the mean, a fixed distance none. Measured: 0.68 to 0.85.
     gaps = np.diff(np.flatnonzero(dropped))
     assert gaps.std() / gaps.mean() > 0.3
 
@@ -249,7 +249,7 @@ def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes: dict[str, Outcome
 
 @pytest.mark.parametrize("case", ["codel", "fq_codel", "cake"])
 def test_delay_is_kept_near_its_target(outcomes: dict[str, Outcome], case: str) -> None:
-    """MEASURED_DELAY"""
+    """Measured: 1.28, 1.32 and 1.14 ms, the same with every seed."""
     found = outcomes[case]
     sojourn = found.sojourn_ns(0)
     settled = sojourn[len(sojourn) // 2 :]
@@ -272,7 +272,8 @@ def test_a_light_flow_passes_a_heavy_one(outcomes: dict[str, Outcome], case: str
 
 
 def test_pie_drops_arrivals_once_it_has_learned(outcomes: dict[str, Outcome]) -> None:
-    """The kernel first looks half a second after pie was made. MEASURED_PIE"""
+    """The kernel first looks half a second after pie was made. Measured: the first drop at 589 to
+    628 ms; at the end 0.26 to 0.60 ms, after 19 to 20 ms at the most."""
     found = outcomes["pie"]
     dropped = ~found.forwarded
     assert found.own == {"dropped": int(dropped.sum()), "at_limit": 0, "marked": 0}
