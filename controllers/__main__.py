@@ -32,11 +32,14 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="controllers", description="Installs static routes.")
     parser.add_argument("--graph", type=Path, required=True, help="file; see controllers/graph.py")
     parser.add_argument("--routing", choices=routes.KINDS, default="shortest")
+    parser.add_argument("--hash-seed", type=int, default=0, help="of hashed choices")
     parser.add_argument("--listen", default="127.0.0.1", help="IPv4 address to listen on")
     parser.add_argument("--port", type=int, default=6653)
     arguments = parser.parse_args()
     if not 1 <= arguments.port <= 65535:
         parser.error(f"argument --port: {arguments.port}; 1 to 65535 is allowed")
+    if not 0 <= arguments.hash_seed < 2**32:
+        parser.error(f"argument --hash-seed: {arguments.hash_seed}; 0 to 2^32 - 1 is allowed")
     return arguments
 
 
@@ -66,6 +69,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="controllers: %(levelname)s: %(message)s")
     os.environ[static_routes.GRAPH_VARIABLE] = str(arguments.graph)
     os.environ[static_routes.ROUTING_VARIABLE] = arguments.routing
+    os.environ[static_routes.HASH_SEED_VARIABLE] = str(arguments.hash_seed)
     options = openflow.cfg.CONF
     options(args=[], project=openflow.framework, default_config_files=[], default_config_dirs=[])
     options.set_override("ofp_listen_host", arguments.listen)

@@ -1,4 +1,4 @@
-"""The flow entries that routes become, and their reading back from a switch."""
+"""The flow entries and groups that routes become, and their reading back from a switch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import re
 from dataclasses import dataclass
 
 from controllers.graph import Graph
-from controllers.routes import Routes
+from controllers.routes import Routes, hash_parameter
 
+FROM_PORT_PRIORITY = 200
+FROM_ABOVE_PRIORITY = 150
 ROUTE_PRIORITY = 100
 MISS_PRIORITY = 0
 
 ETH_TYPES = {"ip": 0x0800, "arp": 0x0806}
+
+IN_PORT = 0xFFFFFFF8
+"""OpenFlow's OFPP_IN_PORT: back by the port that a packet came in by; its number drops it."""
+
+HASH_FIELDS = ("ip_src", "ip_dst", "nw_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
+"""What groups hash, as ovs-ofctl(8) names it; controllers/hashing.py says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +30,32 @@ class Entry:
         priority: the higher wins.
         protocol: `"ip"` or `"arp"`; None matches every packet.
         destination: the IPv4 destination, or the ARP target, as dotted text.
-        output: the port to send out by; None drops.
+        output: the port to send out by, or IN_PORT.
+        in_port: the port that packets come in by; None is any.
+        group: the group that chooses the port; without it and `output`, packets are dropped.
     """
 
     priority: int
     protocol: str | None = None
     destination: str | None = None
     output: int | None = None
+    in_port: int | None = None
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A select group with the selection method `hash` over HASH_FIELDS.
+
+    Attributes:
+        number: its identifier.
+        ports: the output of each bucket; bucket n is the n-th, of weight 1.
+        parameter: 64 bits that go into the hash.
+    """
+
+    number: int
+    ports: tuple[int, ...]
+    parameter: int
 
 
 TABLE_MISS = Entry(MISS_PRIORITY)
@@ -39,21 +66,75 @@ def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
     """All the entries that each switch is to hold, by switch name.
 
     One for IP and one for ARP for each destination, and the table miss. With the ARP ones a
-    request goes straight to the host that it asks for, so nothing is ever flooded.
+    request goes straight to the host that it asks for, so nothing is ever flooded. Where it
+    matters which port a packet comes in by, entries of higher priority say so.
     """
+    numbers = {
+        switch: {group.ports: group.number for group in groups}
+        for switch, groups in planned_groups(graph, routes).items()
+    }
     return {
         switch: frozenset(
             [
                 TABLE_MISS,
-                *(
-                    Entry(ROUTE_PRIORITY, protocol, graph.nodes[host]["ip"], port)
-                    for host, port in ports.items()
-                    for protocol in ETH_TYPES
-                ),
+                *_towards(graph, routes, switch, numbers[switch]),
+                *_from_above(graph, routes, switch),
+                *_back(graph, routes, switch),
             ]
         )
-        for switch, ports in routes.items()
+        for switch in routes.to
     }
+
+
+def planned_groups(graph: Graph, routes: Routes) -> dict[str, frozenset[Group]]:
+    """All the groups that each switch is to hold, by switch name: one for each set of ports."""
+    return {
+        switch: frozenset(
+            Group(number, ports, hash_parameter(routes.hash_seed, graph, switch))
+            for number, ports in enumerate(
+                sorted(set(routes.choices.get(switch, {}).values())), start=1
+            )
+        )
+        for switch in routes.to
+    }
+
+
+def _towards(
+    graph: Graph, routes: Routes, switch: str, numbers: dict[tuple[int, ...], int]
+) -> list[Entry]:
+    chosen = routes.choices.get(switch, {})
+    entries = []
+    for host, port in routes.to[switch].items():
+        ip = graph.nodes[host]["ip"]
+        entries.append(Entry(ROUTE_PRIORITY, "arp", ip, port))
+        if host in chosen:
+            entries.append(Entry(ROUTE_PRIORITY, "ip", ip, group=numbers[chosen[host]]))
+        else:
+            entries.append(Entry(ROUTE_PRIORITY, "ip", ip, port))
+    return entries
+
+
+def _from_above(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
+    entries = []
+    for in_port in routes.upper.get(switch, ()):
+        entries.append(Entry(FROM_ABOVE_PRIORITY, in_port=in_port))
+        entries += [
+            Entry(FROM_PORT_PRIORITY, protocol, graph.nodes[host]["ip"], port, in_port)
+            for host, port in routes.from_above[switch].items()
+            for protocol in ETH_TYPES
+        ]
+    return entries
+
+
+def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
+    """At the top, where what came up from a port may have to go down by it."""
+    if not routes.depends_on_input or switch in routes.upper:
+        return []
+    return [
+        Entry(FROM_PORT_PRIORITY, protocol, graph.nodes[host]["ip"], IN_PORT, port)
+        for host, port in routes.to[switch].items()
+        for protocol in ETH_TYPES
+    ]
 
 
 def parse_dump(dump: str) -> frozenset[Entry]:
@@ -77,8 +158,42 @@ def _parse_line(line: str) -> Entry:
     destination = values.pop({"ip": "nw_dst", "arp": "arp_tpa", None: ""}[protocol], None)
     # 32768 is the priority that ovs-ofctl leaves out.
     priority = int(values.pop("priority", "32768"))
+    in_port = values.pop("in_port", None)
     values.pop("cookie", None)
-    output = re.fullmatch("output:([0-9]+)|drop", actions)
-    if values or flags - {protocol} or output is None or (protocol and destination is None):
+    action = re.fullmatch("output:([0-9]+)|group:([0-9]+)|(IN_PORT)|drop", actions)
+    if values or flags - {protocol} or action is None or (protocol and destination is None):
         raise ValueError(f"unexpected flow entry: {line}")
-    return Entry(priority, protocol, destination, int(output[1]) if output[1] else None)
+    output = IN_PORT if action[3] else int(action[1]) if action[1] else None
+    return Entry(
+        priority,
+        protocol,
+        destination,
+        output,
+        int(in_port) if in_port else None,
+        int(action[2]) if action[2] else None,
+    )
+
+
+def parse_groups(dump: str) -> frozenset[Group]:
+    """The groups in the output of `ovs-ofctl -O OpenFlow15 dump-groups SWITCH`.
+
+    Raises:
+        ValueError: a line is of no form that `planned_groups` makes; it is quoted.
+    """
+    lines = (line.strip() for line in dump.splitlines())
+    return frozenset(_parse_group(line) for line in lines if line.startswith("group_id="))
+
+
+def _parse_group(line: str) -> Group:
+    match = re.fullmatch(
+        r"group_id=([0-9]+),type=select,selection_method=hash,"
+        r"(?:selection_method_param=([0-9]+),)?fields\(([a-z_,]+)\)"
+        r"((?:,bucket=bucket_id:[0-9]+,actions=output:[0-9]+)+)",
+        line,
+    )
+    buckets = re.findall("bucket_id:([0-9]+),actions=output:([0-9]+)", match[4] if match else "")
+    in_order = [int(number) for number, _ in buckets] == list(range(len(buckets)))
+    if match is None or set(match[3].split(",")) != set(HASH_FIELDS) or not in_order:
+        raise ValueError(f"unexpected group: {line}")
+    ports = tuple(int(port) for _, port in buckets)
+    return Group(int(match[1]), ports, int(match[2] or 0))

@@ -68,7 +68,13 @@ cfg: Any = import_module(f"{framework}.cfg")
 controller: Any = import_module(f"{framework}.controller.controller")
 handler: Any = import_module(f"{framework}.controller.handler")
 ofp_event: Any = import_module(f"{framework}.controller.ofp_event")
-ofproto: Any = import_module(f"{framework}.ofproto.ofproto_v1_3")
+versions: tuple[Any, ...] = tuple(
+    import_module(f"{framework}.ofproto.ofproto_v1_{minor}") for minor in (3, 5)
+)
+"""The protocol versions that are spoken, the lowest first."""
+
+HAS_GROUP_PROPERTIES = 0x06
+"""OpenFlow 1.5 on the wire: from there on a group says how it chooses."""
 
 App: Any = app_manager.RyuApp if framework == "ryu" else app_manager.OSKenApp
 

@@ -6,141 +6,149 @@ Pure functions over the graph that controllers/graph.py describes; OpenFlow is n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv4Address
+from dataclasses import dataclass, field
 
-import networkx as nx
-
+from controllers import equal_length, hashing
 from controllers.graph import Graph
+from controllers.hashing import FiveTuple
+from controllers.shortest import (
+    LAYERS,
+    Ports,
+    RouteError,
+    equally_near,
+    port_to,
+    shortest,
+    spanning_tree,
+)
 
-Routes = Mapping[str, Mapping[str, int]]
-"""`routes[switch][host]` is the number of the port by which `switch` forwards to `host`."""
+__all__ = ["KINDS", "LAYERS", "RouteError", "Routes", "compute", "hash_parameter", "path"]
 
-KINDS = ("shortest", "spanning_tree")
-
-LAYERS = ("edge", "aggregation", "core")
-"""From the hosts up: a layer's index is the digit of the address that its switches look at."""
+KINDS = ("shortest", "spanning_tree", "hashed", "equal_length", "equal_length_random")
 
 
-class RouteError(ValueError):
-    """There is no route, or the routes do not lead where they should."""
+@dataclass(frozen=True)
+class Routes:
+    """Where every switch sends a packet, by the host that it is for.
+
+    Attributes:
+        kind: one of KINDS.
+        to: the port towards each host.
+        choices: the ports among which a packet's addresses and ports choose instead, where there
+            are several; ARP, which has no ports, goes by `to`.
+        upper: a switch's ports to the layer above it, where packets from there are told apart.
+        from_above: the port towards each host for packets that come in by `upper`; of other
+            hosts they are dropped.
+        hash_seed: of the choice, 0 to 2^32 - 1; see `hash_parameter`.
+    """
+
+    kind: str
+    to: Ports
+    choices: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    upper: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    from_above: Ports = field(default_factory=dict)
+    hash_seed: int = 0
+
+    @property
+    def depends_on_input(self) -> bool:
+        """Whether a switch sends a packet elsewhere by the port that it came in by."""
+        return bool(self.upper)
+
+    def next_port(
+        self, graph: Graph, switch: str, in_port: int, host: str, flow: FiveTuple | None
+    ) -> int:
+        """The port by which `switch` sends a packet that came in by `in_port` to `host`.
+
+        Raises:
+            RouteError: it has none, or it depends on the flow and none is given.
+        """
+        if in_port in self.upper.get(switch, ()):
+            ports: tuple[int, ...] = ()
+            if host in self.from_above[switch]:
+                ports = (self.from_above[switch][host],)
+        elif host in self.choices.get(switch, {}):
+            ports = self.choices[switch][host]
+        else:
+            ports = (self.to[switch][host],) if host in self.to.get(switch, {}) else ()
+        if not ports:
+            raise RouteError(f"no route at {switch}")
+        if len(ports) == 1:
+            return ports[0]
+        if flow is None:
+            raise RouteError(f"{switch} chooses by the flow, and none is given")
+        return hashing.choose(flow, hash_parameter(self.hash_seed, graph, switch), ports)
 
 
-def compute(graph: Graph, kind: str) -> Routes:
+def hash_parameter(seed: int, graph: Graph, switch: str) -> int:
+    """What a switch puts into its hash besides the packet: the seed and its own datapath id.
+
+    With one for all, the switches of one layer would send on by one port all that those of the
+    layer below sent them by one port, since they hash the same.
+    """
+    dpid: int = graph.nodes[switch]["dpid"]
+    return seed << 32 | dpid & 0xFFFFFFFF
+
+
+def compute(graph: Graph, kind: str, hash_seed: int = 0) -> Routes:
     """The routes of the given kind.
 
+    - `shortest`, `spanning_tree`: see these functions.
+    - `hashed`: shortest, but ties by the hash of a packet's addresses and ports (RFC 2992's
+      equal-cost multipath), seeded with `hash_seed`.
+    - `equal_length`: see controllers/equal_length.py; the core switch by the destination address.
+    - `equal_length_random`: the core switch by the hash of a packet's addresses and ports.
+
     Raises:
-        RouteError: some host cannot be reached from some switch, or the kind is unknown.
+        RouteError: some host cannot be reached from some switch, the network has no such routes,
+            or the kind is unknown.
     """
     match kind:
         case "shortest":
-            return shortest(graph)
+            return Routes(kind, shortest(graph))
         case "spanning_tree":
-            return spanning_tree(graph)
+            return Routes(kind, spanning_tree(graph))
+        case "hashed":
+            choices = equally_near(graph)
+            return Routes(kind, shortest(graph), choices, hash_seed=hash_seed)
+        case "equal_length":
+            up_down = equal_length.compute(graph)
+            return Routes(kind, up_down.up, {}, up_down.upper, up_down.down)
+        case "equal_length_random":
+            up_down = equal_length.compute(graph)
+            return Routes(kind, up_down.up, up_down.choices, up_down.upper, up_down.down, hash_seed)
     raise RouteError(f"routing {kind!r}: allowed are {', '.join(KINDS)}")
 
 
-def shortest(graph: Graph) -> Routes:
-    """Fewest hops; ties by the destination address, as in section 3.1 of the Outcast paper.
-
-    Of n next hops that are equally near, ordered from left to right by datapath id, a switch of
-    layer i (0 edge, 1 aggregation, 2 core, 0 any other) takes the one at position n - 1 - d,
-    where d is digit i (0 the last) of the destination's 32-bit address written in base n. With
-    n = 2 this is the paper's rule: an edge switch looks at the last bit and takes the right
-    aggregation switch if it is 0, the left if it is 1; an aggregation switch looks at the second
-    last bit. (The paper does not say which core switch a 0 stands for; here it is the right one.)
-
-    Raises:
-        RouteError: some host cannot be reached from some switch.
-    """
-    dpids = _dpids(graph)
-    routes: dict[str, dict[str, int]] = {switch: {} for switch in dpids}
-    towards: dict[str, dict[str, list[str]]] = {}
-    for host, data in graph.nodes(data=True):
-        if data["kind"] != "host":
-            continue
-        (attached,) = graph.adj[host]
-        if attached not in towards:
-            towards[attached] = _next_hops(graph, dpids, attached)
-        address = int(IPv4Address(data["ip"]))
-        for switch in dpids:
-            if switch == attached:
-                following = host
-            elif switch in towards[attached]:
-                nearest = towards[attached][switch]
-                following = nearest[-1 - _digit(address, graph.nodes[switch], len(nearest))]
-            else:
-                raise RouteError(f"no path from {switch} to {host}")
-            routes[switch][host] = _port(graph, switch, following)
-    return routes
-
-
-def spanning_tree(graph: Graph) -> Routes:
-    """The only paths in the tree that IEEE 802.1D bridges of equal priority and cost agree on.
-
-    The root is the switch with the lowest datapath id; every other switch keeps, of its
-    neighbours nearest the root, the one with the lowest datapath id.
-
-    Raises:
-        RouteError: some host cannot be reached from some switch.
-    """
-    dpids = _dpids(graph)
-    tree = graph.copy()
-    tree.remove_edges_from([(one, two) for one, two in graph.edges if {one, two} <= dpids.keys()])
-    if dpids:
-        root = min(dpids, key=dpids.__getitem__)
-        for switch, (parent, *_others) in _next_hops(graph, dpids, root).items():
-            tree.add_edge(switch, parent, **graph.edges[switch, parent])
-    return shortest(tree)
-
-
-def path(routes: Routes, graph: Graph, src: str, dst: str) -> list[str]:
+def path(
+    routes: Routes, graph: Graph, src: str, dst: str, flow: FiveTuple | None = None
+) -> list[str]:
     """The nodes that a packet from host `src` to host `dst` visits, both included.
+
+    Args:
+        routes: of the switches.
+        graph: the network.
+        src: the sending host.
+        dst: the host that it is for.
+        flow: the packet's addresses and ports; only where switches choose by them.
 
     Raises:
         RouteError: the routes loop, end at the wrong host, or lack an entry; it tells where.
     """
     nodes = [src]
-    node = next(iter(graph.adj[src]))
+    visited: set[tuple[str, int]] = set()
+    before, node = src, next(iter(graph.adj[src]))
     while node != dst:
-        if node in nodes:
+        in_port = port_to(graph, node, before)
+        if (node, in_port) in visited or graph.nodes[node]["kind"] == "host":
             raise RouteError(f"{src} to {dst}: loop {' '.join([*nodes, node])}")
+        visited.add((node, in_port))
         nodes.append(node)
         try:
-            port = routes[node][dst]
-            node = next(
-                other for other, data in graph.adj[node].items() if data["ports"][node] == port
-            )
-        except KeyError as error:
-            raise RouteError(f"{src} to {dst}: no route at {node}") from error
-        except StopIteration as error:
-            raise RouteError(f"{src} to {dst}: {node} has no port {port}") from error
+            port = routes.next_port(graph, node, in_port, dst, flow)
+        except RouteError as error:
+            raise RouteError(f"{src} to {dst}: {error}") from error
+        neighbours = graph.adj[node].items()
+        following = next((name for name, data in neighbours if data["ports"][node] == port), None)
+        if following is None:
+            raise RouteError(f"{src} to {dst}: {node} has no port {port}")
+        before, node = node, following
     return [*nodes, dst]
-
-
-def _dpids(graph: Graph) -> dict[str, int]:
-    return {name: data["dpid"] for name, data in graph.nodes(data=True) if data["kind"] == "switch"}
-
-
-def _next_hops(graph: Graph, dpids: Mapping[str, int], target: str) -> dict[str, list[str]]:
-    """For every other switch that reaches `target`: its neighbours nearest to it, by dpid."""
-    switches = graph.subgraph(dpids).copy()
-    distance = dict(nx.single_source_shortest_path_length(switches, target))
-    return {
-        switch: sorted(
-            (other for other in switches.adj[switch] if distance[other] < distance[switch]),
-            key=dpids.__getitem__,
-        )
-        for switch in distance
-        if switch != target
-    }
-
-
-def _digit(address: int, switch: Mapping[str, object], base: int) -> int:
-    layer = switch.get("layer")
-    position = LAYERS.index(layer) if layer in LAYERS else 0
-    return address // base**position % base if base > 1 else 0
-
-
-def _port(graph: Graph, node: str, neighbour: str) -> int:
-    port: int = graph.edges[node, neighbour]["ports"][node]
-    return port

@@ -1,10 +1,13 @@
-"""An OpenFlow 1.3 application that installs static routes before any packet asks for them.
+"""An OpenFlow application that installs static routes before any packet asks for them.
 
 It reads the graph (controllers/graph.py) from the file that the environment variable
 OUTCAST_GRAPH names, and computes the routes of the kind that OUTCAST_ROUTING names (`shortest`
-unless set). From every switch of the graph that connects it deletes all entries, installs its
-own (controllers/entries.py), and sends a barrier. Switches that are not in the graph are left
-alone.
+unless set), with the hash seed in OUTCAST_HASH_SEED (0 unless set). From every switch of the graph
+that connects it deletes all entries and groups, installs its own (controllers/entries.py), and
+sends a barrier. Switches that are not in the graph are left alone.
+
+It speaks OpenFlow 1.3 and 1.5. Groups need 1.5, where they can say how to choose; a switch that
+has only 1.3 is refused then.
 
 Alone: `OUTCAST_GRAPH=graph.json ryu-manager controllers/static_routes.py`, with the ryu-manager
 of this project's virtual environment. As the engine starts it: `python -m controllers`.
@@ -26,12 +29,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from controllers import entries, openflow, routes
+from controllers import entries, openflow, routes, selection
 from controllers.graph import GraphError, load
 from controllers.openflow import handler, ofp_event
 
 GRAPH_VARIABLE = "OUTCAST_GRAPH"
 ROUTING_VARIABLE = "OUTCAST_ROUTING"
+HASH_SEED_VARIABLE = "OUTCAST_HASH_SEED"
 
 
 def emit(event: str, **details: object) -> None:
@@ -42,7 +46,7 @@ def emit(event: str, **details: object) -> None:
 class StaticRoutes(openflow.App):
     """See the module."""
 
-    OFP_VERSIONS = (openflow.ofproto.OFP_VERSION,)
+    OFP_VERSIONS = tuple(each.OFP_VERSION for each in openflow.versions)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Reads the graph and computes the routes.
@@ -56,7 +60,10 @@ class StaticRoutes(openflow.App):
             raise GraphError(f"{GRAPH_VARIABLE} is not set; it names the graph's file")
         graph = load(Path(os.environ[GRAPH_VARIABLE]))
         self._routing = os.environ.get(ROUTING_VARIABLE) or "shortest"
-        self._planned = entries.planned(graph, routes.compute(graph, self._routing))
+        hash_seed = int(os.environ.get(HASH_SEED_VARIABLE) or 0)
+        computed = routes.compute(graph, self._routing, hash_seed)
+        self._planned = entries.planned(graph, computed)
+        self._groups = entries.planned_groups(graph, computed)
         self._names = {graph.nodes[switch]["dpid"]: switch for switch in self._planned}
         self._barriers: dict[str, tuple[Any, int]] = {}
         self._installed: set[str] = set()
@@ -70,9 +77,16 @@ class StaticRoutes(openflow.App):
             emit("error", switch=None, dpid=datapath.id, message="the switch is not in the graph")
             return
         emit("connected", switch=switch, dpid=datapath.id)
+        groups = sorted(self._groups[switch], key=lambda group: group.number)
+        if groups and datapath.ofproto.OFP_VERSION < openflow.HAS_GROUP_PROPERTIES:
+            message = "its routes need OpenFlow 1.5; see protocols in ovs-vsctl(8)"
+            emit("error", switch=switch, dpid=datapath.id, message=message)
+            return
         barrier = datapath.ofproto_parser.OFPBarrierRequest(datapath)
         messages = [
             _deletion(datapath),
+            _group_deletion(datapath),
+            *(selection.group_mod(datapath, group) for group in groups),
             *(_flow_mod(datapath, entry) for entry in self._planned[switch]),
             barrier,
         ]
@@ -140,20 +154,32 @@ def _deletion(datapath: Any) -> Any:
     )
 
 
+def _group_deletion(datapath: Any) -> Any:
+    ofproto = datapath.ofproto
+    return datapath.ofproto_parser.OFPGroupMod(
+        datapath, command=ofproto.OFPGC_DELETE, group_id=ofproto.OFPG_ALL
+    )
+
+
 def _flow_mod(datapath: Any, entry: entries.Entry) -> Any:
     ofproto, parser = datapath.ofproto, datapath.ofproto_parser
-    match entry.protocol:
-        case None:
-            match = parser.OFPMatch()
-        case protocol:
-            field = {"ip": "ipv4_dst", "arp": "arp_tpa"}[protocol]
-            match = parser.OFPMatch(
-                eth_type=entries.ETH_TYPES[protocol], **{field: entry.destination}
-            )
+    fields: dict[str, Any] = {}
+    if entry.in_port is not None:
+        fields["in_port"] = entry.in_port
+    if entry.protocol is not None:
+        fields["eth_type"] = entries.ETH_TYPES[entry.protocol]
+        fields[{"ip": "ipv4_dst", "arp": "arp_tpa"}[entry.protocol]] = entry.destination
+    actions = []
+    if entry.group is not None:
+        actions.append(parser.OFPActionGroup(entry.group))
+    elif entry.output is not None:
+        actions.append(parser.OFPActionOutput(entry.output))
     instructions = []
-    if entry.output is not None:
-        actions = [parser.OFPActionOutput(entry.output)]
+    if actions:
         instructions = [parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, actions)]
     return parser.OFPFlowMod(
-        datapath, priority=entry.priority, match=match, instructions=instructions
+        datapath,
+        priority=entry.priority,
+        match=parser.OFPMatch(**fields),
+        instructions=instructions,
     )

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import socket
 import sys
 from collections import Counter
-from itertools import pairwise
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 from controllers import entries, graph
-from outcast.commands import Commands, Process, entered, wait_until
+from outcast.commands import Commands, Process, wait_until
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.network import Network
 from outcast.plan import Plan
+from outcast.probes import Probes
 
 ADDRESS = "127.0.0.1"
 PORT = 6653
 """OpenFlow's assigned port; the run's namespace is its own, so it is free there."""
 READY_DEADLINE_S = 30.0
-PROBE_PORT = 9
-"""The discard service's port (RFC 863): one that no flow uses."""
 PROBE_DEADLINE_S = 10.0
 
 
 class Controller:
     """The Ryu (or os-ken) application as a program beside the run."""
 
-    def __init__(self, plan: Plan, routing: str, commands: Commands, folder: Path) -> None:
+    def __init__(self, plan: Plan, commands: Commands, folder: Path) -> None:
         self._plan = plan
         graph_file = folder / "graph.json"
         graph_file.write_text(graph.dumps(plan.graph))
@@ -38,7 +35,8 @@ class Controller:
             "the controller",
             [
                 *(sys.executable, "-m", "controllers", "--graph", str(graph_file)),
-                *("--routing", routing, "--listen", ADDRESS, "--port", str(PORT)),
+                *("--routing", plan.routes.kind, "--hash-seed", str(plan.routes.hash_seed)),
+                *("--listen", ADDRESS, "--port", str(PORT)),
             ],
             stdout=folder / "controller.out",
             stderr=folder / "controller.err",
@@ -94,67 +92,57 @@ class Controller:
 
 
 def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:
-    """Every switch holds the planned entries and no others; what each was found to hold.
+    """Every switch holds the planned entries and groups and no others; the entries found.
 
     Raises:
         ReadBackError: naming the first switch that does not.
     """
     tables = {}
+    groups = entries.planned_groups(plan.graph, plan.routes)
+    ofctl = ["ovs-ofctl", "-O", plan.openflow]
     for switch, wanted in entries.planned(plan.graph, plan.routes).items():
-        shown = entries.parse_dump(
-            commands.run(
-                ["ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "--no-stats", "--no-names", switch]
-            )
-        )
-        if shown != wanted:
-            lacking = sorted(map(str, wanted - shown))[:1]
-            surplus = sorted(map(str, shown - wanted))[:1]
-            raise ReadBackError(switch, "flow table", lacking or "no more", surplus or "less")
-        tables[switch] = shown
+        dump = commands.run([*ofctl, "dump-flows", "--no-stats", "--no-names", switch])
+        tables[switch] = entries.parse_dump(dump)
+        _compare(switch, "flow table", wanted, tables[switch])
+        if plan.routes.choices:
+            dump = commands.run([*ofctl, "dump-groups", switch])
+            _compare(switch, "group table", groups[switch], entries.parse_groups(dump))
     return tables
 
 
-def verify_paths(network: Network) -> None:
-    """One probe in each direction of every pair of hosts that will talk, along its whole path.
+def _compare(switch: str, what: str, wanted: Set[object], shown: Set[object]) -> None:
+    if shown != wanted:
+        lacking = sorted(map(str, wanted - shown))[:1]
+        surplus = sorted(map(str, shown - wanted))[:1]
+        raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
 
-    Every probe has to arrive, and the switch ports' own counters are read before and after: each
-    port on a planned path must have sent exactly the probes that cross it, every other port none.
+
+def verify_paths(network: Network) -> None:
+    """A probe with each flow's own addresses and ports, and one back, along the whole path.
+
+    One for each pair of hosts where the path depends on nothing else. Every probe has to arrive,
+    and the switch ports' own counters are read before and after: each port on a planned path must
+    have sent exactly the probes that cross it, every other port none.
 
     Raises:
         DeadlineError: where a probe does not arrive.
         ReadBackError: naming the first port that sent another number of packets.
     """
     plan = network.plan
-    pairs = plan.pairs
-    pairs |= {(dst, src) for src, dst in pairs}
+    hosts = {plan.ip(host): host for host in plan.hosts}
     expected: Counter[str] = Counter()
     before = network.transmitted()
-    with contextlib.ExitStack() as stack:
-        sockets = {
-            host: stack.enter_context(_probe_socket(network, host))
-            for host in sorted({host for pair in pairs for host in pair})
-        }
-        for src, dst in sorted(pairs):
-            sockets[src].sendto(src.encode(), (plan.ip(dst), PROBE_PORT))
+    with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
+        for packet in plan.probes():
+            src, dst = hosts[packet.src], hosts[packet.dst]
             try:
-                came = sockets[dst].recv(64).decode()
+                came = probes.send(packet)
             except TimeoutError:
                 raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
-            if came != src:
-                raise ReadBackError(dst, "probe", src, came)
-            expected.update(
-                plan.port(switch, following)
-                for switch, following in pairwise(plan.path(src, dst)[1:])
-            )
+            if came != packet:
+                raise ReadBackError(dst, "probe", packet, came)
+            expected.update(plan.ports_on(plan.path(src, dst, packet)))
     after = network.transmitted()
     for port, count in after.items():
         if count - before[port] != expected[port]:
             raise ReadBackError(port, "probes sent", expected[port], count - before[port])
-
-
-def _probe_socket(network: Network, host: str) -> socket.socket:
-    with entered(network.netns(host)):
-        probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    probe.settimeout(PROBE_DEADLINE_S)
-    probe.bind((network.plan.ip(host), PROBE_PORT))
-    return probe

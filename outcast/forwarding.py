@@ -33,6 +33,16 @@ def bridge_name(switch: str) -> str:
     return f"{switch}-chip"
 
 
+def require(routing: str) -> None:
+    """Raises FeatureMissingError where bridges cannot forward by that kind of routing."""
+    if routing in ("hashed", "equal_length"):
+        raise FeatureMissingError(
+            f"routing {routing}: this kernel has no Open vSwitch module, and the bridges that "
+            "forward in its place know addresses alone, neither ports nor where a frame came in; "
+            "load the module openvswitch, or use --engine virtual"
+        )
+
+
 def create_bridges(plan: Plan, commands: Commands) -> None:
     """A bridge for each switch, with the switch's ports, forwarding nothing yet.
 

@@ -364,7 +364,11 @@ class Network:
             datapath_id = f"{self.plan.graph.nodes[switch]['dpid']:016x}"
             argv += ["--", "add-br", switch]
             argv += ["--", "set", "Bridge", switch, f"datapath_type={datapath}"]
-            argv += ["fail_mode=secure", "protocols=OpenFlow13", "mcast_snooping_enable=false"]
+            argv += [
+                "fail_mode=secure",
+                f"protocols={self.plan.openflow}",
+                "mcast_snooping_enable=false",
+            ]
             argv += [f"other-config:datapath-id={datapath_id}"]
             argv += ["other-config:disable-in-band=true"]
             argv += ["--", "set-controller", switch, controller]

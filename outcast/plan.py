@@ -5,6 +5,7 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,12 +19,15 @@ from mininet.topo import Topo
 
 from controllers import routes
 from controllers.graph import Graph
+from controllers.hashing import TCP, UDP, FiveTuple
 from outcast import transport, units
 from outcast.errors import ConfigError
 from outcast.experiment import (
+    EqualLength,
     Experiment,
     FatTree,
     FlowGroup,
+    Hashed,
     Linear,
     Star,
     ThreeSender,
@@ -53,7 +57,11 @@ class Flow:
         flow: its number, from 0, in the order of the configuration.
         group: the index of its group in the configuration.
         src, dst: host names; with their IPv4 addresses `src_ip` and `dst_ip`.
-        path: node names from sender to receiver.
+        path: node names from sender to receiver; a switch may stand in it twice.
+        return_path: the same of its acknowledgements, from receiver to sender.
+        hops: its class: links on a shortest path, whatever way it takes; "2-hop" is a sender at
+            the receiver's own switch (section 2.2), also under routing that lengthens its path
+            (section 5.4 keeps the label as well).
         start_ns: after the traffic's start.
         duration_ns, size_bytes: when it ends; exactly one is set.
         transport: TCP's settings of this flow.
@@ -68,15 +76,22 @@ class Flow:
     dst_ip: str
     dport: int
     path: tuple[str, ...]
+    return_path: tuple[str, ...]
+    hops: int
     start_ns: int
     duration_ns: int | None
     size_bytes: int | None
     transport: Transport = field(default_factory=Transport)
 
     @property
-    def hops(self) -> int:
-        """Links on the path: "2-hop" is a sender at the receiver's own switch (section 2.2)."""
+    def path_links(self) -> int:
+        """Links on the path that it takes."""
         return len(self.path) - 1
+
+    @property
+    def five_tuple(self) -> FiveTuple:
+        """What its data packets have in their headers."""
+        return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +118,7 @@ class Plan:
     Attributes:
         topo: the Mininet topology.
         graph: the same as a networkx graph, in the form of controllers/routes.py.
-        routes: the output port of every switch towards every host.
+        routes: where every switch sends packets, by the host that they are for.
         flows: every flow, in order of its number.
         bottleneck: the port whose queue is studied.
         capture_ports: (port, direction) of every capture.
@@ -140,9 +155,34 @@ class Plan:
         """The host's Ethernet address."""
         return str(self.graph.nodes[host]["mac"])
 
-    def path(self, src: str, dst: str) -> list[str]:
-        """The nodes from one host to another, both included."""
-        return routes.path(self.routes, self.graph, src, dst)
+    def path(self, src: str, dst: str, flow: FiveTuple | None = None) -> list[str]:
+        """The nodes from one host to another, both included; see `routes.path`."""
+        return routes.path(self.routes, self.graph, src, dst, flow)
+
+    @property
+    def openflow(self) -> str:
+        """The OpenFlow version that the switches speak, as ovs-vsctl(8) names it."""
+        return "OpenFlow15" if self.routes.choices else "OpenFlow13"
+
+    def ports_on(self, path: Sequence[str]) -> list[str]:
+        """The switch ports that a packet on a path leaves by, in its order."""
+        return [self.port(switch, following) for switch, following in pairwise(path[1:])]
+
+    def probes(self) -> list[FiveTuple]:
+        """Packets in both directions of which each takes a path of the flows, by which to try it.
+
+        One for each pair of hosts where paths depend on nothing else, else one for each flow;
+        of generated flows always one for each pair.
+        """
+        found: dict[object, FiveTuple] = {}
+        for flow in self.flows:
+            packet = flow.five_tuple
+            found[packet if self.routes.choices else (flow.src, flow.dst)] = packet
+        for generated in self.generated:
+            packet = generated_packet(self.graph, generated)
+            found.setdefault((generated.src, generated.dst), packet)
+        both = {each for packet in found.values() for each in (packet, packet.reversed())}
+        return sorted(both, key=lambda each: (each.src, each.dst, each.sport, each.dport))
 
     def port(self, node: str, neighbour: str) -> str:
         """The interface of `node` that leads to `neighbour`."""
@@ -159,10 +199,7 @@ class Plan:
 
     def ingress(self, flow: Flow) -> str | None:
         """The bottleneck's port that a flow enters by; None where it does not cross it."""
-        for before, switch, following in zip(flow.path, flow.path[1:], flow.path[2:], strict=False):
-            if self.port(switch, following) == self.bottleneck.egress:
-                return self.port(switch, before)
-        return None
+        return ingress_port(self.graph, flow.path, self.bottleneck.egress)
 
     def switch_ports(self) -> list[str]:
         """The interface names of every switch port."""
@@ -181,19 +218,19 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     """
     topo = make_topo(experiment)
     graph = make_graph(topo)
-    table = routes.compute(graph, experiment.routing.kind)
     try:
+        table = compute_routes(experiment, graph)
         flows = _resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
         transport.of_hosts(experiment.transport, flows)
-        generated = schedule.make(experiment, _hosts(experiment, graph, table))
-        pairs = sorted({(flow.src, flow.dst) for flow in generated})
+        generated = schedule.make(experiment, _hosts(experiment, graph))
+        ways = _generated_ways(graph, table, generated)
         bottleneck = find_bottleneck(
             graph,
-            flows or _pair_flows(graph, table, pairs),
+            flows or _way_flows(graph, ways),
             lambda layers: experiment.links.between(layers).rate_bps,
         )
-        bottleneck = _with_inputs(bottleneck, graph, table, pairs)
+        bottleneck = _with_inputs(bottleneck, graph, ways)
         plan = Plan(topo, graph, table, flows, bottleneck, (), generated)
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
@@ -203,10 +240,10 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     return replace(plan, capture_ports=captures)
 
 
-def _hosts(experiment: Experiment, graph: Graph, table: routes.Routes) -> schedule.Hosts:
+def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
     def senders(source: str | list[str], dst: str, where: str) -> list[str]:
         group = FlowGroup.model_construct(source=source)
-        return _sources(group, dst, graph, table, where)
+        return _sources(group, dst, graph, where)
 
     return schedule.Hosts(
         names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
@@ -216,55 +253,86 @@ def _hosts(experiment: Experiment, graph: Graph, table: routes.Routes) -> schedu
     )
 
 
-def _pair_flows(
-    graph: Graph, table: routes.Routes, pairs: Sequence[tuple[str, str]]
-) -> tuple[Flow, ...]:
-    """A flow for each pair of hosts, to find the bottleneck of generated traffic by."""
-    if not pairs:
+def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
+    """What a generated flow's data packets have in their headers."""
+    udp = flow.datagram_bytes is not None
+    return FiveTuple(
+        graph.nodes[flow.src]["ip"],
+        flow.sport,
+        graph.nodes[flow.dst]["ip"],
+        schedule.UDP_PORT if udp else schedule.TCP_PORT,
+        UDP if udp else TCP,
+    )
+
+
+def _generated_ways(
+    graph: Graph, table: routes.Routes, generated: Sequence[Generated]
+) -> list[tuple[list[str], list[str]]]:
+    """The different paths of generated flows, each with that of its acknowledgements."""
+    ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    asked: set[object] = set()
+    for flow in sorted(generated, key=lambda each: (each.src, each.dst)):
+        packet = generated_packet(graph, flow)
+        key = packet if table.choices else (flow.src, flow.dst)
+        if key not in asked:
+            asked.add(key)
+            there = routes.path(table, graph, flow.src, flow.dst, packet)
+            back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
+            ways[(*there, *back)] = (there, back)
+    return list(ways.values())
+
+
+def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tuple[Flow, ...]:
+    """A flow for each path, to find the bottleneck of generated traffic by."""
+    if not ways:
         raise ConfigError("workloads: not one flow comes in this time; allowed is more load")
     return tuple(
         Flow(
             flow=number,
             group=0,
-            src=src,
-            src_ip=graph.nodes[src]["ip"],
+            src=there[0],
+            src_ip=graph.nodes[there[0]]["ip"],
             sport=0,
-            dst=dst,
-            dst_ip=graph.nodes[dst]["ip"],
+            dst=there[-1],
+            dst_ip=graph.nodes[there[-1]]["ip"],
             dport=0,
-            path=tuple(routes.path(table, graph, src, dst)),
+            path=tuple(there),
+            return_path=tuple(back),
+            hops=len(there) - 1,
             start_ns=0,
             duration_ns=None,
             size_bytes=None,
         )
-        for number, (src, dst) in enumerate(pairs)
+        for number, (there, back) in enumerate(ways)
     )
 
 
 def _with_inputs(
-    bottleneck: Bottleneck,
-    graph: Graph,
-    table: routes.Routes,
-    pairs: Sequence[tuple[str, str]],
+    bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
 ) -> Bottleneck:
     """The bottleneck with the inputs of generated flows, and of what is acknowledged to them.
 
     Whatever leaves by its output has to be seen coming in.
     """
     ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
-    for src, dst in sorted({*pairs, *((dst, src) for src, dst in pairs)}):
-        path = routes.path(table, graph, src, dst)
-        if bottleneck.switch not in path:
-            continue
-        place = path.index(bottleneck.switch)
-        if port_name(graph, bottleneck.switch, path[place + 1]) == bottleneck.egress:
-            ingress.append(port_name(graph, bottleneck.switch, path[place - 1]))
-            destinations.append(graph.nodes[dst]["ip"])
+    for path in sorted(path for way in ways for path in way):
+        entered = ingress_port(graph, path, bottleneck.egress)
+        if entered is not None:
+            ingress.append(entered)
+            destinations.append(graph.nodes[path[-1]]["ip"])
     return replace(
         bottleneck,
         ingress=tuple(dict.fromkeys(ingress)),
         destinations=tuple(dict.fromkeys(destinations)),
     )
+
+
+def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
+    """The port by which a packet on a path enters the switch that it leaves by `egress`."""
+    for before, (switch, following) in zip(path, pairwise(path[1:]), strict=False):
+        if port_name(graph, switch, following) == egress:
+            return port_name(graph, switch, before)
+    return None
 
 
 def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
@@ -274,6 +342,26 @@ def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
             f"blackout.at: {at!r} is no input of the bottleneck {bottleneck.egress}; allowed are "
             f"{', '.join(bottleneck.ingress)}"
         )
+
+
+def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
+    """The routes that the experiment asks for.
+
+    Raises:
+        ConfigError: where the topology has none of that kind.
+    """
+    kind: str = experiment.routing.kind
+    hash_seed = 0
+    match experiment.routing:
+        case Hashed(hash_seed=chosen):
+            hash_seed = chosen
+        case EqualLength(core="random"):
+            kind = "equal_length_random"
+            hash_seed = random.Random(f"{experiment.seed} core switches").getrandbits(32)
+    try:
+        return routes.compute(graph, kind, hash_seed)
+    except routes.RouteError as error:
+        raise ConfigError(f"routing: {error}") from None
 
 
 def make_topo(experiment: Experiment) -> Topo:
@@ -333,6 +421,7 @@ def receiver(graph: Graph) -> str:
 def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
     flows: list[Flow] = []
     used: set[tuple[str, str]] = set()
+    distances: dict[str, dict[str, int]] = {}
     ports: dict[transport.ReceiverKind, int] = {
         transport.receiver_kind(experiment.transport): SERVER_PORT
     }
@@ -340,10 +429,9 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
         where = f"flows.{index}"
         settings = experiment.group_transport(index)
         dport = ports.setdefault(transport.receiver_kind(settings), SERVER_PORT + len(ports))
-        pairs = _pairs(group, graph, table, where)
+        pairs = _pairs(group, graph, where)
         _require_times(experiment, group, len(pairs) * group.per_host, where)
         for number, (src, dst) in enumerate(pairs):
-            path = routes.path(table, graph, src, dst)
             if (src, dst) in used:
                 raise ConfigError(
                     f"{where}: {src} sends to {dst} in another group already; "
@@ -355,17 +443,21 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
                 duration_ns = group.duration_ns
                 if duration_ns is None and group.size_bytes is None:
                     duration_ns = experiment.duration_ns - start_ns
+                sport = FIRST_SOURCE_PORT + len(flows)
+                packet = FiveTuple(graph.nodes[src]["ip"], sport, graph.nodes[dst]["ip"], dport)
                 flows.append(
                     Flow(
                         flow=len(flows),
                         group=index,
                         src=src,
-                        src_ip=graph.nodes[src]["ip"],
-                        sport=FIRST_SOURCE_PORT + len(flows),
+                        src_ip=packet.src,
+                        sport=packet.sport,
                         dst=dst,
-                        dst_ip=graph.nodes[dst]["ip"],
-                        dport=dport,
-                        path=tuple(path),
+                        dst_ip=packet.dst,
+                        dport=packet.dport,
+                        path=tuple(routes.path(table, graph, src, dst, packet)),
+                        return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
+                        hops=distances.setdefault(dst, _distances(graph, dst))[src],
                         start_ns=start_ns,
                         duration_ns=duration_ns,
                         size_bytes=group.size_bytes,
@@ -377,14 +469,12 @@ def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -
     return tuple(flows)
 
 
-def _pairs(
-    group: FlowGroup, graph: Graph, table: routes.Routes, where: str
-) -> list[tuple[str, str]]:
+def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
     """Sender and receiver of each of the group's hosts."""
     if not isinstance(group.to, list):
         dst = group.to or receiver(graph)
         _require_host(graph, dst, f"{where}.to")
-        return [(src, dst) for src in _sources(group, dst, graph, table, where)]
+        return [(src, dst) for src in _sources(group, dst, graph, where)]
     for dst in group.to:
         _require_host(graph, dst, f"{where}.to")
     for src in group.source:
@@ -398,6 +488,11 @@ def _pairs(
     return pairs[: group.hosts]
 
 
+def _distances(graph: Graph, dst: str) -> dict[str, int]:
+    """Of every node, the links on a shortest path to a host."""
+    return dict(nx.single_source_shortest_path_length(graph, dst))
+
+
 def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
     """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
     last_ns = group.start_ns + (flows - 1) * group.stagger_ns
@@ -409,19 +504,17 @@ def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: 
         )
 
 
-def _sources(
-    group: FlowGroup, dst: str, graph: Graph, table: routes.Routes, where: str
-) -> list[str]:
+def _sources(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
     if isinstance(group.source, list):
         names = group.source
         for name in names:
             _require_host(graph, name, f"{where}.from")
     elif match := re.fullmatch(r"([0-9]+)-hop", group.source):
+        distance = _distances(graph, dst)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
             if data["kind"] == "host" and name != dst:
-                hops = len(routes.path(table, graph, name, dst)) - 1
-                classes.setdefault(hops, []).append(name)
+                classes.setdefault(distance[name], []).append(name)
         names = classes.get(int(match[1]), [])
         if not names:
             there = ", ".join(f"{hops}-hop ({len(classes[hops])})" for hops in sorted(classes))

@@ -49,8 +49,11 @@ class FlowRecord(_Record):
     dst: str
     dst_ip: str
     dport: int
-    hops: int = Field(description="links on the flow's path")
-    path: list[str] = Field(description="node names, sender first")
+    hops: int = Field(description="its class: links on a shortest path; its own may be longer")
+    path: list[str] = Field(description="node names of the path that it takes, sender first")
+    return_path: list[str] = Field(
+        default_factory=list, description="the same of its acknowledgements, receiver first"
+    )
     ingress: str | None = Field(description="the bottleneck's port that the flow enters by")
     start_ns: int = Field(description="planned start after the traffic's start")
     duration_ns: int | None

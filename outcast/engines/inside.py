@@ -119,9 +119,7 @@ class _Run:
             for each in [self.experiment.transport, *transport.of_groups(self.experiment)]:
                 transport.allow_congestion_control(each.congestion_control)
         switches = OpenVSwitch(self.commands, self.scratch)
-        controller = Controller(
-            self.plan, self.experiment.routing.kind, self.commands, self.scratch
-        )
+        controller = Controller(self.plan, self.commands, self.scratch)
         network = Network(self.experiment, self.plan, self.commands)
         core = max(os.sched_getaffinity(0))
         try:
@@ -373,6 +371,7 @@ def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
                 dport=flow.dport,
                 hops=flow.hops,
                 path=list(flow.path),
+                return_path=list(flow.return_path),
                 ingress=plan.ingress(flow),
                 start_ns=flow.start_ns,
                 duration_ns=flow.duration_ns,

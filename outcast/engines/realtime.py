@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, ports, queues, senders, transport
+from outcast import doctor, forwarding, ports, queues, senders, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
+from outcast.openvswitch import has_kernel_module
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
@@ -42,6 +43,8 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "root is missing: the realtime engine makes network namespaces; run it with sudo"
             )
+        if not has_kernel_module():
+            forwarding.require(experiment.routing.kind)
         for each in [experiment.transport, *transport.of_groups(experiment)]:
             transport.require_congestion_control(each.congestion_control)
             if senders.needed(each):

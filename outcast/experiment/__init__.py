@@ -25,7 +25,7 @@ from outcast.experiment.queue import (
     Tbf,
 )
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
-from outcast.experiment.routing import Routing
+from outcast.experiment.routing import EqualLength, Hashed, Routing, Shortest, SpanningTree
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FatTree, Linear, Star, ThreeSender, Topology, Vl2
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
@@ -52,12 +52,14 @@ __all__ = [
     "Codel",
     "ConstantRate",
     "EcnThreshold",
+    "EqualLength",
     "Experiment",
     "FatTree",
     "FlowGroup",
     "Fq",
     "FqCodel",
     "GroupTransport",
+    "Hashed",
     "Htb",
     "Incast",
     "LayerLinks",
@@ -76,8 +78,10 @@ __all__ = [
     "Routing",
     "Samples",
     "Sfq",
+    "Shortest",
     "Shuffle",
     "Source",
+    "SpanningTree",
     "Star",
     "Sweep",
     "Tbf",

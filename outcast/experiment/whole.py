@@ -13,7 +13,7 @@ from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import Part, TimeNs
 from outcast.experiment.queue import Queue
-from outcast.experiment.routing import Routing
+from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Transport
@@ -30,7 +30,7 @@ class Experiment(Part):
     queues: tuple[QueueException, ...] = Field(
         default=(), description="exceptions to `queue`; the last that fits a port counts"
     )
-    routing: Routing = Routing()
+    routing: Routing = Shortest()
     transport: Transport = Transport()
     flows: tuple[FlowGroup, ...] = ()
     workloads: tuple[Workload, ...] = ()

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from controllers import routes
 from controllers.graph import Graph, check
+from controllers.hashing import FiveTuple
+from controllers.shortest import Ports
 
 
 def add_switch(graph: Graph, name: str, dpid: int, layer: str = "edge") -> None:
@@ -55,7 +57,7 @@ def hosts(graph: Graph) -> list[str]:
 
 
 def following(graph: Graph, table: routes.Routes, switch: str, host: str) -> str:
-    port = table[switch][host]
+    port = table.to[switch][host]
     (name,) = [n for n, data in graph.adj[switch].items() if data["ports"][switch] == port]
     return name
 
@@ -151,22 +153,28 @@ def test_ties_use_the_digits_of_the_address_in_the_base_of_the_choices(k: int) -
 def test_a_switch_spreads_the_hosts_of_another_evenly_over_its_uplinks() -> None:
     graph = fat_tree(8)
     table = routes.compute(graph, "shortest")
-    uses = Counter(table["e0_0"][f"h5_1_{number}"] for number in range(4))
+    uses = Counter(table.to["e0_0"][f"h5_1_{number}"] for number in range(4))
     assert uses == {5: 1, 6: 1, 7: 1, 8: 1}
 
 
-@given(networks(), st.sampled_from(routes.KINDS))
+ANY_NETWORK = ("shortest", "spanning_tree", "hashed")
+"""The kinds that need no layers."""
+
+
+@given(networks(), st.sampled_from(ANY_NETWORK))
 def test_every_path_of_any_network_arrives_without_a_loop(graph: Graph, kind: str) -> None:
     table = routes.compute(graph, kind)
-    assert table.keys() == {n for n, data in graph.nodes(data=True) if data["kind"] == "switch"}
+    assert table.to.keys() == {n for n, data in graph.nodes(data=True) if data["kind"] == "switch"}
     used: Graph = nx.Graph()
     for source, destination in permutations(hosts(graph), 2):
-        nodes = routes.path(table, graph, source, destination)
+        ends = (graph.nodes[source]["ip"], graph.nodes[destination]["ip"])
+        packet = FiveTuple(ends[0], 20001, ends[1], 5001)
+        nodes = routes.path(table, graph, source, destination, packet)
         assert (nodes[0], nodes[-1]) == (source, destination)
         assert len(set(nodes)) == len(nodes)
         assert all(graph.has_edge(*hop) for hop in pairwise(nodes))
         used.add_edges_from(pairwise(nodes))
-        if kind == "shortest":
+        if kind != "spanning_tree":
             assert len(nodes) - 1 == nx.shortest_path_length(graph, source, destination)
     if kind == "spanning_tree":
         assert nx.is_forest(used)
@@ -181,7 +189,7 @@ def test_routes_do_not_depend_on_the_order_of_nodes_and_links(graph: Graph, rand
     ):
         random.shuffle(items)  # type: ignore[attr-defined]
         add(items)
-    for kind in routes.KINDS:
+    for kind in ANY_NETWORK:
         assert routes.compute(shuffled, kind) == routes.compute(graph, kind)
 
 
@@ -204,7 +212,7 @@ def test_switches_that_are_not_connected_are_refused() -> None:
     for index in (1, 2):
         add_switch(graph, f"s{index}", index)
         add_host(graph, f"h{index}", f"10.0.0.{index}", f"s{index}", 1)
-    for kind in routes.KINDS:
+    for kind in ANY_NETWORK:
         with pytest.raises(routes.RouteError, match="no path from s2 to h1"):
             routes.compute(graph, kind)
 
@@ -223,11 +231,11 @@ def test_an_unknown_kind_is_refused_with_what_is_allowed() -> None:
         ({"s1": {"h2": 1}}, "loop h1 s1 h1"),
     ],
 )
-def test_a_path_that_does_not_arrive_is_told_apart(wrong: routes.Routes, message: str) -> None:
+def test_a_path_that_does_not_arrive_is_told_apart(wrong: Ports, message: str) -> None:
     graph: Graph = nx.Graph()
     for index in (1, 2):
         add_switch(graph, f"s{index}", index)
         add_host(graph, f"h{index}", f"10.0.0.{index}", f"s{index}", 1)
     graph.add_edge("s1", "s2", ports={"s1": 2, "s2": 2})
     with pytest.raises(routes.RouteError, match=message):
-        routes.path(wrong, graph, "h1", "h2")
+        routes.path(routes.Routes("shortest", wrong), graph, "h1", "h2")
