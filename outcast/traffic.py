@@ -156,17 +156,24 @@ def await_end(
     watch: Callable[[], None],
     on_sample: Callable[[float], None],
     sample_times_s: Sequence[float],
+    others: Callable[[], Sequence[str]] = tuple,
 ) -> None:
     """Waits for every client's end; calls `on_sample` at the given times after the start.
 
     `watch` is called in between, and raises where something else that the run needs has died.
+    `others` names what else has to end and has not.
 
     Raises:
         RunError: where a client failed, or had not ended END_GRACE_S after its time.
     """
     due = list(sample_times_s)
     deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
-    while any(process.popen.poll() is None for process in clients.processes.values()):
+
+    def running() -> list[str]:
+        mine = [p.name for p in clients.processes.values() if p.popen.poll() is None]
+        return [*mine, *others()]
+
+    while late := running():
         now_ns = time.time_ns()
         since_start_s = (now_ns - clients.t_start_ns) / 1e9
         if due and since_start_s >= due[0]:
@@ -175,7 +182,6 @@ def await_end(
             continue
         watch()
         if now_ns > deadline_ns:
-            late = [p.name for p in clients.processes.values() if p.popen.poll() is None]
             raise RunError(
                 f"{', '.join(late)}: not ended {END_GRACE_S:g} s after the experiment's duration"
             )

@@ -1,0 +1,228 @@
+"""The generator's processes, one at each host that sends or receives generated flows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outcast.commands import Commands, Process, wait_until
+from outcast.errors import CommandError, ReadBackError
+from outcast.experiment import Experiment, Incast, Shuffle
+from outcast.plan import Plan
+from outcast.run import RunDirectory, write_text
+from outcast.workloads import generator, results
+from outcast.workloads.schedule import TCP_PORT, UDP_PORT, Generated
+
+READY_DEADLINE_S = 60.0
+LATE_NS = 1_000_000
+"""A flow that starts later than this after its time makes the run's timing doubtful."""
+
+
+class Programs:
+    """See the module. Without generated flows there are none."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        directory: RunDirectory,
+        scratch: Path,
+        commands: Commands,
+    ) -> None:
+        self._experiment, self._plan = experiment, plan
+        self._directory, self._scratch, self._commands = directory, scratch, commands
+        self._processes: list[Process] = []
+
+    def prepare(self, netns: Callable[[str], int]) -> None:
+        """Starts every program and waits until all listen.
+
+        Raises:
+            DeadlineError: where one does not.
+            CommandError: where one has ended.
+        """
+        if not self._plan.generated:
+            return
+        write_text(
+            results.schedule_file(self._directory),
+            "".join(json.dumps(asdict(flow)) + "\n" for flow in self._plan.generated),
+        )
+        for host, task in tasks(self._experiment, self._plan).items():
+            task_file = self._scratch / f"generator.{host}.json"
+            task_file.write_text(json.dumps(task), encoding="utf-8")
+            self._processes.append(
+                self._commands.spawn(
+                    f"the traffic generator at {host}",
+                    [
+                        # As a file and isolated: the package's own imports would cost more.
+                        *(sys.executable, "-I", "-S", generator.__file__, str(task_file)),
+                        *(str(self._start_file), str(results.result_file(self._directory, host))),
+                    ],
+                    netns=netns(host),
+                    stdout=self._scratch / f"generator.{host}.out",
+                    stderr=self._scratch / f"generator.{host}.err",
+                )
+            )
+        for process in self._processes:
+            wait_until(
+                lambda process=process: _is_ready(process),  # type: ignore[misc]
+                f"{process.name} to listen",
+                READY_DEADLINE_S,
+                detail=process.errors,
+            )
+
+    @property
+    def _start_file(self) -> Path:
+        return self._scratch / "generator.start"
+
+    def start(self, t_start_ns: int) -> None:
+        """Gives all programs the time at which the traffic starts."""
+        if self._processes:
+            write_text(self._start_file, str(t_start_ns))
+
+    def running(self) -> list[str]:
+        """The names of those that have not ended. Raises CommandError where one has failed."""
+        still = []
+        for process in self._processes:
+            status = process.popen.poll()
+            if status is None:
+                still.append(process.name)
+            elif status:
+                raise CommandError(process.argv, status, process.errors())
+        return still
+
+    def verify(self, t_start_ns: int) -> tuple[dict[str, Any], list[str]]:
+        """Reads what they wrote: facts for the manifest, and warnings.
+
+        Raises:
+            ReadBackError: a socket used another congestion control than requested.
+        """
+        if not self._processes:
+            return {}, []
+        wanted = self._experiment.transport.congestion_control
+        for row in results.read_rows(self._directory):
+            used = row.get("congestion_control", wanted)
+            if used != wanted:
+                raise ReadBackError(
+                    f"generated flow {row.get('flow', '')}", "congestion control", wanted, used
+                )
+        found = results.read(self._directory, t_start_ns)
+        late = [flow.late_ns for flow in found if flow.late_ns is not None]
+        facts = {
+            "workloads.flows": len(found),
+            "workloads.unfinished": sum(
+                flow.end_ns is None for flow in found if flow.planned.size_bytes is not None
+            ),
+            "workloads.failed": sum(flow.error is not None for flow in found),
+            "workloads.latest_start_ns": max(late, default=0),
+        }
+        warnings = []
+        if max(late, default=0) > LATE_NS:
+            count = sum(value > LATE_NS for value in late)
+            warnings.append(
+                f"{count} of {len(found)} generated flows started more than "
+                f"{LATE_NS / 1e6:g} ms after their time, the last by {max(late) / 1e6:.1f} ms; "
+                "less load, or the virtual engine, keeps the schedule"
+            )
+        return facts, warnings
+
+
+def _is_ready(process: Process) -> bool:
+    process.require_alive()
+    return "ready" in process.output()
+
+
+def tasks(experiment: Experiment, plan: Plan) -> dict[str, dict[str, Any]]:
+    """What each host's program is to do, as outcast/workloads/generator.py reads it."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def task(host: str) -> dict[str, Any]:
+        if host not in found:
+            found[host] = {
+                "ip": plan.ip(host),
+                "tcp_port": TCP_PORT,
+                "udp_port": UDP_PORT,
+                "end_ns": experiment.duration_ns,
+                **{name: [] for name in ("send", "turns", "receive", "answer", "ask")},
+                **{name: [] for name in ("streams", "datagrams_from")},
+            }
+        return found[host]
+
+    by_workload: dict[int, list[Generated]] = defaultdict(list)
+    for flow in plan.generated:
+        by_workload[flow.workload].append(flow)
+    for index, flows in by_workload.items():
+        match experiment.workloads[index]:
+            case Incast() as incast:
+                _add_incast(task, plan, index, incast, flows)
+            case Shuffle() as shuffle:
+                _add_shuffle(task, plan, shuffle, flows)
+            case _:
+                _add_timed(task, plan, flows)
+    return found
+
+
+_Task = Callable[[str], dict[str, Any]]
+
+
+def _add_timed(task: _Task, plan: Plan, flows: Sequence[Generated]) -> None:
+    for flow in flows:
+        src_ip, dst_ip = plan.ip(flow.src), plan.ip(flow.dst)
+        if flow.size_bytes is None:
+            task(flow.src)["streams"].append(
+                [
+                    *(flow.flow, flow.start_ns, flow.end_ns, dst_ip, flow.sport),
+                    *(flow.datagram_bytes, flow.gap_ns),
+                ]
+            )
+            task(flow.dst)["datagrams_from"].append([flow.flow, src_ip, flow.sport])
+        else:
+            task(flow.src)["send"].append(
+                [flow.flow, flow.start_ns, dst_ip, flow.sport, flow.size_bytes]
+            )
+            task(flow.dst)["receive"].append([flow.flow, src_ip, flow.sport, flow.size_bytes])
+
+
+def _add_shuffle(
+    task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]
+) -> None:
+    by_source: dict[str, list[Generated]] = defaultdict(list)
+    for flow in flows:
+        by_source[flow.src].append(flow)
+        task(flow.dst)["receive"].append(
+            [flow.flow, plan.ip(flow.src), flow.sport, flow.size_bytes]
+        )
+    for src, mine in by_source.items():
+        task(src)["turns"].append(
+            {
+                "start_ns": shuffle.start_ns,
+                "concurrent": shuffle.concurrent,
+                "transfers": [
+                    [flow.flow, plan.ip(flow.dst), flow.sport, flow.size_bytes] for flow in mine
+                ],
+            }
+        )
+
+
+def _add_incast(
+    task: _Task, plan: Plan, index: int, incast: Incast, flows: Sequence[Generated]
+) -> None:
+    rounds: dict[int, list[int]] = defaultdict(list)
+    for flow in flows:
+        rounds[flow.round or 0].append(flow.flow)
+    first = [flow for flow in flows if flow.round == 0]
+    dst = first[0].dst
+    task(dst)["ask"].append(
+        {
+            "start_ns": incast.start_ns,
+            "block": incast.block_bytes,
+            "senders": [[plan.ip(flow.src), flow.sport] for flow in first],
+            "rounds": list(rounds.values()),
+        }
+    )
+    for flow in first:
+        task(flow.src)["answer"].append([plan.ip(dst), flow.sport, incast.block_bytes, index])

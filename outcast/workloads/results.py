@@ -1,0 +1,127 @@
+"""What became of every generated flow: the schedule and the programs' rows, put together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcast.errors import InputError
+from outcast.run import RunDirectory
+from outcast.workloads.schedule import Generated
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """One generated flow.
+
+    Attributes:
+        planned: as it was scheduled.
+        start_ns, end_ns: after the traffic's start: when it was to start (when its turn came, for
+            flows without a time of their own), and when its last byte arrived; None where it
+            never started, or had not ended at the end of the experiment.
+        late_ns: from the planned to the actual start.
+        received_bytes: up to the end; of a stream, its datagrams' payload.
+        sent, received: datagrams of a stream.
+        retransmits, timeouts: of its connection; timeouts from Linux 6.7 on.
+        error: why it failed, where it did.
+    """
+
+    planned: Generated
+    start_ns: int | None
+    end_ns: int | None
+    late_ns: int | None
+    received_bytes: int
+    sent: int | None
+    received: int | None
+    retransmits: int | None
+    timeouts: int | None
+    congestion_control: str | None
+    error: str | None
+
+    @property
+    def completion_ns(self) -> int | None:
+        """The flow completion time: from the planned start to the last byte's arrival."""
+        if self.end_ns is None or self.start_ns is None:
+            return None
+        return self.end_ns - self.start_ns
+
+
+def schedule_file(directory: RunDirectory) -> Path:
+    """The schedule, a JSON line for each flow."""
+    return directory.flows / "schedule.jsonl"
+
+
+def result_file(directory: RunDirectory, host: str) -> Path:
+    """What a host's program wrote."""
+    return directory.flows / f"generated.{host}.jsonl"
+
+
+def read_rows(directory: RunDirectory) -> Iterator[dict[str, Any]]:
+    """The rows of all programs. Raises InputError where a file cannot be read."""
+    for file in sorted(directory.flows.glob("generated.*.jsonl")):
+        yield from _lines(file)
+
+
+def read(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
+    """Every generated flow of a run; none where it had no workloads.
+
+    Raises:
+        InputError: a file is missing or broken, or a row is of no planned flow.
+    """
+    schedule = schedule_file(directory)
+    if not schedule.exists():
+        return []
+    try:
+        planned = [Generated(**row) for row in _lines(schedule)]
+    except TypeError as error:
+        raise InputError(f"{schedule}: {error}") from None
+    sides: dict[str, dict[int, dict[str, Any]]] = {"send": {}, "receive": {}}
+    for row in read_rows(directory):
+        if row["side"] in sides:
+            sides[row["side"]][row["flow"]] = row
+    strange = {*sides["send"], *sides["receive"]} - {flow.flow for flow in planned}
+    if strange:
+        raise InputError(f"{directory.flows}: rows of flow {min(strange)}, which {schedule} lacks")
+    return [
+        _complete(
+            flow, sides["send"].get(flow.flow, {}), sides["receive"].get(flow.flow, {}), t_start_ns
+        )
+        for flow in planned
+    ]
+
+
+def _complete(
+    flow: Generated, send: dict[str, Any], receive: dict[str, Any], t_start_ns: int
+) -> Completed:
+    def since_start(t_ns: int | None) -> int | None:
+        return None if t_ns is None else t_ns - t_start_ns
+
+    begun_ns, planned_ns = send.get("t_begun"), send.get("t_planned")
+    asked_ns = receive.get("t_asked")
+    datagrams = receive.get("datagrams")
+    return Completed(
+        planned=flow,
+        start_ns=since_start(next((t for t in (asked_ns, planned_ns, begun_ns) if t), None)),
+        end_ns=since_start(receive.get("t_end")),
+        late_ns=None if None in (begun_ns, planned_ns) else begun_ns - planned_ns,
+        received_bytes=receive.get("bytes") or (datagrams or 0) * (flow.datagram_bytes or 0),
+        sent=send.get("datagrams"),
+        received=datagrams,
+        retransmits=send.get("retransmits"),
+        timeouts=send.get("timeouts"),
+        congestion_control=send.get("congestion_control"),
+        error=send.get("error") or receive.get("error"),
+    )
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            yield json.loads(line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}:{number}: not JSON: {error}") from None
