@@ -5,7 +5,8 @@ config.yaml         the experiment, resolved
 manifest.json       this module's Manifest: what ran, on what, with which settings in effect
 captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
-flows/              iperf's own logs, and the sockets as ss(8) showed them
+flows/              iperf's own logs, and the sockets as ss(8) showed them; the schedule of
+                    generated flows and what became of each, a JSON line a flow
 samples/            sockets and queues over time, as the kernel's messages (outcast.samples)
 log.txt             the run's progress
 *.parquet           what the analysis computed
@@ -120,6 +121,10 @@ class Manifest(_Record):
     effective: dict[str, Any]
     traffic: TrafficRecord
     flows: list[FlowRecord]
+    generated_hosts: list[str] = Field(
+        default_factory=list,
+        description="that send generated flows, which the counters of a host then hold too",
+    )
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
     warnings: list[str] = Field(

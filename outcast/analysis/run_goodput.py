@@ -46,7 +46,7 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
     flows = {record.flow for record in records}
     if any(record.src in hosts and record.flow not in flows for record in analysis.manifest.flows):
         return None
-    if not hosts <= analysis.counters.hosts.keys():
+    if not hosts <= analysis.counters.hosts.keys() or hosts & {*analysis.manifest.generated_hosts}:
         return None
     return sum(analysis.counters.hosts[host].delta(counter) for host in hosts)
 

@@ -12,6 +12,7 @@ import polars as pl
 from outcast.analysis.bins import utilisation
 from outcast.analysis.blackout import length_counts
 from outcast.analysis.compiled import I64, Array
+from outcast.analysis.completions import completion_summary
 from outcast.analysis.congestion import during, last_total, sampled_spread, synchronisation
 from outcast.analysis.fairness_windows import changes, fairness_table
 from outcast.analysis.join import Verdict
@@ -80,6 +81,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         ],
         synchronisation=_synchronisation(analysis),
         samples=_samples(analysis),
+        completions=completion_summary(analysis),
         warnings=list(analysis.manifest.warnings),
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),

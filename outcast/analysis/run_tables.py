@@ -13,6 +13,7 @@ import polars as pl
 
 from outcast.analysis import store
 from outcast.analysis.bins import throughput_table, utilisation_table
+from outcast.analysis.completions import completion_table
 from outcast.analysis.fairness_windows import fairness_table
 from outcast.analysis.join import Verdict
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
@@ -134,8 +135,23 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
             }
         )
+    if not rows:  # generated traffic alone: see completions.parquet
+        return pl.DataFrame(schema=_FLOW_COLUMNS)
     return pl.DataFrame(rows, infer_schema_length=None)
 
+
+_FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(
+        (
+            *("flow", "sport", "dport", "hops", "start_ns", "goodput_bytes", "packets", "dropped"),
+            *("longest_chain", "retransmits", "timeouts", "retransmissions_seen", "spurious_seen"),
+            *("timeouts_seen", "rtt_p50_ns"),
+        ),
+        pl.Int64,
+    ),
+    **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
+    **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
+}
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("packets", packet_table),
@@ -148,5 +164,6 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("rtt", round_trip_table),
     ("sockets", lambda analysis: analysis.sockets),
     ("ports", lambda analysis: analysis.port_samples),
+    ("completions", completion_table),
 )
 """Every table of a run by its file's name without the ending."""

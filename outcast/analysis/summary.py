@@ -131,6 +131,40 @@ class TcpSummary(_Part):
     halted_s: float = Field(description="the silences before these timeouts, of all flows")
 
 
+class TimesSummary(_Part):
+    """Flow completion times of generated flows: from the planned start to the last byte."""
+
+    flows: int
+    finished: int = Field(description="the times are of these")
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class CompletionSummary(_Part):
+    """The generated flows of one workload."""
+
+    kind: str
+    flows: int
+    unfinished: int = Field(description="of the TCP ones, at the end of the experiment")
+    not_started: int
+    failed: int = Field(description="with an error; completions.parquet names it")
+    goodput_bps: float = Field(
+        description="bytes that arrived, from the first start to the end of the last flow or, "
+        "where some did not end, of the experiment"
+    )
+    datagrams_sent: int | None
+    datagrams_lost: int | None
+    retransmits: int | None
+    timeouts: int | None = Field(description="null before Linux 6.7, which does not count them")
+    latest_start_ms: float = Field(description="how late a flow started after its time")
+    times: dict[str, TimesSummary] = Field(
+        description="all; short: below 100 KB; long: above 10 MB; medium: between (KB = 1000 B)"
+    )
+
+
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
@@ -211,6 +245,9 @@ class Summary(_Part):
     convergence: list[ChangeSummary] = Field(description="every time that flows joined or left")
     synchronisation: SynchronisationSummary | None
     samples: SamplesSummary | None
+    completions: dict[str, CompletionSummary] | None = Field(
+        default=None, description="generated flows, by the index of their workload"
+    )
     warnings: list[str] = Field(description="the manifest's")
     capture: CaptureSummary
     wall_s: dict[str, float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from outcast.analysis.summary import Summary
+from outcast.analysis.summary import CompletionSummary, Summary
 from outcast.errors import InputError
 from outcast.run import RunDirectory
 
@@ -64,8 +64,10 @@ def render(directory: RunDirectory) -> RenderableType:
         first = str(error).splitlines()[0]
         raise InputError(f"{directory.path / 'flows.parquet'}: cannot be read: {first}") from None
     parts: list[RenderableType] = [_heading(summary)]
-    if flows.height <= MOST_ROWS:
+    if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(flows)]
+    if summary.completions:
+        parts += ["", _completion_table(summary.completions)]
     parts += ["", _class_table(summary), "", _port_table(summary), "", _trust(summary)]
     return Group(*parts)
 
@@ -147,6 +149,29 @@ def _port_table(summary: Summary) -> Table:
             str(part.longest_chain),
             str(part.blackouts),
         )
+    return table
+
+
+def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
+    """The generated flows by size."""
+    table = _table(
+        *("workload", "size", "flows", "unfinished", "mean", "median", "95 %", "99 %", "goodput"),
+        left=("workload", "size"),
+    )
+    for index, part in completions.items():
+        name, goodput = f"{index} {part.kind}", format_bps(part.goodput_bps)
+        if part.datagrams_sent is not None:
+            lost = part.datagrams_lost or 0
+            note = f"{lost} of {part.datagrams_sent} datagrams lost"
+            table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
+        for size, times in part.times.items():
+            spread = (times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms)
+            table.add_row(
+                *(name, size, str(times.flows), str(times.flows - times.finished)),
+                *("-" if value is None else f"{value:.3g} ms" for value in spread),
+                goodput,
+            )
+            name = goodput = ""
     return table
 
 

@@ -62,6 +62,7 @@ from outcast.run import (
     TrafficRecord,
     write_json,
 )
+from outcast.workloads.programs import Programs
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -108,6 +109,7 @@ class _Run:
         self.scratch = scratch
         self.samples: list[traffic.SocketSample] = []
         self.received: dict[int, tuple[float, int]] = {}
+        self.warnings: list[str] = []
 
     def enter(self, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
@@ -173,7 +175,7 @@ class _Run:
             capture_records,
             before,
             after,
-            load.warnings(),
+            [*load.warnings(), *self.warnings],
         )
         self.emit({"event": "done"})
 
@@ -183,6 +185,10 @@ class _Run:
         flows = self.plan.flows
         logs = self.directory.flows
         duration_ns = self.experiment.duration_ns
+        generators = Programs(
+            self.experiment, self.plan, self.directory, self.scratch, self.commands
+        )
+        generators.prepare(network.netns)
         stream = None
         if any(senders.needed(flow.transport) for flow in flows):
             stream = senders.build(self.scratch, self.commands)
@@ -190,6 +196,7 @@ class _Run:
         clients = traffic.start_clients(
             flows, network.netns, logs, self.commands, stream, self.experiment.seed
         )
+        generators.start(clients.t_start_ns)
         receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2
@@ -218,7 +225,12 @@ class _Run:
             self.experiment.samples.every_ns or 0,
         )
         with sampler:
-            traffic.await_end(flows, clients, duration_ns, watch_running, on_sample, times)
+            traffic.await_end(
+                *(flows, clients, duration_ns, watch_running, on_sample, times), generators.running
+            )
+        facts, warnings = generators.verify(clients.t_start_ns)
+        network.effective.update(facts)
+        self.warnings += warnings
         network.effective.update(sampler.effective())
         t_end_ns = time.time_ns()
         load.finish()
@@ -240,6 +252,8 @@ class _Run:
 
     def _report_goodput(self, network: Network, t_s: float) -> None:
         """The mean goodput of each class since the last report, from the receivers' sockets."""
+        if not self.plan.flows:
+            return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
             for sample in traffic.sample_sockets(network.netns(host), self.commands):
@@ -267,7 +281,7 @@ class _Run:
 
     def _read_counters(self, network: Network) -> tuple[dict[str, Any], dict[str, Any]]:
         captured_ports = sorted({port for port, _ in self.plan.capture_ports})
-        hosts = sorted({name for flow in self.plan.flows for name in (flow.src, flow.dst)})
+        hosts = sorted({name for pair in self.plan.pairs for name in pair})
         return (
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
@@ -324,6 +338,7 @@ class _Run:
                 effective=network.effective,
                 traffic=record,
                 flows=flow_records(experiment, plan),
+                generated_hosts=sorted({flow.src for flow in plan.generated}),
                 bottlenecks=[
                     BottleneckRecord(
                         switch=plan.bottleneck.switch,

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.tables import read_summary
 from outcast.errors import InputError
+from outcast.figures.completions import completion_times
 from outcast.figures.drawn_run import DrawnRun
 from outcast.figures.drops import chain_lengths, drops_over_time
 from outcast.figures.fairness import convergence, fairness_over_time
@@ -40,6 +41,7 @@ FIGURES: tuple[tuple[str, Callable[[DrawnRun], Figure | None]], ...] = (
     ("chains.png", chain_lengths),
     ("drops.png", drops_over_time),
     ("queue.png", queue_in_blackout),
+    ("completions.png", completion_times),
 )
 """Every picture of a run, by its file's name, in the order in which they are shown."""
 

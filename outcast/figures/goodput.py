@@ -52,8 +52,10 @@ def goodput_curves(run: DrawnRun) -> tuple[np.ndarray, list[Curve]]:
     return time_s, curves
 
 
-def goodput_over_time(run: DrawnRun) -> Figure:
+def goodput_over_time(run: DrawnRun) -> Figure | None:
     """Figure 3(a)-(c): every flow's goodput over time, one above the other."""
+    if not run.manifest.flows:
+        return None
     time_s, curves = goodput_curves(run)
     bin_s = float(time_s[1] - time_s[0]) if time_s.size > 1 else run.summary.duration_s
     edges = np.append(time_s, time_s[-1] + bin_s)
@@ -123,8 +125,10 @@ def goodput_over_time(run: DrawnRun) -> Figure:
     return figure
 
 
-def goodput_by_class(run: DrawnRun) -> Figure:
+def goodput_by_class(run: DrawnRun) -> Figure | None:
     """Figure 3(d)-(f): mean goodput per class over the windows."""
+    if not run.manifest.flows:
+        return None
     main = Window(
         start_s=run.summary.start_s,
         end_s=run.summary.end_s,

@@ -38,8 +38,7 @@ def make(run: RunTables, most_packets: int = timeline.MOST_PACKETS) -> str:
     sections = [
         overview.words(run, network(run)),
         viewer.part(run, made),
-        goodput.goodput(run),
-        goodput.fairness(run),
+        *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.queue(run),
         losses.drops(run),
         *measurements.sections(run),

@@ -61,9 +61,7 @@ class Timer:
     def set(self, at_ns: int, every_ns: int = 0) -> None:
         """Goes off at a time, and then again and again if so asked."""
         parts = (every_ns // 10**9, every_ns % 10**9, at_ns // 10**9, at_ns % 10**9)
-        if _libc.timerfd_settime(
-            self.descriptor, _TFD_ABSTIME, struct.pack("@qqqq", *parts), None
-        ):
+        if _libc.timerfd_settime(self.descriptor, _TFD_ABSTIME, struct.pack("@qqqq", *parts), None):
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def expirations(self) -> int:
@@ -153,7 +151,7 @@ class Program:
     Attributes:
         rows: what became of each, to be written.
         open: how many of this host's tasks have not ended.
-        ended, over: whether the end has come, and whether what was under way then has been given up.
+        ended, over: whether the end has come, and what was under way then has been given up.
         at_end, at_last: what is to be done at these times.
     """
 
@@ -429,9 +427,7 @@ class Turns:
 class Answering:
     """An incast's sender: a standing connection, and a block whenever a byte asks for it."""
 
-    def __init__(
-        self, program: Program, peer: tuple[str, int], block: int, workload: int
-    ) -> None:
+    def __init__(self, program: Program, peer: tuple[str, int], block: int, workload: int) -> None:
         self.program, self.block, self.workload = program, block, workload
         self.connection = Connection(program, peer)
         self.connected = False
@@ -494,9 +490,7 @@ class Rounds:
 
     def connected(self, sock: socket.socket, peer: tuple[str, int]) -> None:
         self.sockets[peer] = sock
-        self.program.loop.watch(
-            sock.fileno(), select.EPOLLIN, lambda _events: self._on_event(peer)
-        )
+        self.program.loop.watch(sock.fileno(), select.EPOLLIN, lambda _events: self._on_event(peer))
 
     def begin(self) -> None:
         missing = [peer for peer in self.peers if peer not in self.sockets]

@@ -187,9 +187,7 @@ def _add_timed(task: _Task, plan: Plan, flows: Sequence[Generated]) -> None:
             task(flow.dst)["receive"].append([flow.flow, src_ip, flow.sport, flow.size_bytes])
 
 
-def _add_shuffle(
-    task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]
-) -> None:
+def _add_shuffle(task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]) -> None:
     by_source: dict[str, list[Generated]] = defaultdict(list)
     for flow in flows:
         by_source[flow.src].append(flow)

@@ -106,7 +106,7 @@ def _complete(
         planned=flow,
         start_ns=since_start(next((t for t in (asked_ns, planned_ns, begun_ns) if t), None)),
         end_ns=since_start(receive.get("t_end")),
-        late_ns=None if None in (begun_ns, planned_ns) else begun_ns - planned_ns,
+        late_ns=begun_ns - planned_ns if begun_ns and planned_ns else None,
         received_bytes=receive.get("bytes") or (datagrams or 0) * (flow.datagram_bytes or 0),
         sent=send.get("datagrams"),
         received=datagrams,
@@ -119,9 +119,11 @@ def _complete(
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     try:
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            yield json.loads(line)
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read: {error}") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{file}:{number}: not JSON: {error}") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{file}:{number}: not JSON: {error}") from None
