@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from outcast.experiment import Experiment, Limit, Pfifo, Queue
+from outcast.experiment import Experiment, Limit, PacingFq, Pfifo, Queue
 
 if TYPE_CHECKING:
     from outcast.plan import Plan
@@ -47,7 +47,9 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     No jitter: TCP hands over bursts at one instant, which different delays would put out of order.
     """
     (switch,) = plan.graph.adj[host]
-    wanted = _port_queue(experiment, plan, plan.port(host, switch), _host_queue(experiment))
+    paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
+    queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
+    wanted = _port_queue(experiment, plan, plan.port(host, switch), queue)
     return replace(wanted, jitter_ns=0)
 
 
@@ -71,6 +73,17 @@ def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:
     draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
     # The kernel keeps rates in whole bytes a second.
     return round(rate_bps * (1 + draw * offset_ppm * 1e-6) / 8) * 8
+
+
+def _pacing_queue(experiment: Experiment) -> PacingFq:
+    return PacingFq.model_construct(
+        kind="fq",
+        limit=HOST_QUEUE,
+        flow_limit=HOST_QUEUE.packets,
+        where="every_port",
+        shaper="tbf",
+        burst_bytes=experiment.queue.burst_bytes,
+    )
 
 
 def _host_queue(experiment: Experiment) -> Pfifo:

@@ -259,8 +259,8 @@ def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
     """Every flow's sockets, at both ends, have what was asked for.
 
-    The sender's congestion control, selective acknowledgements and ECN as negotiated; at the
-    receiver its congestion control.
+    The sender's congestion control and pacing rate, selective acknowledgements and ECN as
+    negotiated; at the receiver its congestion control.
 
     Raises:
         ReadBackError: naming the first flow that has not, or that was never seen.
@@ -282,6 +282,12 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
         ):
             if (flag in flags) is not is_wanted:
                 raise ReadBackError(at, flag, _on(is_wanted), _on(not is_wanted))
+        rate_bps = senders.pacing_rate_bps(flow.transport)
+        if rate_bps is not None:
+            # "now/at most"; ss leaves the second out where nothing limits the rate.
+            _, _, shown = sender.values.get("pacing_rate", "").partition("/")
+            if shown != f"{rate_bps}bps":
+                raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown or "none")
         receiver = receivers.get((flow.sport, flow.dport))
         if receiver is not None and receiver.congestion_control != wanted:
             raise ReadBackError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -162,11 +162,18 @@ class Sfq(_CountsPackets):
 class Fq(_CountsPackets):
     """tc-fq(8): a queue for each flow, served in turn, under a shaper; without pacing."""
 
+    paces: ClassVar[bool] = False
     kind: Literal["fq"]
     flow_limit: int = Field(default=100, ge=1, description="packets that one flow can have queued")
     quantum_bytes: SizeBytes = Field(
         default=2 * MTU_FRAME_BYTES, alias="quantum", description="that a flow sends in its turn"
     )
+
+
+class PacingFq(Fq):
+    """fq as a sender's port has it with `pacing: fq`: each packet waits for its time (tc-fq(8))."""
+
+    paces: ClassVar[bool] = True
 
 
 class _ControlsDelay(_Shaped):

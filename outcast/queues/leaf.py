@@ -94,7 +94,7 @@ def words(queue: Queue) -> str | None:
         case Fq():
             return (
                 f"fq limit {queue.limit.packets} flow_limit {queue.flow_limit} "
-                f"quantum {queue.quantum_bytes} nopacing"
+                f"quantum {queue.quantum_bytes} {'pacing' if queue.paces else 'nopacing'}"
             )
         case Codel():
             return (
@@ -156,7 +156,7 @@ def read_back(queue: Queue, options: Any, check: Check) -> None:
             check("limit_packets", queue.limit.packets, shown.get(_TCA_FQ_LIMIT))
             check("flow_limit_packets", queue.flow_limit, shown.get(_TCA_FQ_FLOW_LIMIT))
             check("quantum_bytes", queue.quantum_bytes, shown.get(_TCA_FQ_QUANTUM))
-            check("pacing", False, bool(shown.get(_TCA_FQ_RATE_ENABLE)))
+            check("pacing", queue.paces, bool(shown.get(_TCA_FQ_RATE_ENABLE)))
         case Codel() | FqCodel():
             shown = _numbers(raw)
             check("limit_packets", queue.limit.packets, shown.get(_TCA_CODEL_LIMIT))

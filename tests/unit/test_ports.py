@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast import execute, experiment, ports
+from outcast import execute, experiment, ports, queues
 from outcast.plan import Plan, make_plan
 from outcast.ports import PortQueue
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -49,6 +51,17 @@ def test_a_hosts_port_has_its_own_links_rate_and_no_jitter() -> None:
     wanted = ports.host_queue(loaded, plan, "h0_0_3")
     assert (wanted.port, wanted.rate_bps, wanted.jitter_ns) == ("h0_0_3-eth0", 2 * 10**9, 0)
     assert wanted.queue.limit.packets == 1000
+
+
+def test_a_paced_senders_port_has_fq_and_no_other() -> None:
+    loaded = experiment.load(FIG3C, ["flows.0.transport={pacing: fq}"])
+    plan = make_plan(loaded)
+    paced = {flow.src for flow in plan.flows if flow.group == 0}
+    for host in plan.hosts:
+        lines = queues.commands(ports.host_queue(loaded, plan, host))
+        assert (" fq limit 1000 " in lines[-1]) is (host in paced)
+        if host in paced:
+            assert lines[-1].endswith(" pacing")
 
 
 def test_of_several_exceptions_the_last_that_fits_counts() -> None:

@@ -99,6 +99,16 @@ def test_the_receivers_congestion_control_counts_too() -> None:
         traffic.check_sockets([FLOW], samples)
 
 
+def test_a_pacing_rate_shows_at_the_socket() -> None:
+    paced = wants(pacing="internal", pacing_rate="100mbit")
+    argv = traffic.client_arguments(paced, 0)
+    assert argv[argv.index("--fq-rate") + 1] == "100000000"
+    limited = SS.replace("pacing_rate 3895688bps", "pacing_rate 3895688bps/100000000bps")
+    traffic.check_sockets([paced], traffic.parse_ss(limited, 5))
+    with pytest.raises(ReadBackError, match=r"pacing_rate: requested 100000000bps, .* none"):
+        traffic.check_sockets([paced], traffic.parse_ss(SS, 5))
+
+
 def test_dctcp_always_negotiates_ecn() -> None:
     text = SS.replace("sack cubic", "sack ecn dctcp dctcp:(ce_state:0,alpha:1023)")
     traffic.check_sockets([wants(congestion_control="dctcp")], traffic.parse_ss(text, 5))
