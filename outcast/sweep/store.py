@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment
+from outcast import experiment, ledger
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.experiment import Experiment
 from outcast.run import RunDirectory, sha256, write_json, write_text
@@ -148,10 +148,20 @@ def opened(path: Path, wanted: Experiment, resume: bool) -> Iterator[SweepDirect
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(f"{path}: another `outcast sweep` is at it; wait for its end") from None
+        _undo_killed(directory.unfinished)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
         write_text(directory.config, experiment.dump(wanted))
         yield directory
+
+
+def _undo_killed(unfinished: Path) -> None:
+    """Removes what killed runs of this sweep left on the machine, as `outcast clean` would."""
+    ours = unfinished.absolute()
+    for entry in ledger.read_entries(ledger.default_folder()):
+        of_us = any(Path(folder).is_relative_to(ours) for folder in entry.folders)
+        if of_us and not entry.owner.is_alive():
+            entry.undo()
 
 
 def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast import experiment
+from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
 from outcast.sweep import dataset, make, measured, plan
 from outcast.sweep.make import Result
@@ -229,7 +229,7 @@ import sys
 from pathlib import Path
 from tests.unit import test_sweep as t
 from outcast.sweep import plan
-from outcast import experiment
+from outcast import cli, experiment
 wanted = plan.make(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
 print("go", flush=True)
 t.sweep(wanted, Path(sys.argv[2]), resume=True)
@@ -370,3 +370,95 @@ def test_finished_runs_are_measured(tmp_path: Path) -> None:
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"queue\.limit=16KB, topology\.rivals=1"):
         planned(tmp_path, **{"flows.1.hosts": "2"})
+
+
+# --- the command
+
+
+def invoke(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    status = cli.invoke(["sweep", *argv])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.fixture
+def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command with the tests' executor and a cache of its own; a configuration for it."""
+
+    class Chosen:
+        name = "virtual"
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
+    monkeypatch.setattr("outcast.cli.kernel.provide", lambda each: None)
+    monkeypatch.setattr(
+        make.make, "__kwdefaults__", {**(make.make.__kwdefaults__ or {}), "executor": fake_run.NAME}
+    )
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    planned(tmp_path)
+    return tmp_path / "fake.yaml"
+
+
+def test_the_plan_is_shown_and_nothing_run(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out_folder = tmp_path / "out"
+    status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(out_folder))
+    assert status == 0
+    assert "4 runs into" in out
+    assert 'queue.limit: "16KB", "64KB"' in out
+    assert "estimate: none" in out
+    assert not out_folder.exists()
+
+
+def test_the_command_from_the_plan_to_the_dataset_and_again(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(tmp_path / "out")
+    status, out, err = invoke(capsys, str(faked), "-o", target, "--jobs", "2")
+    assert (status, "4 of 4 runs finished" in out) == (0, True), err
+    status, _, err = invoke(capsys, str(faked), "-o", target)
+    assert (status, "--resume goes on" in err) == (2, True)
+    status, out, _ = invoke(capsys, f"{target}/sweep.yaml", "-o", target, "--resume")
+    assert (status, "4 are finished, 0 are left" in out) == (0, True)
+    status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
+    assert "from 4 runs like these measured on this machine" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "status", "said"),
+    [
+        ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
+        ("untrusted", [], 4, "4 runs cannot be trusted"),
+        ("fake", ["--keep-free", "100000000GB"], 1, "stopped with 4 runs left: the disk is full"),
+        ("fake", ["--keep-free", "much"], 2, "--keep-free: 'much' is not a size"),
+        ("fake", ["--deadline", "8"], 2, "--deadline: '8' is not a time"),
+        ("fake", ["--set", "sweep.queue.limit=16KB"], 2, "allowed is a list"),
+        ("fake", ["--set", "sweep.seed=[1]", "--set", "repetitions=2"], 2, "one of both"),
+        ("fake", ["--jobs", "0"], 2, "--jobs"),
+    ],
+)
+def test_how_it_ends_is_its_exit_status(
+    faked: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    options: list[str],
+    status: int,
+    said: str,
+) -> None:
+    config = tmp_path / f"{name}.yaml"
+    planned(tmp_path, name)
+    ended, _, err = invoke(capsys, str(config), "-o", str(tmp_path / "out"), *options)
+    assert (ended, said in err.splitlines()[-1]) == (status, True), err
+
+
+def test_realtime_runs_are_not_given_to_dask(
+    faked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Chosen:
+        name = "realtime"
+
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
+    status, _, err = invoke(capsys, str(faked), "--scheduler", "tcp://127.0.0.1:1")
+    assert (status, "realtime runs share no machine" in err) == (2, True)

@@ -1,0 +1,65 @@
+"""How much faster a sweep is with several runs at a time.
+
+    .venv/bin/python benchmarks/sweep.py [--runs 24] [--jobs 2] [--config CONFIG] [-o DIR]
+
+Makes the same sweep of virtual runs (seeds 1 to RUNS) with one at a time and with JOBS, each into
+a new folder, on a machine that does nothing else; prints both times, runs per minute, and the
+ratio; the datasets have to be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OUTCAST = ROOT / ".venv/bin/outcast"
+
+
+def measure(config: Path, runs: int, jobs: int, target: Path) -> float:
+    """Seconds that the sweep took."""
+    seeds = ", ".join(str(seed) for seed in range(1, runs + 1))
+    argv = [str(OUTCAST), "sweep", str(config), "--jobs", str(jobs), "-o", str(target)]
+    argv += ["--set", "engine=virtual", "--set", f"sweep.seed=[{seeds}]"]
+    argv += ["--set", "sweep.captures=drop"]
+    began = time.monotonic()
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    took_s = time.monotonic() - began
+    if done.returncode:
+        sys.exit(f"{' '.join(argv)}: {done.stderr.strip()}")
+    print(
+        f"--jobs {jobs}: {runs} runs in {took_s:.1f} s, {60 * runs / took_s:.1f} a minute",
+        flush=True,
+    )
+    return took_s
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs/fig3c.yaml")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.output or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
+        alone_s = measure(arguments.config, arguments.runs, 1, folder / "jobs-1")
+        beside_s = measure(arguments.config, arguments.runs, arguments.jobs, folder / "jobs-n")
+        for name in ("runs.parquet", "run_flows.parquet"):
+            one, other = (folder / each / name for each in ("jobs-1", "jobs-n"))
+            if one.read_bytes() != other.read_bytes():
+                sys.exit(f"{name} differs between the two")
+    print(f"throughput with --jobs {arguments.jobs}: {alone_s / beside_s:.2f} times that with 1")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
