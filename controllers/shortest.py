@@ -5,10 +5,8 @@ Pure functions over the graph that controllers/graph.py describes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
-
-import networkx as nx
 
 from controllers.graph import Graph
 
@@ -36,26 +34,15 @@ def shortest(graph: Graph) -> Ports:
     Raises:
         RouteError: some host cannot be reached from some switch.
     """
-    dpids = switch_dpids(graph)
-    routes: dict[str, dict[str, int]] = {switch: {} for switch in dpids}
-    towards: dict[str, dict[str, list[str]]] = {}
-    for host, data in graph.nodes(data=True):
-        if data["kind"] != "host":
-            continue
-        (attached,) = graph.adj[host]
-        if attached not in towards:
-            towards[attached] = _next_hops(graph, dpids, attached)
-        address = int(IPv4Address(data["ip"]))
-        for switch in dpids:
-            if switch == attached:
-                following = host
-            elif switch in towards[attached]:
-                nearest = towards[attached][switch]
-                following = nearest[-1 - digit(address, graph.nodes[switch], len(nearest))]
-            else:
+    near = _Near(graph)
+    ports = {switch: _PortsOf(near, switch) for switch in near.dpids}
+    if near.hosts:
+        # Whoever is reached from one switch is reached from all.
+        host, (attached, _) = next(iter(near.hosts.items()))
+        for switch in near.dpids:
+            if switch != attached and switch not in near.towards(attached):
                 raise RouteError(f"no path from {switch} to {host}")
-            routes[switch][host] = port_to(graph, switch, following)
-    return routes
+    return ports
 
 
 def spanning_tree(graph: Graph) -> Ports:
@@ -72,7 +59,7 @@ def spanning_tree(graph: Graph) -> Ports:
     tree.remove_edges_from([(one, two) for one, two in graph.edges if {one, two} <= dpids.keys()])
     if dpids:
         root = min(dpids, key=dpids.__getitem__)
-        for switch, (parent, *_others) in _next_hops(graph, dpids, root).items():
+        for switch, (parent, *_others) in _Near(graph).towards(root).items():
             tree.add_edge(switch, parent, **graph.edges[switch, parent])
     return shortest(tree)
 
@@ -82,13 +69,13 @@ def equally_near(graph: Graph) -> dict[str, dict[str, tuple[int, ...]]]:
 
     Ordered from left to right by datapath id.
     """
-    dpids = switch_dpids(graph)
+    near = _Near(graph)
     found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for attached in dpids:
+    for attached in near.dpids:
         hosts = [name for name in graph.adj[attached] if graph.nodes[name]["kind"] == "host"]
         if not hosts:
             continue
-        for switch, nearest in _next_hops(graph, dpids, attached).items():
+        for switch, nearest in near.towards(attached).items():
             if len(nearest) > 1:
                 ports = tuple(port_to(graph, switch, neighbour) for neighbour in nearest)
                 found.setdefault(switch, {}).update(dict.fromkeys(hosts, ports))
@@ -100,18 +87,72 @@ def switch_dpids(graph: Graph) -> dict[str, int]:
     return {name: data["dpid"] for name, data in graph.nodes(data=True) if data["kind"] == "switch"}
 
 
-def _next_hops(graph: Graph, dpids: Mapping[str, int], target: str) -> dict[str, list[str]]:
-    """For every other switch that reaches `target`: its neighbours nearest to it, by dpid."""
-    switches = graph.subgraph(dpids).copy()
-    distance = dict(nx.single_source_shortest_path_length(switches, target))
-    return {
-        switch: sorted(
-            (other for other in switches.adj[switch] if distance[other] < distance[switch]),
-            key=dpids.__getitem__,
-        )
-        for switch in distance
-        if switch != target
-    }
+class _Near:
+    """The next hops nearest to each host; worked out when they are asked for, and kept.
+
+    A fat-tree of 32 ports has ten million pairs of switch and host, of which a plan needs few.
+
+    Attributes:
+        dpids: the datapath id of every switch.
+        hosts: the switch that each host is at, and its address.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.dpids = switch_dpids(graph)
+        self.hosts = {
+            name: (next(iter(graph.adj[name])), int(IPv4Address(data["ip"])))
+            for name, data in graph.nodes(data=True)
+            if data["kind"] == "host"
+        }
+        self._neighbours = {
+            switch: sorted(
+                (n for n in graph.adj[switch] if n in self.dpids), key=self.dpids.__getitem__
+            )
+            for switch in self.dpids
+        }
+        self._towards: dict[str, dict[str, list[str]]] = {}
+
+    def towards(self, target: str) -> dict[str, list[str]]:
+        """For every other switch that reaches `target`: its neighbours nearest to it, by dpid."""
+        if target not in self._towards:
+            distance = {target: 0}
+            for switch in (reached := [target]):
+                for other in self._neighbours[switch]:
+                    if other not in distance:
+                        distance[other] = distance[switch] + 1
+                        reached.append(other)
+            self._towards[target] = {
+                switch: [n for n in self._neighbours[switch] if distance[n] < distance[switch]]
+                for switch in reached[1:]
+            }
+        return self._towards[target]
+
+
+class _PortsOf(Mapping[str, int]):
+    """One switch's port towards each host."""
+
+    def __init__(self, near: _Near, switch: str) -> None:
+        self._near = near
+        self._switch = switch
+
+    def __getitem__(self, host: str) -> int:
+        attached, address = self._near.hosts[host]
+        graph = self._near.graph
+        if attached == self._switch:
+            return port_to(graph, self._switch, host)
+        nearest = self._near.towards(attached)[self._switch]
+        place = -1 - digit(address, graph.nodes[self._switch], len(nearest))
+        return port_to(graph, self._switch, nearest[place])
+
+    def __contains__(self, host: object) -> bool:
+        return host in self._near.hosts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._near.hosts)
+
+    def __len__(self) -> int:
+        return len(self._near.hosts)
 
 
 def digit(address: int, switch: Mapping[str, object], base: int) -> int:
