@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 
 from outcast.analysis.compiled import Array
-from outcast.analysis.fairness import jain_index
 from outcast.analysis.tables import format_bps
 from outcast.report import charts
 from outcast.report.charts import Bar, Line
@@ -19,7 +21,7 @@ MOST_FLOWS = 200
 MOST_BINS = 500
 MOST_STEPS = 110
 """Of the small curves in the list of flows."""
-DASHES = (None, "8 4", "2 3", "10 3 2 3")
+FAIRNESS = ("#2B8CC4", "#1B2A8A", "#00815F", "#9A6B00")
 
 
 def _rates(run: RunTables) -> tuple[Array, dict[int, Array]]:
@@ -57,7 +59,7 @@ def goodput(run: RunTables) -> Element:
         if of_class:
             mean = np.mean(of_class, axis=0) / 1e6
             label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
-            lines.append(Line(label, colours[hops], mean, DASHES[place % len(DASHES)]))
+            lines.append(Line(label, colours[hops], mean, charts.dash(place)))
     bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
     over_time = charts.line_chart(
         f"Goodput of a flow of each class, in bins of {bin_ms:g} ms",
@@ -145,39 +147,39 @@ def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
 
 
 def fairness(run: RunTables) -> Element:
-    """Jain's index over time: the analysis's own where it has one, else bin by bin."""
-    edges, rates = _rates(run)
-    rows = np.array(list(rates.values()))
-    index = np.array(
-        [jain_index(column) or np.nan for column in rows.T.tolist()] if rows.size else [], float
+    """Jain's index over time, in the analysis's windows."""
+    text = (
+        f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')} and "
+        f"the outcast ratio {_or_dash(run.summary.outcast_ratio, '.2f')}: the mean of the class "
+        f"with the most hops over that of the class with the fewest."
     )
-    bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
-    lines = [Line(f"in bins of {bin_ms:g} ms", "#2B8CC4", index)]
-    window = 10
-    if index.size >= 2 * window:
-        sums = np.cumsum(np.pad(rows, ((0, 0), (1, 0))), axis=1)
-        moving = (sums[:, window:] - sums[:, :-window]).T
-        smooth = np.full(index.size, np.nan)
-        smooth[window - 1 :] = [jain_index(column) or np.nan for column in moving.tolist()]
-        lines.append(Line(f"over the last {bin_ms * window:g} ms", "#1B2A8A", smooth))
-    flows = max(1, len(rates))
-    chart = charts.line_chart(
-        "Jain's index: 1 where all flows got the same",
-        f"Jain's index between {np.nanmin(index):.2f} and {np.nanmax(index):.2f}"
-        if np.isfinite(index).any()
-        else "nothing was sent",
-        edges,
-        lines,
+    measured = run.table("fairness")
+    if measured is None:
+        chart = element("p", "At no time two flows were active.")
+    else:
+        chart = _sliding_fairness(measured)
+    return section("fairness", "Fairness over time", element("p", text), chart)
+
+
+def _sliding_fairness(frame: pl.DataFrame) -> Element:
+    """Of the windows of the analysis, which count the flows that are active all the while."""
+    frame = frame.with_columns(width=pl.col("t_end") - pl.col("t_start"))
+    grid = frame.select("t_end").unique().sort("t_end")
+    lines = []
+    for place, width in enumerate(frame["width"].unique().sort().to_list()):
+        mine = frame.filter(pl.col("width") == width).select("t_end", "jain")
+        y = grid.join(mine, on="t_end", how="left").sort("t_end")["jain"]
+        label = f"over the {width / 1e6:g} ms before"
+        lines.append(Line(label, FAIRNESS[place % len(FAIRNESS)], y.to_numpy().astype(float), None))
+    known = frame["jain"].drop_nulls().to_list()
+    seen = f"between {min(known):.2f} and {max(known):.2f}" if known else "nowhere known"
+    return charts.line_chart(
+        "Jain's index of the flows active: 1 where all got the same",
+        f"Jain's index {seen}",
+        np.append(0.0, grid["t_end"].to_numpy() / 1e9),
+        [replace(line, y=np.append(np.nan, line.y)) for line in lines],
         "time (s)",
         "Jain's index",
         top=1.0,
-        limits=[(f"1/{flows}: one has all", 1 / flows)],
         height=180,
     )
-    whole = run.summary.jain_index
-    text = (
-        f"Over the whole interval Jain's index is {_or_dash(whole, '.3f')} and the outcast ratio "
-        f"{_or_dash(run.summary.outcast_ratio, '.2f')}: the mean of the class with the most hops "
-        f"over that of the class with the fewest."
-    )
-    return section("fairness", "Fairness over time", element("p", text), chart)

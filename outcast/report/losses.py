@@ -112,7 +112,7 @@ def drops(run: RunTables) -> Element:
         colour = colours[min(hops)] if hops else OTHERS[place % len(OTHERS)]
         if any(line.colour == colour for line in lines):
             colour = OTHERS[(place + 3) % len(OTHERS)]
-        lines.append(Line(run.port_label(port), colour, counts.astype(float)))
+        lines.append(Line(run.port_label(port), colour, counts.astype(float), charts.dash(place)))
     total = sum(part.dropped for part in run.summary.drops.values())
     chart = charts.line_chart(
         f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",

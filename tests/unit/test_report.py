@@ -185,3 +185,34 @@ def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
     assert "Captures and counters do not agree" in before
     assert "Not to be trusted: &lt;lost&gt; 5" in before
     assert "Warning: the clock jumped" in before
+
+
+def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:
+    traffic = model.taildrop(model.make_traffic(9, 600), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 3_000_000)
+    analyze(directory)
+    assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))
+    t = np.arange(5) * 500_000
+    sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}
+    written = {
+        "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
+        "ports": {"t": t, "port": ["s1-eth1"] * 5, "backlog_bytes": t // 1000, "drops": t // 10**5},
+        "links": {"port": ["s1-eth1"], "node": ["s1"], "neighbour": ["h1"], "bytes": [12_345_678]},
+        "completions": {
+            "workload": [0, 0, 1],
+            "kind": ["poisson", "poisson", "incast"],
+            "fct": [2_000_000, None, 7_000_000],
+        },
+    }
+    for name, columns in written.items():
+        pl.DataFrame(columns).write_parquet(directory.path / f"{name}.parquet")
+    assert set(written) <= set(identities(directory))
+    text = (directory.path / "report.html").read_text(encoding="utf-8")
+    for shown in ("12,345,678", "0: poisson", "1: incast", "7.000", "cwnd"):
+        assert (shown in text) == (shown != "cwnd")
+
+
+def identities(directory: RunDirectory) -> list[str]:
+    checker = Checker()
+    checker.feed(report.write(directory).read_text(encoding="utf-8"))
+    return checker.ids
