@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,11 +58,23 @@ def lines(source: Path, wanted: Filter, with_queue: bool, form: str) -> Iterator
     """
     table, start_ns = _open(source)
     rows = _rows(table, start_ns, wanted, with_queue)
+    remarks = _remarks(source) if with_queue else []
     if form == "json":
         return _json(rows, with_queue)
     if form == "csv":
         return _csv(rows, with_queue)
-    return _text(rows, with_queue)
+    return itertools.chain(remarks, _text(rows, with_queue))
+
+
+def _remarks(source: Path) -> list[str]:
+    """What a run's queue does that its content does not show."""
+    if not source.is_dir():
+        return []
+    return [
+        f"{record.egress}: {record.queue.kind} drops what it had queued, which is left out here"
+        for record in RunDirectory(source).read_manifest().bottlenecks
+        if record.queue.drops == "later"
+    ]
 
 
 def _open(source: Path) -> tuple[pl.LazyFrame, int]:
@@ -160,7 +173,8 @@ def _rows(table: pl.LazyFrame, start_ns: int, wanted: Filter, with_queue: bool) 
             if len(kept) < len(content):
                 content.clear()
                 content.extend(kept)
-            queue = tuple(content)
+            # Flows that are served in turn overtake one another: the next to leave first.
+            queue = tuple(sorted(content, key=lambda packet: int(packet["t_out"])))
             if values["t_out"] is not None:
                 content.append(values)
         if values["shown"]:

@@ -64,8 +64,9 @@ def queue(run: RunTables) -> Element:
         )
     rows: list[list[Part]] = []
     for port, part in run.summary.queue.items():
+        of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
         for what, spread, form, scale in (
-            ("length (KiB)", part.length_bytes, ".2f", 1024),
+            (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
             ("stay (ms)", part.sojourn_ms, ".4f", 1),
         ):
             if spread is not None:

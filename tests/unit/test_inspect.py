@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from outcast.cli import invoke as outcast
+from outcast.run import RunDirectory
 from tests.golden import model
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import write_run
@@ -188,3 +189,26 @@ def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert outcast(["inspect", str(run), "--packet", "-1"]) == 2
     assert outcast(["inspect", str(run / "packets.parquet"), "--packet", "1"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_a_queue_that_drops_later_says_what_is_left_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its lengths are lower bounds, and no level explains its drops."""
+    before = json.loads((run / "summary.json").read_text())["queue"]
+    copy = shutil.copytree(run, tmp_path / "run")
+    directory = RunDirectory(copy)
+    manifest = directory.read_manifest()
+    record = manifest.bottlenecks[0]
+    queue = record.queue.model_copy(update={"kind": "codel", "drops": "later"})
+    changed = record.model_copy(update={"queue": queue})
+    directory.write_manifest(manifest.model_copy(update={"bottlenecks": [changed]}))
+    assert outcast(["analyze", str(copy)]) == 0
+    after = json.loads((copy / "summary.json").read_text())["queue"]
+    for port, part in after.items():
+        assert (before[port]["counted"], part["counted"]) == ("all", "forwarded")
+        assert before[port]["capacity"] is not None
+        assert part["capacity"] is None
+    remark = "codel drops what it had queued, which is left out here"
+    assert remark in show(capsys, copy, "--queue").splitlines()[0]
+    assert remark not in show(capsys, run, "--queue")
