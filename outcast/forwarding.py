@@ -65,7 +65,7 @@ def create_bridges(plan: Plan, commands: Commands) -> None:
             "load one of the modules openvswitch and bridge, or use --engine virtual"
         ) from None
     settings = " ".join(f"{name} {'on' if on else 'off'}" for name, on in _PORT_SETTINGS.items())
-    lines = [f"link set dev {port} {settings}" for port in plan.switch_ports()]
+    lines = [f"link set dev {plan.attached(port)} {settings}" for port in plan.switch_ports()]
     commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
     if transport.read_sysctl(_THROUGH_IPTABLES) not in ("", "0"):
         transport.write_sysctl(_THROUGH_IPTABLES, "0", "the switches' namespace")
@@ -83,10 +83,12 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
         ReadBackError: naming the first port whose addresses or settings differ.
     """
     hosts = {plan.ip(host): plan.mac(host) for host in plan.hosts}
-    wanted: dict[str, set[str]] = {port: set() for port in plan.switch_ports()}
+    wanted: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
     for switch, entries in tables.items():
         ports = {
-            plan.graph.edges[switch, neighbour]["ports"][switch]: plan.port(switch, neighbour)
+            plan.graph.edges[switch, neighbour]["ports"][switch]: plan.attached(
+                plan.port(switch, neighbour)
+            )
             for neighbour in plan.graph.neighbors(switch)
         }
         for entry in entries:
@@ -124,4 +126,6 @@ def _show(commands: Commands, *arguments: str) -> list[dict[str, Any]]:
 
 
 def _ports(plan: Plan, switch: str) -> list[str]:
-    return [plan.port(switch, neighbour) for neighbour in plan.graph.neighbors(switch)]
+    return [
+        plan.attached(plan.port(switch, neighbour)) for neighbour in plan.graph.neighbors(switch)
+    ]

@@ -26,7 +26,7 @@ from outcast import ports, queues, transport
 from outcast.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
-from outcast.plan import Plan, port_name
+from outcast.plan import BLACKOUT_ENDS, Plan, port_name
 
 _PERMANENT = 0x80
 """NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
@@ -160,11 +160,17 @@ class Network:
                 **self._end(one),
                 peer={"ifname": other.name, **self._end(other)},
             )
+        if self._blackout_ends():
+            link_end, port_end = BLACKOUT_ENDS
+            self._root.link("add", ifname=link_end, kind="veth", peer={"ifname": port_end})
         self._index = {
             message.get_attr("IFLA_IFNAME"): message["index"] for message in self._root.get_links()
         }
-        for port in self.plan.switch_ports():
+        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
             self._root.link("set", index=self._index[port], state="up")
+
+    def _blackout_ends(self) -> tuple[str, ...]:
+        return BLACKOUT_ENDS if self.plan.blackout_at else ()
 
     def steer_arrivals(self, core: int, folder: Path) -> None:
         """Makes one core process whatever arrives at any interface, in its order; read back.
@@ -181,7 +187,9 @@ class Network:
             ReadBackError: where the kernel does not show the setting.
         """
         folder.mkdir()
-        places: list[tuple[int | None, list[str]]] = [(None, self.plan.switch_ports())]
+        places: list[tuple[int | None, list[str]]] = [
+            (None, [*self.plan.switch_ports(), *self._blackout_ends()])
+        ]
         places += [(self.netns(host), [f"{host}-eth0"]) for host in self.plan.hosts]
         for netns, interfaces in places:
             with sysfs(netns, folder) as mounted:
@@ -230,7 +238,7 @@ class Network:
         with entered(self.netns(first)):
             for name in transport.RECORDED_SYSCTLS:
                 self.effective[name.replace("/", ".")] = transport.read_sysctl(name)
-        for port in self.plan.switch_ports():
+        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
             self._configure_offloads(port)
         self.effective["offloads"] = self.experiment.transport.offloads
 
@@ -375,6 +383,7 @@ class Network:
             for neighbour in self.plan.graph.neighbors(switch):
                 port = port_name(self.plan.graph, switch, neighbour)
                 number = self.plan.graph.edges[switch, neighbour]["ports"][switch]
+                port = self.plan.attached(port)
                 argv += ["--", "add-port", switch, port]
                 argv += ["--", "set", "Interface", port, f"ofport_request={number}"]
         self.commands.run(argv)
@@ -400,7 +409,7 @@ class Network:
             for neighbour in self.plan.graph.neighbors(switch):
                 port = port_name(self.plan.graph, switch, neighbour)
                 number = str(self.plan.graph.edges[switch, neighbour]["ports"][switch])
-                found, error = shown.get(port, ("none", ""))
+                found, error = shown.get(self.plan.attached(port), ("none", ""))
                 if found != number:
                     raise ReadBackError(port, "OpenFlow port", number, f"{found} {error}".strip())
 

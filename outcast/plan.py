@@ -49,6 +49,10 @@ SERVER_PORT = 5001
 """iperf's own default; flows with another kind of receiver have the ports after it."""
 
 
+BLACKOUT_ENDS = ("blackout-link", "blackout-port")
+"""The veth pair between a synthetic blackout's switch and the switch that it stands before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
     """One TCP flow, sender to receiver.
@@ -123,6 +127,7 @@ class Plan:
         bottleneck: the port whose queue is studied.
         capture_ports: (port, direction) of every capture.
         generated: every flow of the workloads, in order of its number.
+        blackout_at: the port that a synthetic blackout stands before.
     """
 
     topo: Topo
@@ -132,6 +137,7 @@ class Plan:
     bottleneck: Bottleneck
     capture_ports: tuple[tuple[str, str], ...]
     generated: tuple[Generated, ...] = ()
+    blackout_at: str | None = None
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -201,6 +207,10 @@ class Plan:
         """The bottleneck's port that a flow enters by; None where it does not cross it."""
         return ingress_port(self.graph, flow.path, self.bottleneck.egress)
 
+    def attached(self, port: str) -> str:
+        """The interface that the switch itself has for one of its ports."""
+        return BLACKOUT_ENDS[1] if port == self.blackout_at else port
+
     def switch_ports(self) -> list[str]:
         """The interface names of every switch port."""
         return [
@@ -231,7 +241,8 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             lambda layers: experiment.links.between(layers).rate_bps,
         )
         bottleneck = _with_inputs(bottleneck, graph, ways)
-        plan = Plan(topo, graph, table, flows, bottleneck, (), generated)
+        at = experiment.blackout.at if experiment.blackout else None
+        plan = Plan(topo, graph, table, flows, bottleneck, (), generated, blackout_at=at)
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
         _check_blackout(experiment, bottleneck)

@@ -8,6 +8,7 @@ counters.json       this module's Counters: tc, nstat and tcpdump, before and af
 flows/              iperf's own logs, and the sockets as ss(8) showed them; the schedule of
                     generated flows and what became of each, a JSON line a flow
 samples/            sockets and queues over time, as the kernel's messages (outcast.samples)
+blackout.json       the ON periods of a synthetic blackout
 log.txt             the run's progress
 *.parquet           what the analysis computed
 summary.json, *.png, report.html
@@ -98,6 +99,15 @@ class CaptureRecord(_Record):
     dropped_by_kernel: int
 
 
+class BlackoutRecord(_Record):
+    """What the synthetic blackout's switch did; blackout.json has every ON period."""
+
+    port: str
+    packets: int = Field(description="that came in from the link")
+    dropped: int
+    periods: int
+
+
 class TrafficRecord(_Record):
     """When flows ran, on the captures' clock."""
 
@@ -125,6 +135,7 @@ class Manifest(_Record):
         default_factory=list,
         description="that send generated flows, which the counters of a host then hold too",
     )
+    blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
     warnings: list[str] = Field(
@@ -199,6 +210,10 @@ class RunDirectory:
     @property
     def samples(self) -> Path:
         return self.path / "samples"
+
+    @property
+    def blackout(self) -> Path:
+        return self.path / "blackout.json"
 
     @property
     def summary(self) -> Path:

@@ -171,6 +171,9 @@ class CaptureSummary(_Part):
     tcpdump_kernel_drops: int
     inferred_drops: int
     qdisc_drops: int
+    blackout_drops: int = Field(
+        default=0, description="by the word of a synthetic blackout's switch"
+    )
     unmatched: int = Field(description="packets that left without having been seen coming in")
     in_flight: int = Field(description="packets whose fate the captures' end hides")
     trusted: bool

@@ -180,7 +180,13 @@ def _trust(summary: Summary) -> Text:
     if capture.trusted:
         return Text(
             f"trusted: {capture.inferred_drops} drops inferred, the queue counted "
-            f"{capture.qdisc_drops}; tcpdump lost none",
+            f"{capture.qdisc_drops}"
+            + (
+                f" and the blackout's switch {capture.blackout_drops}"
+                if capture.blackout_drops
+                else ""
+            )
+            + "; tcpdump lost none",
             style="green",
         )
     return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")

@@ -12,7 +12,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     records = {(c.port, c.direction): c for c in analysis.manifest.captures}
     reasons = []
     used: dict[tuple[str, str], CaptureRecord] = {}
-    inferred = counted = unmatched = in_flight = 0
+    inferred = counted = blacked_out = unmatched = in_flight = 0
     for port in analysis.ports:
         counts = port.joined.counts
         egress = port.record.egress
@@ -25,9 +25,14 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
         else:
             drops = analysis.counters.ports[egress].delta("drops")
             counted += drops
+            blackout = analysis.manifest.blackout
+            if blackout and blackout.port in port.record.ingress:
+                drops += blackout.dropped
+                blacked_out += blackout.dropped
             if drops != counts.dropped:
                 reasons.append(
                     f"{egress}: {counts.dropped} drops inferred, its queue counted {drops}"
+                    + (", with the blackout's" if blacked_out else "")
                 )
         if strays:
             reasons.append(f"{egress}: {strays} packets left without having been seen coming in")
@@ -58,6 +63,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
         tcpdump_kernel_drops=kernel_drops,
         inferred_drops=inferred,
         qdisc_drops=counted,
+        blackout_drops=blacked_out,
         unmatched=unmatched,
         in_flight=in_flight,
         trusted=not reasons,

@@ -42,6 +42,7 @@ from outcast import (
     traffic,
     transport,
 )
+from outcast.blackout_switch import BlackoutSwitch
 from outcast.commands import Commands, SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.errors import OutcastError, ReadBackError
@@ -51,6 +52,7 @@ from outcast.network import Network
 from outcast.openvswitch import Datapath, OpenVSwitch
 from outcast.plan import Plan, make_plan
 from outcast.run import (
+    BlackoutRecord,
     BottleneckRecord,
     CaptureRecord,
     Counters,
@@ -110,6 +112,7 @@ class _Run:
         self.samples: list[traffic.SocketSample] = []
         self.received: dict[int, tuple[float, int]] = {}
         self.warnings: list[str] = []
+        self.blackout: BlackoutRecord | None = None
 
     def enter(self, phase: str) -> None:
         self.emit({"event": "phase", "phase": phase})
@@ -131,6 +134,8 @@ class _Run:
                 network.steer_arrivals(core, self.scratch / "sys")
             if switches.datapath == "netdev":
                 forwarding.create_bridges(self.plan, self.commands)
+            blackout = BlackoutSwitch(self.experiment, self.plan, self.scratch, self.commands)
+            blackout.start()
             network.start_switches(switches.datapath, controller.target)
             network.configure_queues()
             framework = controller.await_ready()
@@ -149,6 +154,7 @@ class _Run:
                 switches.require_alive()
                 controller.require_alive()
                 capture.require_alive(captures)
+                blackout.require_alive()
 
             self.enter("capture_start")
             captures = capture.start(
@@ -162,6 +168,7 @@ class _Run:
             watch()
             capture_records = capture.stop(captures, self.directory.path)
             after = self._read_counters(network)
+            self.blackout = blackout.stop(self.directory)
             controller.stop()
             switches.stop()
         finally:
@@ -339,6 +346,7 @@ class _Run:
                 traffic=record,
                 flows=flow_records(experiment, plan),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
+                blackout=self.blackout,
                 bottlenecks=[
                     BottleneckRecord(
                         switch=plan.bottleneck.switch,
