@@ -234,7 +234,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         _require_layers(experiment, graph)
         transport.of_hosts(experiment.transport, flows)
         generated = schedule.make(experiment, _hosts(experiment, graph))
-        ways = _generated_ways(graph, table, generated)
+        ways = generated_ways(graph, table, generated)
         bottleneck = find_bottleneck(
             graph,
             flows or _way_flows(graph, ways),
@@ -276,7 +276,7 @@ def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
     )
 
 
-def _generated_ways(
+def generated_ways(
     graph: Graph, table: routes.Routes, generated: Sequence[Generated]
 ) -> list[tuple[list[str], list[str]]]:
     """The different paths of generated flows, each with that of its acknowledgements."""

@@ -173,12 +173,44 @@ class HostCounters(_Record):
         return self.after.get(counter, 0) - self.before.get(counter, 0)
 
 
+class LinkTotals(_Record):
+    """What an interface had sent at some time; bytes with Ethernet headers."""
+
+    packets: int
+    bytes: int
+
+
+class LinkRecord(_Record):
+    """One direction of a link: the flows planned to cross it, and the kernel's counters."""
+
+    port: str = Field(description="the interface that sends")
+    node: str
+    neighbour: str = Field(description="the node that it sends to")
+    rate_bps: int
+    flows: list[int] = Field(description="whose data is to cross it")
+    acknowledged: list[int] = Field(description="whose acknowledgements are to cross it")
+    other: bool = Field(description="whether anything else may")
+    before: LinkTotals
+    after: LinkTotals
+
+    @property
+    def packets(self) -> int:
+        """Packets sent while flows ran."""
+        return self.after.packets - self.before.packets
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent while flows ran."""
+        return self.after.bytes - self.before.bytes
+
+
 class Counters(_Record):
-    """counters.json: switch ports by name, hosts by name, and the captures' counters."""
+    """counters.json: switch ports by name, hosts by name, the captures' counters, and links."""
 
     ports: dict[str, PortCounters]
     hosts: dict[str, HostCounters]
     captures: list[CaptureRecord]
+    links: list[LinkRecord] = Field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

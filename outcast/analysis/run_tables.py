@@ -16,6 +16,7 @@ from outcast.analysis.bins import throughput_table, utilisation_table
 from outcast.analysis.completions import completion_table
 from outcast.analysis.fairness_windows import fairness_table
 from outcast.analysis.join import Verdict
+from outcast.analysis.links import link_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
@@ -116,6 +117,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "dst_ip": record.dst_ip,
                 "dport": record.dport,
                 "hops": record.hops,
+                "path_links": len(record.path) - 1,
                 "ingress": record.ingress,
                 "start_ns": record.start_ns,
                 "congestion_control": record.congestion_control,
@@ -143,7 +145,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(
         (
-            *("flow", "sport", "dport", "hops", "start_ns", "goodput_bytes", "packets", "dropped"),
+            *("flow", "sport", "dport", "hops", "path_links", "start_ns", "goodput_bytes"),
+            *("packets", "dropped"),
             *("longest_chain", "retransmits", "timeouts", "retransmissions_seen", "spurious_seen"),
             *("timeouts_seen", "rtt_p50_ns"),
         ),
@@ -162,6 +165,7 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("fairness", fairness_table),
     ("flows", flow_table),
     ("rtt", round_trip_table),
+    ("links", link_table),
     ("sockets", lambda analysis: analysis.sockets),
     ("ports", lambda analysis: analysis.port_samples),
     ("completions", completion_table),

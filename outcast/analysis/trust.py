@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outcast.analysis import links
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.summary import CaptureSummary
 from outcast.run import CaptureRecord
@@ -59,6 +60,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     kernel_drops = sum(record.dropped_by_kernel for record in used.values())
     if kernel_drops:
         reasons.append(f"tcpdump lost {kernel_drops} packets in the kernel")
+    reasons += links.distrust(analysis)
     return CaptureSummary(
         tcpdump_kernel_drops=kernel_drops,
         inferred_drops=inferred,

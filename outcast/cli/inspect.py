@@ -37,6 +37,12 @@ from outcast.units import parse_time_ns
     help="Draw the queue around --around instead; of a run only.",
 )
 @click.option(
+    "--links",
+    "with_links",
+    is_flag=True,
+    help="Show what every link of a run carried, and the flows planned to cross it, instead.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(["table", "csv", "json"]),
@@ -53,6 +59,7 @@ def command(
     with_queue: bool,
     packet: int | None,
     png: Path | None,
+    with_links: bool,
     form: str,
 ) -> None:
     """Show the packets of a run (DIR) or of a joined table (FILE) in the order they came in.
@@ -61,6 +68,9 @@ def command(
     """
     from outcast.analysis import listing
 
+    if with_links:
+        _show_links(source, form)
+        return
     if within is not None and around is None:
         raise ConfigError("--within: only together with --around")
     try:
@@ -88,4 +98,19 @@ def command(
         verdict=verdict,
     )
     for line in listing.lines(source, wanted, with_queue, form):
+        click.echo(line)
+
+
+def _show_links(source: Path, form: str) -> None:
+    from outcast.analysis import links
+    from outcast.run import RunDirectory
+
+    if not source.is_dir():
+        raise ConfigError("--links: needs a run's folder, where the counters are")
+    if form == "table":
+        from rich.console import Console
+
+        Console().print(links.render(RunDirectory(source)))
+        return
+    for line in links.lines(RunDirectory(source), form):
         click.echo(line)

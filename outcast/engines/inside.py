@@ -29,11 +29,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from controllers.entries import HASH_FIELDS
 from outcast import (
     __version__,
     capture,
     counters,
     forwarding,
+    links,
     ports,
     queues,
     receivers,
@@ -69,6 +71,8 @@ from outcast.workloads.programs import Programs
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 
+_Read = tuple[dict[str, Any], dict[str, Any], links.Interfaces]
+"""Counters of captured ports, of hosts, and of every switch port's interface."""
 Emit = Callable[[Mapping[str, Any]], None]
 
 
@@ -147,6 +151,7 @@ class _Run:
             else:
                 network.effective["forwarding"] = "Open vSwitch"
             verify_paths(network)
+            self._record_routing(network)
 
             load = LoadMeter(lambda: read(switches.pid, core))
 
@@ -286,12 +291,23 @@ class _Run:
             time.sleep(0.05)
         time.sleep(capture.RING_TIMEOUT_S * 1.25)
 
-    def _read_counters(self, network: Network) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _record_routing(self, network: Network) -> None:
+        network.effective["routing.kind"] = self.plan.routes.kind
+        network.effective["routing.openflow"] = self.plan.openflow
+        if self.plan.routes.choices:
+            split = links.split(self.plan)
+            network.effective["routing.hash"] = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
+            network.effective["routing.hash_seed"] = self.plan.routes.hash_seed
+            network.effective["routing.split"] = split
+            self.emit({"event": "split", "flows": split})
+
+    def _read_counters(self, network: Network) -> _Read:
         captured_ports = sorted({port for port, _ in self.plan.capture_ports})
         hosts = sorted({name for pair in self.plan.pairs for name in pair})
         return (
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
+            network.interface_counters(),
         )
 
     def _write(
@@ -301,8 +317,8 @@ class _Run:
         framework: str,
         record: TrafficRecord,
         captures: Sequence[CaptureRecord],
-        before: tuple[dict[str, Any], dict[str, Any]],
-        after: tuple[dict[str, Any], dict[str, Any]],
+        before: _Read,
+        after: _Read,
         warnings: list[str],
     ) -> None:
         experiment, plan = self.experiment, self.plan
@@ -317,6 +333,7 @@ class _Run:
                     for host in before[1]
                 },
                 captures=list(captures),
+                links=links.records(experiment, plan, before[2], after[2]),
             )
         )
         write_json(

@@ -1,0 +1,157 @@
+"""Links: what is planned to cross them, what they carried, and what is told where these differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast import analysis, links
+from outcast.cli import invoke as outcast
+from outcast.experiment import Experiment, load
+from outcast.plan import Plan, make_plan
+from outcast.run import LinkRecord, LinkTotals, RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def planned(*settings: str) -> tuple[Experiment, Plan]:
+    experiment = load(CONFIGS / "fig3c.yaml", settings)
+    return experiment, make_plan(experiment)
+
+
+ROUTINGS = (
+    "{kind: shortest}",
+    "{kind: spanning_tree}",
+    "{kind: hashed, hash_seed: 5}",
+    "{kind: equal_length}",
+    "{kind: equal_length, core: random}",
+)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_each_flow_crosses_as_many_directions_as_its_path_has_links(routing: str) -> None:
+    _, plan = planned(f"routing={routing}")
+    crossings = links.planned(plan)
+    assert len(crossings) == 2 * plan.graph.number_of_edges()
+    data = Counter(flow for crossing in crossings.values() for flow in crossing.flows)
+    acks = Counter(flow for crossing in crossings.values() for flow in crossing.acknowledged)
+    for flow in plan.flows:
+        assert data[flow.flow] == flow.path_links
+        assert acks[flow.flow] == len(flow.return_path) - 1
+        assert flow.path[0] == flow.return_path[-1] == flow.src
+    assert not any(crossing.other for crossing in crossings.values())
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_a_flows_class_stays_that_of_its_shortest_path(routing: str) -> None:
+    _, plan = planned(f"routing={routing}")
+    assert Counter(flow.hops for flow in plan.flows) == {2: 1, 6: 12}
+    equal = "equal_length" in routing
+    assert {flow.path_links for flow in plan.flows} == ({6} if equal else {2, 6})
+
+
+def test_the_split_counts_each_flow_at_each_switch_that_chose() -> None:
+    _, plan = planned("routing={kind: equal_length, core: random}")
+    split = links.split(plan)
+    chosen = [switch for switch in split if sum(split[switch].values())]
+    uplinks = Counter(node for flow in plan.flows for node, _ in list(pairwise(flow.path))[1:3])
+    assert {switch: sum(split[switch].values()) for switch in chosen} == dict(uplinks)
+    assert all(len(ports) == 2 for ports in split.values())
+    assert links.split(planned()[1]) == {}
+
+
+def test_another_seed_takes_other_core_switches_and_the_same_seed_the_same() -> None:
+    ways = [
+        tuple(flow.path for flow in planned(f"seed={seed}", f"routing={ROUTINGS[4]}")[1].flows)
+        for seed in (1, 2, 1)
+    ]
+    assert ways[0] == ways[2] != ways[1]
+
+
+def test_what_a_host_sent_is_read_at_its_switch() -> None:
+    experiment, plan = planned()
+    zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
+    before = {port: zero for port in plan.switch_ports()}
+    after = {
+        **before,
+        "e0_0-eth1": {"tx_packets": 7, "tx_bytes": 70, "rx_packets": 3, "rx_bytes": 30},
+    }
+    records = {record.port: record for record in links.records(experiment, plan, before, after)}
+    assert (records["e0_0-eth1"].packets, records["e0_0-eth1"].bytes) == (7, 70)
+    assert (records["h0_0_2-eth0"].packets, records["h0_0_2-eth0"].bytes) == (3, 30)
+    assert records["e0_0-eth1"].flows == [flow.flow for flow in plan.flows]
+    assert records["e0_0-eth1"].rate_bps == 10**9
+    assert len(records) == 2 * plan.graph.number_of_edges()
+
+
+def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
+    packets, size = values.pop("sent", (10**6, 10**10))
+    return LinkRecord(
+        **{"flows": [], "acknowledged": [], "other": False, **values},
+        port=port,
+        node=node,
+        neighbour=neighbour,
+        rate_bps=10**9,
+        before=LinkTotals(packets=5, bytes=500),
+        after=LinkTotals(packets=5 + packets, bytes=500 + size),
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(7, 2_000), 16_384, 10**9)
+    return write_run(tmp_path / "run", traffic, 100_000_000)
+
+
+def counted(run: RunDirectory, *records: LinkRecord) -> list[str]:
+    counters = run.read_counters().model_copy(update={"links": list(records)})
+    run.write_counters(counters)
+    return analysis.analyze(run).capture.reasons
+
+
+def test_a_run_whose_links_fit_is_trusted_and_listed(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = counted(
+        run,
+        record("s1-eth1", "s1", "h1", flows=[0, 1]),
+        record("s1-eth2", "s1", "h2", acknowledged=[0], sent=(9, 600)),
+        record("s2-eth9", "s2", "h9", sent=(0, 0)),
+    )
+    assert reasons == []
+    frame = pl.read_parquet(run.path / "links.parquet")
+    assert frame["packets"].to_list() == [10**6, 9, 0]
+    assert frame["flows"].to_list() == [2, 0, 0]
+    assert outcast(["inspect", str(run.path), "--links"]) == 0
+    shown = capsys.readouterr().out
+    assert "s1-eth2" in shown
+    assert "1 more directions sent nothing" in shown
+    assert outcast(["inspect", str(run.path), "--links", "--format", "json"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [json.loads(row)["port"] for row in rows] == ["s1-eth1", "s1-eth2", "s2-eth9"]
+
+
+def test_a_link_that_no_path_crosses_may_send_nothing(run: RunDirectory) -> None:
+    assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60))) == [
+        "s2-eth9: sent 1 packets, though no path crosses it"
+    ]
+    assert counted(run, record("s2-eth9", "s2", "h9", sent=(1, 60), other=True)) == []
+
+
+def test_a_link_that_sent_less_than_arrived_is_named(run: RunDirectory) -> None:
+    (reason,) = counted(run, record("s1-eth1", "s1", "h1", flows=[0, 1], sent=(9, 900)))
+    assert reason.startswith("s1-eth1: sent 900 bytes, though ")
+
+
+def test_a_run_of_before_links_were_counted_has_no_table(run: RunDirectory) -> None:
+    assert counted(run) == []
+    assert not (run.path / "links.parquet").exists()
+    assert outcast(["inspect", str(run.path), "--links"]) == 2
