@@ -181,20 +181,25 @@ def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: 
     """For each segment the delay of the first acknowledgement that covers it; -1 without.
 
     Only acknowledgements that advance are asked, and only for the last segment that they cover,
-    as TCP does. `clean`: the segment was sent once (Karn's rule).
+    as TCP does. `clean`: the segment was sent once (Karn's rule). An acknowledgement that fills a
+    hole, so that what it covers was lost or sent again in part, waited for that and tells nothing.
     """
     highest = ack[0] - 1
     segment = 0
     for i in range(ack.size):
         if ack[i] <= highest:
             continue
+        covered = highest if i > 0 else -1
         highest = ack[i]
         last = -1
+        whole = True
         while segment < high.size and sent[segment] <= seen[i] and high[segment] <= ack[i]:
-            if high[segment] > low[segment]:
-                last = segment
+            if clean[segment] == 0 or (covered >= 0 and low[segment] != covered):
+                whole = False
+            covered = high[segment]
+            last = segment
             segment += 1
-        if last >= 0 and clean[last] and high[last] == ack[i]:
+        if last >= 0 and whole and high[last] == ack[i]:
             rtt[last] = seen[i] - sent[last]
 
 

@@ -73,7 +73,9 @@ def paint(low: I64, high: I64, covers: Bool) -> I32:
     that `covers` says to count.
     """
     fresh = np.empty(low.size, np.int32)
-    _paint(low, high, covers, np.unique(np.concatenate([low, high])), fresh)
+    # Segments come nearly in order, which a stable sort is quick on; np.unique hashes.
+    edges = np.sort(np.concatenate([low, high]), kind="stable")
+    _paint(low, high, covers, edges[np.diff(edges, prepend=edges[:1] - 1) > 0], fresh)
     return fresh
 
 

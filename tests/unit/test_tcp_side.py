@@ -124,3 +124,13 @@ def test_round_trips_by_sequence_numbers() -> None:
     assert got.sent_ns.tolist() == [10]
     assert got.rtt_ns.tolist() == [50]
     assert got.flow.tolist() == [0]
+
+
+def test_an_acknowledgement_that_fills_a_hole_times_nothing() -> None:
+    """The second segment was lost on the way here, the third waited for its second copy."""
+    sent = data([(0, 1000, 100), (20, 1200, 100), (500, 1100, 100), (510, 1300, 100)])
+    acks = np.array([1100, 1300, 1400], np.uint32)
+    seen = np.array([40, 540, 560], np.int64)
+    got = tcp.round_trips(sent, ((0, np.arange(4), acks, seen),))
+    assert got.sent_ns.tolist() == [0, 510]
+    assert got.rtt_ns.tolist() == [40, 50]
