@@ -6,16 +6,22 @@ The run is the tests' reference switch: 13 flows from two ports into a taildrop 
 analysed as any other. The page is opened in headless Chromium from a file, without a GPU. Opening
 counts from the navigation to the viewer's first frame; the best of the repeats and the worst are
 shown. Panning moves the view by 20 pixels a frame, at several zooms, for two seconds each, and
-counts the frames shown, and how long the viewer's own drawing took.
+counts the frames shown, how long the viewer's own drawing took, and what the page's thread used of
+a core, which other programs on the machine change less.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import CDPSession
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -48,7 +54,7 @@ async (span) => {
   const mode = root.dataset.mode;
   document.querySelector("[data-do=whole]").click();
   await new Promise((done) => setTimeout(done, 200));
-  return { rate: frames / seconds, mean: drawn / frames, most, mode };
+  return { frames, rate: frames / seconds, mean: drawn / frames, most, mode };
 }
 """
 
@@ -64,6 +70,12 @@ def make_run(folder: Path, packets: int) -> Path:
     directory = write_run(folder / "run", traffic, duration_ns // 1_000_000 * 1_000_000)
     analyze(directory)
     return directory.path
+
+
+def thread_s(metrics: CDPSession) -> float:
+    """Seconds of a core that the page's main thread has used."""
+    found = metrics.send("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
 
 
 def main() -> None:
@@ -93,22 +105,30 @@ def main() -> None:
             browser = playwright.chromium.launch(
                 executable_path=arguments.chromium, headless=True, args=list(OPTIONS)
             )
-            opened = []
+            opened, used = [], []
             for _ in range(arguments.repeats):
                 page = browser.new_page(viewport={"width": 1400, "height": 900})
+                metrics = page.context.new_cdp_session(page)
+                metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
                 began = time.monotonic()
                 page.goto(path.as_uri(), wait_until="commit")
                 page.wait_for_selector("#blackouts-viewer[data-frames]", timeout=60_000)
                 opened.append(time.monotonic() - began)
+                used.append(thread_s(metrics))
                 if len(opened) < arguments.repeats:
                     page.close()
-            print(f"opened in {min(opened):.2f} to {max(opened):.2f} s")
+            print(
+                f"opened in {min(opened):.2f} to {max(opened):.2f} s, of which the page's thread "
+                f"ran {min(used):.2f} to {max(used):.2f} s; load {os.getloadavg()[0]:.1f}"
+            )
             for span in (0.9, 0.5, 0.1, 0.01, 0.001):
+                before = thread_s(metrics)
                 result = page.evaluate(PAN, span)
+                each_ms = (thread_s(metrics) - before) / result["frames"] * 1e3
                 print(
                     f"panning {span:g} of the run ({result['mode']}): "
                     f"{result['rate']:.0f} frames/s; drawing {result['mean']:.1f} ms on average, "
-                    f"{result['most']:.1f} ms at most"
+                    f"{result['most']:.1f} ms at most; thread {each_ms:.1f} ms a frame"
                 )
             browser.close()
 

@@ -140,10 +140,11 @@ def spaced(text: object) -> str:
 
 
 def _delay(asked: dict[str, Any]) -> str:
+    nothing = (None, "0ns")
     delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
-    if not delay:
+    if delay in nothing:
         return ""
-    more = f" (and up to {spaced(jitter)} more)" if jitter else ""
+    more = f" (and up to {spaced(jitter)} more)" if jitter not in nothing else ""
     return f", {spaced(delay)} of delay each{more}"
 
 

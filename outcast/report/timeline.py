@@ -16,7 +16,7 @@ from outcast.report.packed import Encoding, pack
 from outcast.report.tables import RunTables
 
 MOST_PACKETS = 2_000_000
-"""A page carries at most so many packets, some 8 bytes each, and every one that was dropped."""
+"""A page carries at most so many packets, of 3 to 7 bytes each, and every one that was dropped."""
 NEAR_PACKETS = 64
 """Thinned or not, so many packets before and after each that was dropped are kept."""
 

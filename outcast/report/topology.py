@@ -9,8 +9,9 @@ from outcast.plan import Plan
 from outcast.report.colours import class_colours
 from outcast.report.markup import Element, element
 
-COLUMN, LAYER, MARGIN = 62, 92, 40
-"""Distances between hosts, between layers and at the edge, in the drawing's own units."""
+COLUMN, LAYER, MARGIN, FOOT = 62, 92, 40, 18
+"""Distances between hosts and between layers, at the sides, and above and below, in the drawing's
+own units."""
 
 
 def draw(plan: Plan) -> Element:
@@ -21,11 +22,11 @@ def draw(plan: Plan) -> Element:
     top = max(y for _, y in placed.values())
     column = max(COLUMN, 420 / max(1.0, right - left))
     width = (right - left) * column + 2 * MARGIN
-    height = top * LAYER + 2 * MARGIN
+    height = top * LAYER + 2 * FOOT
 
     def at(name: str) -> tuple[float, float]:
         x, y = placed[name]
-        return (x - left) * column + MARGIN, (top - y) * LAYER + MARGIN
+        return (x - left) * column + MARGIN, (top - y) * LAYER + FOOT
 
     links: list[Element] = []
     marks: list[Element] = []
@@ -60,6 +61,7 @@ def draw(plan: Plan) -> Element:
         text_anchor="end" if x2 > MARGIN + 130 else "start",
         class_="bottleneck-label",
     )
+    least = max(min(width, 640), 0.8 * width)
     drawn = element(
         "svg",
         *links,
@@ -70,7 +72,7 @@ def draw(plan: Plan) -> Element:
         role="img",
         aria_label=describe(plan),
         class_="topology",
-        style=f"max-width:{max(width * 1.25, 480):.0f}px;min-width:{min(width, 640):.0f}px",
+        style=f"max-width:{max(width * 1.25, 480):.0f}px;min-width:{least:.0f}px",
     )
     return element(
         "figure",
