@@ -162,7 +162,7 @@ def _show_plan(
     jobs: int | None,
 ) -> None:
     from outcast.sweep.display import format_bytes, format_duration
-    from outcast.sweep.points import canonical, swept_keys
+    from outcast.sweep.points import as_text, canonical, swept_keys
 
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
@@ -173,7 +173,7 @@ def _show_plan(
         + ", ".join(f"{count} {engine}" for engine, count in engines.items())
     ]
     for key in swept_keys(points):
-        values = dict.fromkeys(canonical({"": p.settings.get(key)})[4:-1] for p in points)
+        values = dict.fromkeys(as_text(point.settings.get(key)) for point in points)
         lines.append(f"  {key}: {', '.join(values)}")
     if len(left) < len(points):
         lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
@@ -181,8 +181,8 @@ def _show_plan(
     if left and expected.known:
         lines.append(
             f"estimate: {format_duration(expected.wall_s)} ({where}) and "
-            f"{format_bytes(expected.disk_bytes)} of disk, from {expected.known} runs like these "
-            "measured on this machine"
+            f"{format_bytes(expected.disk_bytes)} of disk, from {expected.known} runs measured on "
+            f"this machine{', much smaller or larger ones' if expected.far else ''}"
         )
     elif left:
         lines.append("estimate: none; no run like these was measured on this machine yet")

@@ -21,7 +21,7 @@ import polars as pl
 from outcast.analysis import store as tables
 from outcast.errors import InputError
 from outcast.experiment import Sweep
-from outcast.sweep.points import Point, points, swept_keys
+from outcast.sweep.points import Point, as_text, points, swept_keys
 from outcast.sweep.store import SweepDirectory
 
 _LEFT_OUT = ("name", "wall_s", "flow_chains", "chains", "reasons")
@@ -130,11 +130,6 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
         text = kind is pl.String and value is not None
         head.setdefault(key, as_text(value) if text else value)
     return head
-
-
-def as_text(value: Any) -> str:
-    """A swept value as it stands in the tables."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -20,6 +20,8 @@ FigureKind = Literal["line", "bar", "heat", "cdf"]
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_LETTERS_SIDE_BY_SIDE = 60
+"""More than these would overlap along the axis."""
 _LOGARITHMIC_FROM = 20.0
 """An axis whose greatest value is so many times the least is logarithmic."""
 
@@ -169,6 +171,10 @@ def _labelled(
     figure: Figure, axes: Axes, x_key: str, value: str, series: dict[str, list[Group]]
 ) -> Figure:
     axes.set_xlabel(x_key)
+    labels = axes.get_xticklabels()
+    if sum(len(label.get_text()) for label in labels) > _LETTERS_SIDE_BY_SIDE:
+        for label in labels:
+            label.set(rotation=25, ha="right")
     axes.set_ylabel(heading(value))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     if any(series):

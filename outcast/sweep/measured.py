@@ -18,6 +18,8 @@ from outcast.experiment import Experiment
 from outcast.run import RunDirectory
 
 _NEAREST = 5
+_FAR = math.log(4)
+"""Four times the flows, or the traffic."""
 _MOST_LINES = 2000
 _WITH_TRAFFIC = ("traffic", "analysis")
 """The phases that grow with the traffic; the others grow with the network."""
@@ -55,11 +57,17 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run is expected to take; `runs` says from how many others that is taken."""
+    """What a run is expected to take.
+
+    Attributes:
+        runs: from how many others that is taken.
+        far: whether even the nearest of these differs in size by more than `_FAR` says.
+    """
 
     wall_s: float
     disk_bytes: float
     runs: int
+    far: bool
 
 
 def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], flows: int) -> Size:
@@ -133,4 +141,5 @@ def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimat
     stored = [each for each in alike if each.captures == captures] or alike
     stored = sorted(stored, key=lambda each: size.distance(each.size))[:_NEAREST]
     disk_bytes = median(each.disk_bytes * size.bits / each.size.bits for each in stored)
-    return Estimate(wall_s, disk_bytes, len(nearest))
+    far = size.distance(nearest[0].size) > _FAR
+    return Estimate(wall_s, disk_bytes, len(nearest), far)

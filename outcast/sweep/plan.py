@@ -105,12 +105,14 @@ class Forecast:
         disk_bytes: of all results.
         known: runs of this machine that it is taken from; 0 where there are none, and then the
             other figures say nothing.
+        far: whether these were much smaller or larger, and it is a rough one.
     """
 
     wall_s: float
     each_s: float
     disk_bytes: float
     known: int
+    far: bool = False
 
 
 def forecast(
@@ -131,4 +133,5 @@ def forecast(
         each_s=(alone_s + shared_s) / len(found),
         disk_bytes=sum(each.disk_bytes for _, each in found),
         known=min(each.runs for _, each in found),
+        far=any(each.far for _, each in found),
     )

@@ -96,6 +96,16 @@ def canonical(settings: Mapping[str, Any]) -> str:
     return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def as_text(value: Any) -> str:
+    """A swept value as it stands in tables: `16KB`, `6`, `tbf limit=16KB` for a mapping."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        named = [f"{key}={as_text(each)}" for key, each in value.items() if key != "kind"]
+        return " ".join([as_text(value["kind"]), *named] if "kind" in value else named)
+    return json.dumps(value, sort_keys=True)
+
+
 def swept_keys(runs: Sequence[Point]) -> list[str]:
     """All keys that some point sets, in the order in which they come up."""
     return list(dict.fromkeys(key for run in runs for key in run.settings))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Sweep
-from outcast.sweep.points import canonical, combinations, points, swept_keys
+from outcast.sweep.points import as_text, canonical, combinations, points, swept_keys
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -146,3 +146,19 @@ def test_a_sweep_is_written_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "again.yaml"
     file.write_text(experiment.dump(source.experiment()))
     assert experiment.load(file) == source.experiment()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("16KB", "16KB"),
+        (6, "6"),
+        (True, "true"),
+        (None, "null"),
+        ({"kind": "tbf", "limit": "16KB"}, "tbf limit=16KB"),
+        ({"limit": [1, 2], "kind": "red"}, "red limit=[1, 2]"),
+        ({"edge": {"rate": "1gbit"}}, "edge=rate=1gbit"),
+    ],
+)
+def test_values_are_short_texts_in_tables(value: Any, text: str) -> None:
+    assert as_text(value) == text
