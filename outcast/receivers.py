@@ -58,7 +58,8 @@ def _connections(pid: int) -> Iterator[socket.socket]:
                 number = ctypes.get_errno()
                 raise OSError(number, f"descriptor {path.name} of {pid}: {os.strerror(number)}")
             with socket.socket(fileno=descriptor) as ours:
-                if ours.family == socket.AF_INET and ours.type == socket.SOCK_STREAM:
+                kind = (ours.family, ours.type, ours.proto)
+                if kind == (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP):
                     try:
                         ours.getpeername()
                     except OSError:  # the listening one

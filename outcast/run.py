@@ -40,6 +40,13 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class SubflowRecord(_Record):
+    """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
+
+    sport: int
+    dport: int
+
+
 class FlowRecord(_Record):
     """One flow as it was started: who, where to, and over which ports of the bottleneck."""
 
@@ -61,6 +68,9 @@ class FlowRecord(_Record):
     duration_ns: int | None
     size_bytes: int | None
     congestion_control: str
+    subflows: list[SubflowRecord] = Field(
+        default_factory=list, description="of Multipath TCP, besides the flow's own ports"
+    )
 
 
 class QueueRecord(_Record):

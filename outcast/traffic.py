@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import senders
+from outcast import multipath, senders
 from outcast.commands import Commands, Process, wait_until
-from outcast.errors import CommandError, ReadBackError, RunError
+from outcast.errors import CommandError, RunError
+from outcast.multipath import Subflows
 from outcast.plan import Flow
+from outcast.sockets import sample_sockets
 
 SERVER_DEADLINE_S = 10.0
 LEAD_S = 0.5
@@ -26,30 +28,21 @@ LEAD_PER_FLOW_S = 0.02
 END_GRACE_S = 30.0
 """How long a flow may take to hand over what its socket still holds after its time."""
 SAMPLE_PAUSE_S = 0.25
-_VARIATION_MARGIN = 8.0
-"""ss(8) shows a quarter of what the kernel adds at the least, and the kernel keeps peaks longer."""
-_JIFFIES_MS = 8.0
-"""Rounding of an RTO to whole jiffies, twice, where HZ is 250."""
-
-
-@dataclass(frozen=True, slots=True)
-class SocketSample:
-    """A TCP socket as ss(8) shows it (`ss -tinoHO`)."""
-
-    t_ns: int
-    local_port: int
-    peer_port: int
-    state: str
-    congestion_control: str
-    values: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Clients:
-    """The running clients, by flow number."""
+    """The running clients, by flow number.
+
+    Attributes:
+        processes: of each flow.
+        t_start_ns: the epoch time at which flows with start 0 begin.
+        subflows: of flows with Multipath TCP.
+    """
 
     processes: dict[int, Process]
     t_start_ns: int
+    subflows: Subflows
 
 
 def start_servers(
@@ -116,7 +109,7 @@ def start_clients(
         for flow in flows
     }
     connected: set[int] = set()
-    while len(connected) < len(flows) and time.time_ns() < t_start_ns:
+    while not connected.issuperset(flow.sport for flow in flows) and time.time_ns() < t_start_ns:
         time.sleep(0.02)
         connected = {
             sample.peer_port
@@ -131,7 +124,10 @@ def start_clients(
                 f"flow {flow.flow} ({flow.src} to {flow.dst}) had not connected when it was to "
                 f"start: {' '.join(said.split()) or 'its client said nothing'}"
             )
-    return Clients(processes, t_start_ns)
+    subflows = multipath.await_subflows(
+        flows, lambda host: sample_sockets(netns(host), commands), t_start_ns
+    )
+    return Clients(processes, t_start_ns, subflows)
 
 
 def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
@@ -215,117 +211,3 @@ def stop_servers(servers: Sequence[Process]) -> None:
         server.require_alive()
     for server in servers:
         server.end(signal.SIGINT, 10.0)
-
-
-def sample_sockets(netns: int, commands: Commands) -> list[SocketSample]:
-    """The TCP connections of a host, as ss(8) shows them now."""
-    return parse_ss(commands.run(["ss", "-tinoHO"], netns=netns), time.time_ns())
-
-
-def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
-    """The output of `ss -tinoHO`: one line for each socket."""
-    samples = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 6:
-            continue
-        state, _receive_queue, _send_queue, local, peer = words[:5]
-        values: dict[str, str] = {}
-        names: list[str] = []
-        rest = iter(words[5:])
-        for word in rest:
-            name, separator, value = word.partition(":")
-            if separator:
-                values[name] = value
-            elif name in ("send", "pacing_rate", "delivery_rate"):
-                values[name] = next(rest, "")
-            else:
-                names.append(word)
-        known = {"ts", "sack", "ecn", "ecnseen", "fastopen", "app_limited"}
-        controls = [name for name in names if name not in known]
-        samples.append(
-            SocketSample(
-                t_ns=t_ns,
-                local_port=int(local.rsplit(":", 1)[1]),
-                peer_port=int(peer.rsplit(":", 1)[1]),
-                state=state,
-                congestion_control=controls[0] if controls else "",
-                values={**values, "flags": ",".join(name for name in names if name in known)},
-            )
-        )
-    return samples
-
-
-def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
-    """Every flow's sockets, at both ends, have what was asked for.
-
-    The sender's congestion control and pacing rate, selective acknowledgements and ECN as
-    negotiated; at the receiver its congestion control.
-
-    Raises:
-        ReadBackError: naming the first flow that has not, or that was never seen.
-    """
-    by_port = {sample.local_port: sample for sample in samples}
-    receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
-    for flow in flows:
-        at = f"flow {flow.flow} at {flow.src}"
-        wanted = flow.transport.congestion_control
-        sender = by_port.get(flow.sport)
-        if sender is None:
-            raise ReadBackError(at, "congestion control", wanted, "no socket seen")
-        if sender.congestion_control != wanted:
-            raise ReadBackError(at, "congestion control", wanted, sender.congestion_control)
-        flags = sender.values.get("flags", "").split(",")
-        for flag, is_wanted in (
-            ("sack", flow.transport.sack),
-            ("ecn", flow.transport.negotiates_ecn),
-        ):
-            if (flag in flags) is not is_wanted:
-                raise ReadBackError(at, flag, _on(is_wanted), _on(not is_wanted))
-        rate_bps = senders.pacing_rate_bps(flow.transport)
-        if rate_bps is not None:
-            # "now/at most"; ss leaves the second out where nothing limits the rate.
-            _, _, shown = sender.values.get("pacing_rate", "").partition("/")
-            if shown != f"{rate_bps}bps":
-                raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown or "none")
-        receiver = receivers.get((flow.sport, flow.dport))
-        if receiver is not None and receiver.congestion_control != wanted:
-            raise ReadBackError(
-                f"flow {flow.flow} at {flow.dst}",
-                "congestion control",
-                wanted,
-                receiver.congestion_control,
-            )
-
-
-def _on(value: bool) -> str:
-    return "on" if value else "off"
-
-
-def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:
-    """The sockets' timeouts go down to the minimum RTO and not below.
-
-    A timeout is the smoothed RTT plus four times its variation, or plus the minimum where that is
-    more (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). Where no socket is as near to its RTT as
-    the minimum and its own variation allow, the setting has not taken, whatever the route shows.
-
-    Raises:
-        ReadBackError: with the nearest timeout seen.
-    """
-    above_ms = []
-    for sample in samples:
-        # A socket that has measured no round trip yet shows none.
-        if "rtt" in sample.values and "backoff" not in sample.values:
-            rtt_ms, variation_ms = (float(part) for part in sample.values["rtt"].split("/"))
-            rto_ms = float(sample.values["rto"])
-            above_ms.append((rto_ms - rtt_ms, _VARIATION_MARGIN * variation_ms))
-    if not above_ms:
-        return
-    minimum_ms = effective_ns / 1e6
-    too_long = all(above > minimum_ms + slack + _JIFFIES_MS for above, slack in above_ms)
-    too_short = min(above for above, _ in above_ms) < minimum_ms - _JIFFIES_MS
-    if too_long or too_short:
-        nearest = min(above for above, _ in above_ms)
-        raise ReadBackError(
-            "every socket", "minimum RTO", f"{minimum_ms:g} ms", f"an RTO of RTT + {nearest:g} ms"
-        )

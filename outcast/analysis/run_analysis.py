@@ -206,6 +206,9 @@ def _numbers(flows: Sequence[FlowKey], records: Sequence[FlowRecord]) -> list[in
         (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow
         for record in records
     }
+    for record in records:
+        for sub in record.subflows:
+            known[record.src_ip, sub.sport, record.dst_ip, sub.dport] = record.flow
     foreign = max((record.flow for record in records), default=-1)
     numbers = []
     for flow in flows:

@@ -36,11 +36,13 @@ from outcast import (
     counters,
     forwarding,
     links,
+    multipath,
     ports,
     queues,
     receivers,
     sampling,
     senders,
+    sockets,
     traffic,
     transport,
 )
@@ -63,6 +65,7 @@ from outcast.run import (
     Manifest,
     PortCounters,
     RunDirectory,
+    SubflowRecord,
     TrafficRecord,
     write_json,
 )
@@ -113,7 +116,8 @@ class _Run:
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
-        self.samples: list[traffic.SocketSample] = []
+        self.samples: list[sockets.SocketSample] = []
+        self.subflows: multipath.Subflows = {}
         self.received: dict[int, tuple[float, int]] = {}
         self.warnings: list[str] = []
         self.blackout: BlackoutRecord | None = None
@@ -204,10 +208,14 @@ class _Run:
         stream = None
         if any(senders.needed(flow.transport) for flow in flows):
             stream = senders.build(self.scratch, self.commands)
+        subflows = multipath.configure(flows, network.netns, self.commands)
+        if subflows:
+            network.effective["mptcp.subflows"] = subflows
         servers = traffic.start_servers(flows, network.netns, logs, self.commands, stream)
         clients = traffic.start_clients(
             flows, network.netns, logs, self.commands, stream, self.experiment.seed
         )
+        self.subflows = clients.subflows
         generators.start(clients.t_start_ns)
         receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
@@ -220,7 +228,7 @@ class _Run:
             if reported and t_s >= middle_s:
                 reported.clear()
                 for host in sorted({name for flow in flows for name in (flow.src, flow.dst)}):
-                    self.samples += traffic.sample_sockets(network.netns(host), self.commands)
+                    self.samples += sockets.sample_sockets(network.netns(host), self.commands)
             self._report_goodput(network, t_s)
 
         def watch_running() -> None:
@@ -247,7 +255,7 @@ class _Run:
         t_end_ns = time.time_ns()
         load.finish()
         traffic.stop_servers(servers)
-        traffic.check_sockets(
+        sockets.check_sockets(
             [flow for flow in flows if _is_active(flow.start_ns, flow.duration_ns, middle_s)],
             self.samples,
         )
@@ -255,7 +263,7 @@ class _Run:
             min_rto_ns = transport.effective_min_rto_ns(requested_ns, transport.kernel_hz())
             own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
             if min_rto_ns is not None:
-                traffic.check_min_rto(
+                sockets.check_min_rto(
                     [sample for sample in self.samples if sample.local_port in own], min_rto_ns
                 )
         return TrafficRecord(
@@ -268,12 +276,14 @@ class _Run:
             return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in traffic.sample_sockets(network.netns(host), self.commands):
+            for sample in sockets.sample_sockets(network.netns(host), self.commands):
                 by_port[sample.peer_port] = int(sample.values.get("bytes_received", "0"))
         rates: dict[str, list[float]] = {}
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
-            now_bytes = by_port.get(flow.sport, last_bytes)
+            now_bytes = by_port.get(flow.sport, last_bytes) + sum(
+                by_port.get(sport, 0) for sport, _ in self.subflows.get(flow.flow, ())
+            )
             if t_s > last_t_s:
                 rate_bps = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
                 rates.setdefault(str(flow.hops), []).append(rate_bps)
@@ -361,7 +371,7 @@ class _Run:
                 requested=requested(experiment),
                 effective=network.effective,
                 traffic=record,
-                flows=flow_records(experiment, plan),
+                flows=flow_records(experiment, plan, self.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
                 blackout=self.blackout,
                 bottlenecks=[
@@ -395,7 +405,9 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     return flat
 
 
-def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
+def flow_records(
+    experiment: Experiment, plan: Plan, subflows: multipath.Subflows | None = None
+) -> list[FlowRecord]:
     """The plan's flows for the manifest."""
     records = []
     for flow in plan.flows:
@@ -417,6 +429,10 @@ def flow_records(experiment: Experiment, plan: Plan) -> list[FlowRecord]:
                 duration_ns=flow.duration_ns,
                 size_bytes=flow.size_bytes,
                 congestion_control=flow.transport.congestion_control,
+                subflows=[
+                    SubflowRecord(sport=sport, dport=dport)
+                    for sport, dport in (subflows or {}).get(flow.flow, ())
+                ],
             )
         )
     return records

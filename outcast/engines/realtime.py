@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, forwarding, ports, queues, senders, transport
+from outcast import doctor, forwarding, multipath, ports, queues, senders, transport
 from outcast.engines import EventReader, OnEvent
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
@@ -49,6 +49,8 @@ class RealtimeEngine:
             transport.require_congestion_control(each.congestion_control)
             if senders.needed(each):
                 senders.require_compiler()
+            if each.mptcp is not None:
+                multipath.require()
         plan = make_plan(experiment)
         needed = set().union(
             *(

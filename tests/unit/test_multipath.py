@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import multipath, sockets
+from outcast.commands import SystemCommands
+from outcast.errors import FeatureMissingError, ReadBackError, RunError
+from outcast.experiment import Transport
+from outcast.plan import Flow
+
+FLOW = Flow(
+    flow=0,
+    group=0,
+    src="h2",
+    src_ip="10.0.0.2",
+    sport=20001,
+    dst="h1",
+    dst_ip="10.0.0.1",
+    dport=5001,
+    path=("h2", "s1", "h1"),
+    return_path=("h1", "s1", "h2"),
+    hops=2,
+    start_ns=0,
+    duration_ns=10**9,
+    size_bytes=None,
+    transport=Transport.model_validate({"mptcp": {"subflows": 3}}),
+)
+PLAIN = replace(FLOW, flow=1, src="h3", transport=Transport())
+
+# Of `ss -tinoHO`, shortened: a connection's own socket, two that joined, and another's.
+SS = """\
+ESTAB 0 0 10.0.0.2:20001 10.0.0.1:5001 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Mmec token:0000(id:0)/3afdbaef(id:0)
+ESTAB 0 0 10.0.0.2:40933 10.0.0.1:6102 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/3afdbaef(id:0)
+ESTAB 0 0 10.0.0.2:53127 10.0.0.1:6101 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/3afdbaef(id:0)
+ESTAB 0 0 10.0.0.2:53129 10.0.0.1:6101 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/11111111(id:0)
+"""  # noqa: E501
+
+
+@dataclass
+class FakeIp(SystemCommands):
+    """ip-mptcp(8) of every namespace, by its descriptor."""
+
+    limits: dict[int | None, str] = field(default_factory=dict)
+    endpoints: dict[int | None, list[str]] = field(default_factory=dict)
+    deaf: bool = False
+
+    def run(self, argv: Sequence[str], *, netns: int | None = None, **_options: Any) -> str:
+        words = " ".join(argv)
+        if words.startswith("ip mptcp limits set ") and not self.deaf:
+            self.limits[netns] = words.removeprefix("ip mptcp limits set ")
+        elif words == "ip mptcp limits":
+            return self.limits.get(netns, "add_addr_accepted 0 subflows 2") + " \n"
+        elif words.startswith("ip mptcp endpoint add "):
+            self.endpoints.setdefault(netns, []).append(words.split("add ")[1])
+        elif words == "ip mptcp endpoint":
+            lines = [each.replace(" signal", " id 1 signal") for each in self.endpoints[netns]]
+            return "\n".join(lines)
+        return ""
+
+
+def test_receivers_announce_a_port_for_each_further_subflow() -> None:
+    ip = FakeIp()
+    netns = {"h1": 1, "h2": 2, "h3": 3}
+    assert multipath.configure([FLOW, PLAIN], netns.__getitem__, ip) == {"h1": 3, "h2": 3}
+    assert ip.endpoints == {1: [f"10.0.0.1 port {port} signal" for port in (6101, 6102)]}
+    assert set(ip.limits) == {1, 2}
+    with pytest.raises(ReadBackError, match="h2: mptcp limits"):
+        multipath.configure([FLOW], netns.__getitem__, FakeIp(deaf=True))
+
+
+def test_subflows_are_those_of_the_connections_token() -> None:
+    samples = sockets.parse_ss(SS, 0)
+    found = multipath.await_subflows([FLOW, PLAIN], lambda host: samples, 0)
+    assert found == {0: ((40933, 6102), (53127, 6101))}
+
+
+def test_a_missing_subflow_is_an_error() -> None:
+    samples = sockets.parse_ss("".join(SS.splitlines(keepends=True)[:2]), 0)
+    with pytest.raises(RunError, match=r"flow 0 \(h2 to h1\) has 2 of 3 subflows"):
+        multipath.await_subflows([FLOW], lambda host: samples, time.time_ns())
+
+
+@pytest.mark.parametrize("content", ["0\n", None])
+def test_without_multipath_tcp(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled = tmp_path / "enabled"
+    if content is not None:
+        enabled.write_text(content)
+    monkeypatch.setattr(multipath, "ENABLED", enabled)
+    with pytest.raises(FeatureMissingError, match="--engine virtual"):
+        multipath.require()
+    enabled.write_text("1\n")
+    multipath.require()
