@@ -100,6 +100,6 @@ class BlackoutSwitch:
 def on_ns(experiment: Experiment) -> int:
     """How long an ON period lasts: so many full frames' time; 0 where packets are counted."""
     blackout = experiment.blackout
-    if blackout is None or blackout.on == "packets":
+    if blackout is None or blackout.by == "packets":
         return 0
     return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // experiment.links.rate_bps

@@ -16,7 +16,7 @@ class Blackout(Part):
 
     at: str = Field(description="the port, as s1-eth2; an input of the bottleneck")
     drops: int = Field(ge=1, le=10_000, description="consecutive packets of an ON period")
-    on: Literal["time", "packets"] = Field(
+    by: Literal["time", "packets"] = Field(
         default="time",
         description="time: an ON period is as long as so many full frames take on the link, as in "
         "the paper; packets: it lasts until so many have been dropped",

@@ -65,6 +65,7 @@ def test_the_contract_of_summary_json(run: RunDirectory, traffic: model.Traffic)
         "tcpdump_kernel_drops": 0,
         "inferred_drops": int(dropped.sum()),
         "qdisc_drops": int(dropped.sum()),
+        "blackout_drops": 0,
         "unmatched": 0,
         "in_flight": 0,
         "trusted": True,

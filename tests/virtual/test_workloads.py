@@ -1,0 +1,119 @@
+"""Generated traffic and the synthetic blackout, in the guest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from outcast.kernel import cache
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHORT = ["duration=100ms", "analysis={}"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
+
+
+def run(config: str, target: Path, *settings: str) -> dict[str, Any]:
+    """A run's summary; it has to be trusted."""
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
+    for setting in settings:
+        words += ["--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    return summary
+
+
+def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    summary = run(
+        *("t15-incast", target, *SHORT, "topology.hosts=9"),
+        "workloads=[{kind: incast, senders: 8, block: 32KB, rounds: 5}]",
+    )
+    found = summary["completions"]["0"]
+    assert (found["flows"], found["unfinished"], found["failed"]) == (40, 0, 0)
+    table = pl.read_parquet(target / "completions.parquet")
+    rounds = table.group_by("round").agg(
+        pl.col("t_start").min().alias("first"),
+        pl.col("t_start").max().alias("last"),
+        pl.col("t_end").max(),
+        pl.len(),
+    )
+    rounds = rounds.sort("round")
+    assert rounds["len"].to_list() == [8] * 5
+    assert (rounds["first"] == rounds["last"]).all()
+    # A round begins when the last block of the one before has come, within the receiver's calls.
+    waited = rounds["first"][1:] - rounds["t_end"][:-1]
+    assert (waited >= 0).all()
+    assert (waited < 1_000_000).all()
+    assert set(table["congestion_control"].drop_nulls()) <= {"cubic"}
+    # No block comes faster than the receiver's link takes eight of them.
+    lengths = rounds["t_end"] - rounds["first"]
+    assert (lengths > 8 * 32768 * 8 * 0.99).all()
+
+
+def test_background_and_datagrams_beside_the_flows(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    summary = run(
+        *("fig3c", target, *SHORT),
+        "workloads=[{kind: background, load: 0.05, sizes: data-mining, largest: 100KB}, "
+        "{kind: constant_rate, from: 6-hop, rate: 10mbit}, "
+        "{kind: shuffle, hosts: 3, bytes: 20KB, concurrent: 1}]",
+    )
+    background, stream, shuffle = (summary["completions"][index] for index in "012")
+    assert background["flows"] > 100
+    assert background["failed"] == background["not_started"] == 0
+    assert background["unfinished"] < 0.2 * background["flows"]
+    # On this clock nothing is late: a system call takes no time of it.
+    assert background["latest_start_ms"] < 0.2
+    # Twelve senders, 100 ms, 1470 B each 1.176 ms.
+    assert stream["datagrams_sent"] == pytest.approx(12 * 85, abs=12)
+    assert 0 <= stream["datagrams_lost"] < 0.5 * stream["datagrams_sent"]
+    assert shuffle["flows"] == 6
+    assert shuffle["unfinished"] == 0
+    table = pl.read_parquet(target / "completions.parquet")
+    # What the programs say is what the capture at the receiver's port saw.
+    packets = pl.read_parquet(target / "packets.parquet")
+    port = packets.filter((pl.col("dport") == 5003) & (pl.col("verdict") == "forwarded"))
+    received = table.filter(kind="constant_rate")["datagrams_received"].sum()
+    assert port.height == received
+    # A shuffle's host sends one flow at a time.
+    for _, mine in table.filter(kind="shuffle").sort("t_start").group_by("src"):
+        assert (mine["t_start"][1:] >= mine["t_end"][:-1]).all()
+
+
+def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    summary = run(
+        *("p13-blackout", target, "duration=300ms", "analysis={}"),
+        *("blackout.by=packets", "blackout.drops=4", "blackout.off_mean=1ms"),
+        "flows.0.per_host=10",
+    )
+    capture = summary["capture"]
+    periods = np.array(json.loads((target / "blackout.json").read_text())["periods"])
+    assert capture["blackout_drops"] == periods[:, 2].sum()
+    assert capture["inferred_drops"] == capture["blackout_drops"] + capture["qdisc_drops"]
+    assert (periods[:-1, 2] == 4).all()
+    # Chains in the captures: of four, but for those that a drop of the queue touched.
+    chains = pl.read_parquet(target / "blackouts.parquet")
+    assert len(periods) > 100
+    assert (chains["drops"] == 4).sum() > 0.9 * len(periods)
+    # From one chain's end to the next one's first packet: exponential, and the wait for a packet.
+    gaps = np.sort(periods[1:, 0] - periods[:-1, 1]) / 1e6
+    seen = np.arange(1, gaps.size + 1) / gaps.size
+    # Kolmogorov-Smirnov at 0.1 %; a packet comes every 12 us or so, a hundredth of the mean.
+    assert np.abs(seen - (1 - np.exp(-gaps))).max() < 1.95 / np.sqrt(gaps.size) + 0.02
