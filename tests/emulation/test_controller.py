@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import networkx as nx
@@ -20,6 +22,8 @@ import pytest
 
 from controllers import entries, routes
 from controllers.graph import Graph, dumps
+from controllers.hashing import FiveTuple
+from tests.unit.test_routes import fat_tree, hosts
 
 FRAMEWORKS = ("ryu", "os_ken")
 PORT = 6653
@@ -116,14 +120,16 @@ class Sandbox:
         self.started.append(process)
         return Controller(process)
 
-    def add_switches(self, graph: Graph) -> None:
+    def add_switches(
+        self, graph: Graph, protocol: str = "OpenFlow13", host_ports: str = "system"
+    ) -> None:
         """Bridges with the userspace datapath, patched to each other as the graph says."""
         commands: list[str] = []
         for name, data in graph.nodes(data=True):
             if data["kind"] != "switch":
                 continue
             commands += ["--", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"]
-            commands += ["fail_mode=secure", "protocols=OpenFlow13"]
+            commands += ["fail_mode=secure", f"protocols={protocol}"]
             commands += [f"other-config:datapath-id={data['dpid']:016x}"]
             commands += ["--", "set-controller", name, f"tcp:127.0.0.1:{PORT}"]
             # Reconnects are tried after 1 s at the latest.
@@ -138,6 +144,8 @@ class Sandbox:
                     commands += [f"ofport_request={data['ports'][node]}"]
                     if graph.nodes[peer]["kind"] == "switch":
                         commands += ["type=patch", f"options:peer={other}"]
+                    else:
+                        commands += [f"type={host_ports}"]
         self.run("ovs-vsctl", *commands[1:])
 
     def add_hosts(self, graph: Graph) -> None:
@@ -153,9 +161,9 @@ class Sandbox:
                 self.run("ip", "-n", name, "address", "add", f"{data['ip']}/8", "dev", "eth0")
                 self.run("ip", "-n", name, "link", "set", "eth0", "up")
 
-    def entries(self, switch: str) -> frozenset[entries.Entry]:
+    def entries(self, switch: str, protocol: str = "OpenFlow13") -> frozenset[entries.Entry]:
         dump = ("dump-flows", "--no-stats", "--no-names", switch)
-        return entries.parse_dump(self.run("ovs-ofctl", "-O", "OpenFlow13", *dump))
+        return entries.parse_dump(self.run("ovs-ofctl", "-O", protocol, *dump))
 
 
 @pytest.fixture
@@ -222,6 +230,53 @@ def test_when_it_is_ready_every_switch_has_what_is_planned_and_forwards(
     for source, last in permutations((1, 2, 3), 2):
         ping = ("ping", "-c1", "-W2", f"10.0.0.{last}")
         sandbox.run("ip", "netns", "exec", f"h{source}", *ping)
+
+
+def traced(sandbox: Sandbox, graph: Graph, src: str, packet: FiveTuple) -> list[str]:
+    """The switches that Open vSwitch says that a packet passes."""
+    (switch,) = graph.adj[src]
+    flow = f"in_port={graph.edges[src, switch]['ports'][switch]},tcp"
+    flow += f",nw_src={packet.src},nw_dst={packet.dst},tp_src={packet.sport},tp_dst={packet.dport}"
+    shown = sandbox.run("ovs-appctl", "ofproto/trace", switch, flow)
+    return re.findall(r'^ *bridge\("(.+)"\)', shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("kind", ["hashed", "equal_length", "equal_length_random"])
+def test_flows_go_where_it_was_computed_that_they_go(
+    sandbox: Sandbox, framework: str, kind: str
+) -> None:
+    graph = fat_tree(4)
+    computed = routes.compute(graph, kind, 3)
+    controller = sandbox.controller(framework, graph, f"--routing={kind}", "--hash-seed=3")
+    controller.wait_for("listening")
+    protocol = "OpenFlow15" if computed.choices else "OpenFlow13"
+    sandbox.add_switches(graph, protocol, "internal")
+    controller.wait_for("ready")
+    for switch, expected in entries.planned(graph, computed).items():
+        assert sandbox.entries(switch, protocol) == expected
+    groups = entries.planned_groups(graph, computed)
+    for switch in groups if computed.choices else ():
+        dump = sandbox.run("ovs-ofctl", "-O", protocol, "dump-groups", switch)
+        assert entries.parse_groups(dump) == groups[switch]
+    random = Random(1)
+    for _ in range(40):
+        src, dst = random.sample(hosts(graph), 2)
+        addresses = (graph.nodes[src]["ip"], graph.nodes[dst]["ip"])
+        packet = FiveTuple(addresses[0], random.randrange(1024, 65536), addresses[1], 5001)
+        passed = traced(sandbox, graph, src, packet)
+        assert passed == routes.path(computed, graph, src, dst, packet)[1:-1]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_switch_that_cannot_be_told_how_to_choose_is_refused(
+    sandbox: Sandbox, framework: str
+) -> None:
+    graph = fat_tree(4)
+    controller = sandbox.controller(framework, graph, "--routing=hashed")
+    controller.wait_for("listening")
+    sandbox.add_switches(graph, "OpenFlow13", "internal")
+    assert "OpenFlow 1.5" in controller.wait_for("error")["message"]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

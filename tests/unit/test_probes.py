@@ -1,0 +1,29 @@
+"""Probes: a reset that a kernel takes for one, and what is read of it."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.hashing import FiveTuple
+from outcast.probes import internet_checksum, parse_tcp, tcp_reset
+
+PORTS = st.integers(1, 65535)
+
+
+@given(PORTS, PORTS)
+def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport: int, dport: int) -> None:
+    packet = FiveTuple("10.1.0.2", sport, "10.0.0.2", dport)
+    segment = tcp_reset(packet)
+    pseudo = bytes([10, 1, 0, 2, 10, 0, 0, 2, 0, 6]) + struct.pack("!H", len(segment))
+    assert internet_checksum(pseudo + segment) == 0
+    assert segment[13] == 0x04
+    header = bytes([0x45, *bytes(8), 6, 0, 0, 10, 1, 0, 2, 10, 0, 0, 2])
+    assert parse_tcp(header + segment) == packet
+
+
+def test_the_checksum_is_that_of_the_rfcs_example() -> None:
+    # RFC 1071, section 3: the sum of these words is ddf2.
+    assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xFFFF - 0xDDF2

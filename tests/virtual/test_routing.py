@@ -1,0 +1,68 @@
+"""Routes that need Open vSwitch's kernel datapath, each path tried and each link counted."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.virtual.test_run import SHORT, kernel, manifest_of, run
+
+__all__ = ["kernel"]
+
+
+def ports_on(path: list[str], links: pl.DataFrame) -> list[str]:
+    """The interfaces that a packet on a path leaves by."""
+    names = {(row["node"], row["neighbour"]): row["port"] for row in links.iter_rows(named=True)}
+    return [names[hop] for hop in pairwise(path)]
+
+
+def require_links(target: Path) -> dict[str, Any]:
+    """Just the links on the flows' paths carried something."""
+    manifest = manifest_of(target)
+    links = pl.read_parquet(target / "links.parquet")
+    planned = {
+        port
+        for flow in manifest["flows"]
+        for path in (flow["path"], flow["return_path"])
+        for port in ports_on(path, links)
+    }
+    assert planned == set(links.filter(pl.col("packets") > 0)["port"])
+    return manifest
+
+
+@pytest.mark.parametrize("core", ["destination", "random"])
+def test_equal_length(core: str, tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    config = "p16-equal-length" if core == "destination" else "p16-equal-length-random"
+    summary = run(config, target, *SHORT)
+    manifest = require_links(target)
+    assert {len(flow["path"]) - 1 for flow in manifest["flows"]} == {6}
+    assert {name: each["flows"] for name, each in summary["classes"].items()} == {"2": 1, "6": 12}
+    flows = pl.read_parquet(target / "flows.parquet")
+    assert set(flows["path_links"]) == {6}
+    cores = {flow["path"][3] for flow in manifest["flows"]}
+    if core == "destination":
+        assert len(cores) == 1
+        # Back by the port that it came in by, at the core switch that is the bottleneck then.
+        assert manifest["bottlenecks"][0]["egress"] in manifest["bottlenecks"][0]["ingress"]
+    else:
+        assert len(cores) > 1
+        assert manifest["effective"]["routing.openflow"] == "OpenFlow15"
+
+
+def test_hashed(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run("w6-hashed", target, *SHORT)
+    manifest = require_links(target)
+    split = manifest["effective"]["routing.split"]
+    links = pl.read_parquet(target / "links.parquet")
+    planned = dict(zip(links["port"], links["flows"], strict=True))
+    assert split
+    assert all(planned[port] >= count for ports in split.values() for port, count in ports.items())
+    log = (target / "log.txt").read_text()
+    assert json.dumps({"event": "split", "flows": split}) in log
