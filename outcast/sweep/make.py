@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,8 +87,25 @@ def make(
         report = scheduler.run(
             tasks, len(finished), directory, pool, limits or Limits(), observer, on_result=note
         )
+        if mixed := _mixture(plan, directory):
+            observer.note(mixed)
         written = dataset.write(directory)
         untrusted = ()
         if "trusted" in written.runs.columns:
             untrusted = tuple(written.runs.filter(~written.runs["trusted"])["run"])
         return Result(directory, report, untrusted)
+
+
+def _mixture(plan: Plan, directory: SweepDirectory) -> str | None:
+    """What to say where runs were made by different versions of outcast, or different kernels."""
+    made: Counter[str] = Counter()
+    for run in plan.runs:
+        result = directory.run(run.point.name)
+        if result.manifest.exists():
+            manifest = result.read_manifest()
+            kernel = str(manifest.kernel.get("sha256", manifest.kernel.get("release", "unknown")))
+            made[f"outcast {manifest.outcast} with kernel {kernel[:20]}"] += 1
+    if len(made) < 2:
+        return None
+    counts = ", ".join(f"{count} by {maker}" for maker, count in made.items())
+    return f"warning: these runs are not alike: {counts}; remove the run folders to make them again"

@@ -212,6 +212,15 @@ def test_the_deadline_stops_in_order(tmp_path: Path) -> None:
     assert len(result.report.left) >= 3
 
 
+def test_runs_of_different_kernels_are_told_apart(tmp_path: Path) -> None:
+    wanted = planned(tmp_path)
+    result, quiet = sweep(wanted, tmp_path / "out")
+    assert quiet.notes == []
+    result.directory.run(wanted.runs[0].point.name).seal(kernel={"sha256": "0123"})
+    _, quiet = sweep(wanted, tmp_path / "out", resume=True)
+    assert "1 by outcast 0 with kernel 0123, 3 by outcast 0 with kernel unknown" in quiet.notes[0]
+
+
 def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
     from outcast.sweep import store
 
