@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from outcast.analysis.summary import CompletionSummary, Summary
+from outcast.analysis.summary import ClassSummary, CompletionSummary, Summary
 from outcast.errors import InputError
 from outcast.run import RunDirectory
 
@@ -69,6 +69,7 @@ def render(directory: RunDirectory) -> RenderableType:
     if summary.completions:
         parts += ["", _completion_table(summary.completions)]
     parts += ["", _class_table(summary), "", _port_table(summary), "", _trust(summary)]
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
     return Group(*parts)
 
 
@@ -117,6 +118,7 @@ def _flow_table(flows: pl.DataFrame) -> Table:
 def _class_table(summary: Summary) -> Table:
     table = _table(
         *("class", "flows", "mean goodput", "least", "share", "retransmits", "timeouts"),
+        *("halted", "round trip"),
         left=("class",),
     )
     for hops, part in summary.classes.items():
@@ -130,8 +132,23 @@ def _class_table(summary: Summary) -> Table:
             share,
             _number(part.retransmits),
             _number(part.timeouts),
+            _halted(summary, part),
+            _round_trip(part),
         )
     return table
+
+
+def _halted(summary: Summary, part: ClassSummary) -> str:
+    """The share of a flow's time that it was silent before timeouts."""
+    if part.halted_s is None:
+        return "-"
+    return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
+
+
+def _round_trip(part: ClassSummary) -> str:
+    """The mean of the senders' smoothed round trips; where none was sampled, of the captured."""
+    found = part.srtt_ms or part.rtt_ms
+    return f"{found.mean:.3g} ms" if found is not None else "-"
 
 
 def _port_table(summary: Summary) -> Table:

@@ -90,6 +90,9 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     assert manifest["effective"]["offloads"] is ("transport.offloads=true" in overrides)
     for name in ("packets", "queue", "blackouts", "throughput", "flows"):
         assert pl.read_parquet(target / f"{name}.parquet").height > 0
+    sockets = pl.read_parquet(target / "sockets.parquet")
+    assert sockets["flow"].n_unique() == sum(part["flows"] for part in summary["classes"].values())
+    assert pl.read_parquet(target / "ports.parquet")["sent_packets"].max() > 1000  # type: ignore[operator]
     packets = pl.read_parquet(target / "packets.parquet")
     verdicts = dict(packets["verdict"].value_counts().iter_rows())
     assert verdicts["dropped"] == summary["capture"]["qdisc_drops"]

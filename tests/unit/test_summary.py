@@ -60,6 +60,19 @@ def test_the_contract_of_summary_json(run: RunDirectory, traffic: model.Traffic)
     assert tree["classes"]["3"]["timeouts"] == 24
     assert tree["classes"]["3"]["retransmits"] == sum(range(1, 13))
     assert tree["classes"]["2"]["retransmits"] == 0
+    assert tree["classes"]["3"]["halted_s"] == tree["tcp"]["3"]["halted_s"]
+    # Nothing was sampled, and the acknowledgements were not captured.
+    assert tree["samples"] is tree["synchronisation"] is tree["classes"]["2"]["srtt_ms"] is None
+    assert tree["classes"]["2"]["rtt_ms"] is None
+    assert tree["warnings"] == []
+    assert tree["convergence"] == [{"t_s": 0.0, "flows": 13, "fair_after_s": None}]
+    packets = pl.read_parquet(run.path / "packets.parquet")
+    begin = run.read_manifest().traffic.t_start_ns
+    left = packets.filter((pl.col("t_out") >= begin) & (pl.col("t_out") < begin + 10**8))
+    used = left["frame"].sum() * 8 / (0.1 * 10**9)
+    assert tree["queue"]["s1-eth1"]["utilisation"] == pytest.approx(used)
+    (fairness,) = tree["fairness"].values()
+    assert 0 < fairness["min"] <= fairness["mean"] <= 1
     dropped = traffic.t_out < 0
     assert tree["capture"] == {
         "tcpdump_kernel_drops": 0,
