@@ -168,6 +168,8 @@ def settings(run: RunTables) -> Element:
         rows: list[list[Part]] = [[name, _text(value)] for name, value in values.items()]
         return table(caption, ["setting", "value"], rows, numbers_from=9)
 
+    of_ports = {name: value for name, value in manifest.effective.items() if name[:6] == "ports."}
+    general = {name: value for name, value in manifest.effective.items() if name not in of_ports}
     kernel = {f"kernel {name}": value for name, value in manifest.kernel.items()}
     return section(
         "settings",
@@ -175,9 +177,16 @@ def settings(run: RunTables) -> Element:
         element(
             "div",
             listed("Requested", manifest.requested),
-            listed("Effective, as read back", manifest.effective),
+            listed("Effective, as read back", general),
             class_="side-by-side",
         ),
+        element(
+            "details",
+            element("summary", "Every port's queue, as read back"),
+            listed("Ports with the same settings stand together", of_ports),
+        )
+        if of_ports
+        else None,
         element(
             "details",
             element("summary", "Versions"),
