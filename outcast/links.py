@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.experiment import Experiment
-from outcast.plan import Plan, generated_ways
+from outcast.paths import generated_ways
+from outcast.plan import Plan
 from outcast.run import LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]

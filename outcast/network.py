@@ -26,7 +26,8 @@ from outcast import ports, queues, transport
 from outcast.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
-from outcast.plan import BLACKOUT_ENDS, Plan, port_name
+from outcast.paths import port_name
+from outcast.plan import BLACKOUT_ENDS, Plan
 
 _PERMANENT = 0x80
 """NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""

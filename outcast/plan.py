@@ -5,7 +5,6 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,15 +18,13 @@ from mininet.topo import Topo
 
 from controllers import routes
 from controllers.graph import Graph
-from controllers.hashing import TCP, UDP, FiveTuple
+from controllers.hashing import TCP, FiveTuple
 from outcast import transport, units
 from outcast.errors import ConfigError
 from outcast.experiment import (
-    EqualLength,
     Experiment,
     FatTree,
     FlowGroup,
-    Hashed,
     Linear,
     Star,
     ThreeSender,
@@ -35,6 +32,13 @@ from outcast.experiment import (
     Vl2,
 )
 from outcast.experiment.links import LAYERS
+from outcast.paths import (
+    compute_routes,
+    generated_packet,
+    generated_ways,
+    ingress_port,
+    port_name,
+)
 from outcast.workloads import schedule
 from outcast.workloads.schedule import Generated
 from topologies.fattree import FatTreeTopo
@@ -264,35 +268,6 @@ def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
     )
 
 
-def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
-    """What a generated flow's data packets have in their headers."""
-    udp = flow.datagram_bytes is not None
-    return FiveTuple(
-        graph.nodes[flow.src]["ip"],
-        flow.sport,
-        graph.nodes[flow.dst]["ip"],
-        schedule.UDP_PORT if udp else schedule.TCP_PORT,
-        UDP if udp else TCP,
-    )
-
-
-def generated_ways(
-    graph: Graph, table: routes.Routes, generated: Sequence[Generated]
-) -> list[tuple[list[str], list[str]]]:
-    """The different paths of generated flows, each with that of its acknowledgements."""
-    ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
-    asked: set[object] = set()
-    for flow in sorted(generated, key=lambda each: (each.src, each.dst)):
-        packet = generated_packet(graph, flow)
-        key = packet if table.choices else (flow.src, flow.dst)
-        if key not in asked:
-            asked.add(key)
-            there = routes.path(table, graph, flow.src, flow.dst, packet)
-            back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
-            ways[(*there, *back)] = (there, back)
-    return list(ways.values())
-
-
 def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tuple[Flow, ...]:
     """A flow for each path, to find the bottleneck of generated traffic by."""
     if not ways:
@@ -338,14 +313,6 @@ def _with_inputs(
     )
 
 
-def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
-    """The port by which a packet on a path enters the switch that it leaves by `egress`."""
-    for before, (switch, following) in zip(path, pairwise(path[1:]), strict=False):
-        if port_name(graph, switch, following) == egress:
-            return port_name(graph, switch, before)
-    return None
-
-
 def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
     at = experiment.blackout and experiment.blackout.at
     if at and at not in bottleneck.ingress:
@@ -353,26 +320,6 @@ def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
             f"blackout.at: {at!r} is no input of the bottleneck {bottleneck.egress}; allowed are "
             f"{', '.join(bottleneck.ingress)}"
         )
-
-
-def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
-    """The routes that the experiment asks for.
-
-    Raises:
-        ConfigError: where the topology has none of that kind.
-    """
-    kind: str = experiment.routing.kind
-    hash_seed = 0
-    match experiment.routing:
-        case Hashed(hash_seed=chosen):
-            hash_seed = chosen
-        case EqualLength(core="random"):
-            kind = "equal_length_random"
-            hash_seed = random.Random(f"{experiment.seed} core switches").getrandbits(32)
-    try:
-        return routes.compute(graph, kind, hash_seed)
-    except routes.RouteError as error:
-        raise ConfigError(f"routing: {error}") from None
 
 
 def make_topo(experiment: Experiment) -> Topo:
@@ -415,11 +362,6 @@ def make_graph(topo: Topo) -> Graph:
             layers="-".join(between),
         )
     return graph
-
-
-def port_name(graph: Graph, node: str, neighbour: str) -> str:
-    """The interface of `node` that leads to `neighbour`, as Mininet names it."""
-    return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"
 
 
 def receiver(graph: Graph) -> str:
