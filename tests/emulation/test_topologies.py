@@ -1,0 +1,69 @@
+"""Topologies, links by layer and queues by port, on this kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def run(config: str, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's summary, which has to be trusted, and its manifest."""
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "realtime", "-o", str(target)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    return summary, json.loads((target / "manifest.json").read_text())
+
+
+def settings_of(manifest: dict[str, Any], port: str) -> dict[str, Any]:
+    """What was read back of one port."""
+    effective = manifest["effective"]
+    (group,) = [
+        name
+        for name, ports in effective.items()
+        if name.startswith("ports.") and name.count(".") == 1 and port in ports.split()
+    ]
+    return {
+        name.removeprefix(f"{group}."): value
+        for name, value in effective.items()
+        if name.startswith(f"{group}.")
+    }
+
+
+def test_over_subscription_limits_and_every_port_is_read_back(tmp_path: Path) -> None:
+    """Twelve flows by one link of 20 Mbps: payload is 1448 of a frame's 1514 bytes."""
+    summary, manifest = run(
+        *("fattree-12", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
+        *("links.layers={edge-aggregation: {rate: 20mbit}}", "flows=[{from: 6-hop}]"),
+        "queues=[{at: aggregation, queue: {kind: pfifo, limit: 20 packets}}]",
+    )
+    limit_bps = 20e6 * 1448 / 1514
+    assert 0.7 * limit_bps < summary["total_goodput_bps"] <= 1.01 * limit_bps
+    assert manifest["bottlenecks"][0]["switch"].startswith("a0_")
+    assert manifest["bottlenecks"][0]["queue"]["limit_packets"] == 20
+    down = settings_of(manifest, manifest["bottlenecks"][0]["egress"])
+    assert (down["rate_bps"], down["qdisc 3:"]) == (20_000_000, "pfifo")
+    receivers = settings_of(manifest, "e0_0-eth1")
+    assert (receivers["rate_bps"], receivers["qdisc 3:"]) == (100_000_000, "bfifo")
+    uplink = settings_of(manifest, "e1_0-eth3")
+    assert (uplink["rate_bps"], uplink["qdisc 3:"]) == (20_000_000, "bfifo")
+    host = settings_of(manifest, "h3_1_3-eth0")
+    assert (host["rate_bps"], host["limit_packets"]) == (100_000_000, 1000)
+
+
+def test_a_6_pod_fat_tree(tmp_path: Path) -> None:
+    summary, manifest = run(
+        *("p-ports-three", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
+        *("links={rate: 20mbit}", "transport.congestion_control=cubic"),
+    )
+    assert len(manifest["bottlenecks"][0]["ingress"]) == 3
+    assert {hops: each["flows"] for hops, each in summary["classes"].items()} == {"2": 2, "6": 12}
+    assert summary["total_goodput_bps"] > 0.7 * 20e6
