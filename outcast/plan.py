@@ -6,10 +6,8 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 
@@ -20,6 +18,7 @@ from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast import transport, units
+from outcast.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.errors import ConfigError
 from outcast.experiment import (
     Experiment,
@@ -102,23 +101,6 @@ class Flow:
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
-    """The output port at which flows have the least each, and the ports by which they come to it.
-
-    Attributes:
-        switch: the switch's name.
-        egress: its output port, as `s1-eth1`.
-        ingress: the ports that the flows come in by.
-        destinations: IPv4 addresses of the receivers behind the output port.
-    """
-
-    switch: str
-    egress: str
-    ingress: tuple[str, ...]
-    destinations: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Plan:
     """All that is to be built and run.
@@ -132,6 +114,7 @@ class Plan:
         capture_ports: (port, direction) of every capture.
         generated: every flow of the workloads, in order of its number.
         blackout_at: the port that a synthetic blackout stands before.
+        others: the ports at which flows that do not cross the bottleneck are measured.
     """
 
     topo: Topo
@@ -142,6 +125,7 @@ class Plan:
     capture_ports: tuple[tuple[str, str], ...]
     generated: tuple[Generated, ...] = ()
     blackout_at: str | None = None
+    others: tuple[Bottleneck, ...] = ()
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -208,8 +192,12 @@ class Plan:
         }
 
     def ingress(self, flow: Flow) -> str | None:
-        """The bottleneck's port that a flow enters by; None where it does not cross it."""
-        return ingress_port(self.graph, flow.path, self.bottleneck.egress)
+        """The port by which a flow comes to its bottleneck; None where it crosses none."""
+        entered = (
+            ingress_port(self.graph, flow.path, each.egress)
+            for each in (self.bottleneck, *self.others)
+        )
+        return next((port for port in entered if port is not None), None)
 
     def attached(self, port: str) -> str:
         """The interface that the switch itself has for one of its ports."""
@@ -239,14 +227,28 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         transport.of_hosts(experiment.transport, flows)
         generated = schedule.make(experiment, _hosts(experiment, graph))
         ways = generated_ways(graph, table, generated)
-        bottleneck = find_bottleneck(
-            graph,
-            flows or _way_flows(graph, ways),
-            lambda layers: experiment.links.between(layers).rate_bps,
+
+        def rate_bps(layers: str) -> int:
+            return experiment.links.between(layers).rate_bps
+
+        first = find(graph, flows or _way_flows(graph, ways), rate_bps)
+        # A path between two hosts has a switch on it, and so an output port.
+        assert first is not None
+        bottleneck, *others = (
+            with_inputs(each, graph, ways)
+            for each in (first, *find_others(graph, flows, rate_bps, first))
         )
-        bottleneck = _with_inputs(bottleneck, graph, ways)
-        at = experiment.blackout.at if experiment.blackout else None
-        plan = Plan(topo, graph, table, flows, bottleneck, (), generated, blackout_at=at)
+        plan = Plan(
+            topo=topo,
+            graph=graph,
+            routes=table,
+            flows=flows,
+            bottleneck=bottleneck,
+            capture_ports=(),
+            generated=generated,
+            blackout_at=experiment.blackout.at if experiment.blackout else None,
+            others=tuple(others),
+        )
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
         _check_blackout(experiment, bottleneck)
@@ -290,26 +292,6 @@ def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tup
             size_bytes=None,
         )
         for number, (there, back) in enumerate(ways)
-    )
-
-
-def _with_inputs(
-    bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
-) -> Bottleneck:
-    """The bottleneck with the inputs of generated flows, and of what is acknowledged to them.
-
-    Whatever leaves by its output has to be seen coming in.
-    """
-    ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
-    for path in sorted(path for way in ways for path in way):
-        entered = ingress_port(graph, path, bottleneck.egress)
-        if entered is not None:
-            ingress.append(entered)
-            destinations.append(graph.nodes[path[-1]]["ip"])
-    return replace(
-        bottleneck,
-        ingress=tuple(dict.fromkeys(ingress)),
-        destinations=tuple(dict.fromkeys(destinations)),
     )
 
 
@@ -523,54 +505,11 @@ def _require_ports(experiment: Experiment, plan: Plan) -> None:
             )
 
 
-def find_bottleneck(
-    graph: Graph, flows: tuple[Flow, ...], rate_bps: Callable[[str], int]
-) -> Bottleneck:
-    """The output port at which each flow's share of the rate is smallest.
-
-    Of several, that with most inputs in use; of those that are still alike, the one nearest the
-    receivers.
-
-    Args:
-        graph: as of make_graph.
-        flows: all of them.
-        rate_bps: of the links between two layers, as `edge-aggregation`.
-    """
-    crossing: Counter[tuple[str, str]] = Counter()
-    inputs: dict[tuple[str, str], list[str]] = {}
-    destinations: dict[tuple[str, str], list[str]] = {}
-    nearness: dict[tuple[str, str], int] = {}
-    for flow in flows:
-        for index, (switch, following) in enumerate(pairwise(flow.path)):
-            if index == 0:
-                continue
-            hop = (switch, following)
-            crossing[hop] += 1
-            ingress = port_name(graph, switch, flow.path[index - 1])
-            if ingress not in inputs.setdefault(hop, []):
-                inputs[hop].append(ingress)
-            if flow.dst_ip not in destinations.setdefault(hop, []):
-                destinations[hop].append(flow.dst_ip)
-            nearness[hop] = index
-    switch, following = max(
-        crossing,
-        key=lambda hop: (
-            Fraction(crossing[hop], rate_bps(graph.edges[hop]["layers"])),
-            len(inputs[hop]),
-            nearness[hop],
-        ),
-    )
-    return Bottleneck(
-        switch=switch,
-        egress=port_name(graph, switch, following),
-        ingress=tuple(inputs[switch, following]),
-        destinations=tuple(destinations[switch, following]),
-    )
-
-
 def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str], ...]:
-    bottleneck = plan.bottleneck
-    chosen = [(bottleneck.egress, "out"), *((port, "in") for port in bottleneck.ingress)]
+    chosen: list[tuple[str, str]] = []
+    for bottleneck in (plan.bottleneck, *plan.others):
+        chosen += [(bottleneck.egress, "out"), *((port, "in") for port in bottleneck.ingress)]
+    chosen = list(dict.fromkeys(chosen))
     asked = experiment.capture.ports
     if asked == "bottleneck":
         return tuple(chosen)

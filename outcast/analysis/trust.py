@@ -55,8 +55,16 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
                 reasons.append(f"{record.file}: its clock went back {capture.steps_back} times")
         present = set(port.numbers)
         for flow in analysis.manifest.flows:
-            if flow.dst_ip in port.record.destinations and flow.flow not in present:
+            expected = flow.ingress is not None and flow.dst_ip in port.record.destinations
+            if expected and flow.flow not in present:
                 reasons.append(f"{egress}: no packet of flow {flow.flow} ({flow.src}) was seen")
+    seen = {number for port in analysis.ports for number in port.numbers}
+    reasons += [
+        f"flow {flow.flow} ({flow.src} to {flow.dst}) crosses no captured queue: "
+        f"its goodput is not known"
+        for flow in analysis.manifest.flows
+        if flow.flow not in seen and flow.ingress is None
+    ]
     kernel_drops = sum(record.dropped_by_kernel for record in used.values())
     if kernel_drops:
         reasons.append(f"tcpdump lost {kernel_drops} packets in the kernel")

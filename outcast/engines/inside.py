@@ -376,14 +376,13 @@ class _Run:
                 blackout=self.blackout,
                 bottlenecks=[
                     BottleneckRecord(
-                        switch=plan.bottleneck.switch,
-                        egress=plan.bottleneck.egress,
-                        ingress=list(plan.bottleneck.ingress),
-                        destinations=list(plan.bottleneck.destinations),
-                        queue=queues.record(
-                            ports.switch_queue(experiment, plan, plan.bottleneck.egress)
-                        ),
+                        switch=each.switch,
+                        egress=each.egress,
+                        ingress=list(each.ingress),
+                        destinations=list(each.destinations),
+                        queue=queues.record(ports.switch_queue(experiment, plan, each.egress)),
                     )
+                    for each in (plan.bottleneck, *plan.others)
                 ],
                 captures=list(captures),
                 warnings=warnings,

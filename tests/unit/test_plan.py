@@ -188,3 +188,32 @@ def test_a_large_fat_tree_is_planned_without_all_its_routes() -> None:
     assert (len(plan.hosts), len(plan.switches)) == (8192, 1280)
     assert [flow.hops for flow in plan.flows] == [2] + [6] * 12
     assert time.process_time() - began < 20
+
+
+def test_flows_that_miss_the_bottleneck_are_measured_elsewhere() -> None:
+    plan = plan_of(
+        "fattree-12",
+        "flows=[{from: 6-hop}, {from: [h0_0_2, h0_0_3], to: [h1_0_2, h2_0_2]}, {from: 2-hop}]",
+    )
+    assert plan.bottleneck.egress == "e0_0-eth1"
+    # Both leave their switch by the same port, which no other flow takes.
+    assert [each.egress for each in plan.others] == ["e0_0-eth4"]
+    assert None not in [plan.ingress(flow) for flow in plan.flows]
+    crossed = [
+        [
+            each.egress
+            for each in (plan.bottleneck, *plan.others)
+            if each.egress in plan.ports_on(flow.path)
+        ]
+        for flow in plan.flows
+    ]
+    assert all(len(ports) == 1 for ports in crossed)
+    captured = {port for port, _ in plan.capture_ports}
+    assert captured >= {port for each in plan.others for port in (each.egress, *each.ingress)}
+
+
+def test_a_flow_is_not_measured_at_two_ports() -> None:
+    """All others cross the lone flow's only queue too, and theirs is one before."""
+    plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
+    assert plan.others == ()
+    assert [plan.ingress(flow) for flow in plan.flows].count(None) == 1
