@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from typing import Any
 
 from outcast.analysis.tables import format_bps
@@ -18,12 +17,19 @@ from outcast.units import format_rate, format_size, format_time
 def header(run: RunTables) -> list[Element]:
     """The page's heading, what came out in a line, and whether to believe it."""
     summary = run.summary
-    key = [("goodput in all", format_bps(summary.total_goodput_bps))]
-    for hops, part in summary.classes.items():
-        key.append((f"{hops}-hop flow, mean", format_bps(part.mean_goodput_bps)))
-    ratio, jain = summary.outcast_ratio, summary.jain_index
-    key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
-    key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+    key: list[tuple[str, str]] = []
+    if run.manifest.flows:
+        key.append(("goodput in all", format_bps(summary.total_goodput_bps)))
+        for hops, part in summary.classes.items():
+            key.append((f"{hops}-hop flow, mean", format_bps(part.mean_goodput_bps)))
+        ratio, jain = summary.outcast_ratio, summary.jain_index
+        key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
+        key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+    for workload in (summary.completions or {}).values():
+        times = workload.times.get("all")
+        if times is not None and times.p50_ms is not None:
+            key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
+        key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [
@@ -41,10 +47,21 @@ def header(run: RunTables) -> list[Element]:
 def _result(run: RunTables) -> str:
     summary = run.summary
     covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
-    text = (
-        f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-        f"{len(run.manifest.flows)} flows got {format_bps(summary.total_goodput_bps)} together."
-    )
+    texts = []
+    if run.manifest.flows:
+        texts.append(
+            f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
+            f"{len(run.manifest.flows)} flows got {format_bps(summary.total_goodput_bps)} together."
+        )
+    for workload in (summary.completions or {}).values():
+        unfinished = (
+            f", {workload.unfinished} of them not to the end" if workload.unfinished else ""
+        )
+        texts.append(
+            f"{workload.flows:,} generated flows ({workload.kind}) ran{unfinished}, at "
+            f"{format_bps(workload.goodput_bps)} together."
+        )
+    text = " ".join(texts)
     if len(summary.classes) > 1:
         ordered = sorted(summary.classes.items(), key=lambda item: int(item[0]))
         (near, nearest), (far, farthest) = ordered[0], ordered[-1]
@@ -101,18 +118,25 @@ def sentences(run: RunTables) -> list[str]:
     """What was built and run, in words, from the manifest."""
     manifest, asked = run.manifest, run.manifest.requested
     flows = manifest.flows
-    classes = Counter((flow.hops, flow.dst, flow.congestion_control) for flow in flows)
-    who = "; ".join(
-        f"{count} TCP flow{'' if count == 1 else 's'} ({control.upper()}) to {dst} "
-        f"over {hops} links"
-        for (hops, dst, control), count in sorted(classes.items())
-    )
+    receivers: dict[tuple[int, str], list[str]] = {}
+    for flow in flows:
+        receivers.setdefault((flow.hops, flow.congestion_control), []).append(flow.dst)
+    groups = [
+        f"{len(ends)} TCP flow{'' if len(ends) == 1 else 's'} ({control.upper()}) to "
+        f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
+        for (hops, control), ends in sorted(receivers.items())
+    ]
+    groups += [
+        f"{workload.flows:,} generated flows ({workload.kind})"
+        for workload in (run.summary.completions or {}).values()
+    ]
     starts = {flow.start_ns for flow in flows}
     when = "all at once" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
+    begin = f" They start {when}." if flows else ""
     first = (
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
         f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
-        f"{_delay(asked)}: {who}. They start {when}; the run lasts "
+        f"{_delay(asked)}: {'; '.join(groups)}.{begin} The run lasts "
         f"{spaced(format_time(manifest.traffic.duration_ns))}."
     )
     texts = [first]
@@ -129,7 +153,7 @@ def sentences(run: RunTables) -> list[str]:
     }[manifest.engine]
     kernel = manifest.kernel.get("release")
     texts.append(
-        f"It ran on {engine}{f', Linux {kernel}' if kernel else ''}, with seed {manifest.seed}."
+        f"It ran on {engine} ({f'Linux {kernel}, ' if kernel else ''}seed {manifest.seed})."
     )
     return texts
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from outcast import report
 from outcast.analysis import analyze
+from outcast.analysis.summary import CompletionSummary, TimesSummary
 from outcast.cli import invoke as outcast
 from outcast.report import charts, markup, tables, timeline
 from outcast.report.colours import PALETTE
-from outcast.report.overview import spaced
+from outcast.report.overview import sentences, spaced
 from outcast.report.packed import GREATEST, Encoding, pack
 from outcast.run import RunDirectory
 from tests.golden import model
@@ -216,3 +217,42 @@ def identities(directory: RunDirectory) -> list[str]:
     checker = Checker()
     checker.feed(report.write(directory).read_text(encoding="utf-8"))
     return checker.ids
+
+
+def test_the_experiment_in_words(run: RunDirectory) -> None:
+    read = tables.read(run)
+    words = " ".join(sentences(read))
+    assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
+    assert "They start all at once. The run lasts 30 ms." in words
+    assert "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop), s1-eth3 (3-hop)" in words
+    assert "(tbf) has room for 16 KB and is sent at 1 gbit" in words
+
+
+def test_generated_traffic_alone(run: RunDirectory) -> None:
+    read = tables.read(run)
+    times = TimesSummary(
+        flows=20, finished=19, mean_ms=2.0, p50_ms=1.5, p95_ms=9.0, p99_ms=9.5, max_ms=9.9
+    )
+    workload = CompletionSummary(
+        kind="incast",
+        flows=20,
+        unfinished=1,
+        not_started=0,
+        failed=0,
+        goodput_bps=9.5e8,
+        datagrams_sent=None,
+        datagrams_lost=None,
+        retransmits=None,
+        timeouts=None,
+        latest_start_ms=0.0,
+        times={"all": times},
+    )
+    alone = tables.RunTables(
+        run,
+        read.manifest.model_copy(update={"flows": []}),
+        read.summary.model_copy(update={"classes": {}, "completions": {"0": workload}}),
+    )
+    text = report.make(alone)
+    assert "20 generated flows (incast) ran, 1 of them not to the end, at 950 Mbps" in text
+    assert "<dt>incast, median time</dt><dd>1.5 ms</dd>" in text
+    assert "outcast ratio" not in text
