@@ -8,6 +8,7 @@
  * next one's beginning is exponential with a mean of OFF_MEAN_NS. The first OFF period begins with
  * the first TCP segment that carries data: connections are made, and paths probed, undisturbed.
  *
+ * From SIGUSR1 on it drops nothing: what comes after the flows' end tells what was lost before it.
  * Says `ready`, forwards until SIGTERM, then writes RESULT: packets taken in and dropped, frames
  * lost in its own sockets, and every ON period's beginning, end and drops, on the common clock.
  * One process for each direction; of the way back it drops nothing.
@@ -37,7 +38,7 @@ struct period {
     long drops;
 };
 
-static volatile sig_atomic_t stopped;
+static volatile sig_atomic_t stopped, over;
 static uint64_t random_state;
 static struct period *periods;
 static size_t period_count;
@@ -50,8 +51,10 @@ static void die(const char *what)
 
 static void stop(int signal_number)
 {
-    (void) signal_number;
-    stopped = 1;
+    if (signal_number == SIGUSR1)
+        over = 1;
+    else
+        stopped = 1;
 }
 
 /* SplitMix64 (Steele, Lea and Flood 2014). */
@@ -197,6 +200,7 @@ int main(int count, char **words)
     /* Without SA_RESTART: a signal ends the waiting. */
     const struct sigaction action = { .sa_handler = stop };
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
     const pid_t back = fork();
     if (back < 0)
         die("fork");
@@ -219,8 +223,8 @@ int main(int count, char **words)
         ssize_t length = receive(link, frame, &now_ns);
         if (length < 0)
             continue;
-        if (is_ipv4(frame, (size_t) length)) {
-            packets++;
+        packets += is_ipv4(frame, (size_t) length);
+        if (!over && is_ipv4(frame, (size_t) length)) {
             if (next_on_ns < 0 && carries_tcp_data(frame, (size_t) length))
                 next_on_ns = now_ns + exponential_ns(off_mean_ns);
             if (on_ns) {

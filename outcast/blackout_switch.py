@@ -72,6 +72,12 @@ class BlackoutSwitch:
         if self._process is not None:
             self._process.require_alive()
 
+    def end_drops(self) -> None:
+        """Lets everything through from now on."""
+        if self._process is not None:
+            self._process.require_alive()
+            self._process.popen.send_signal(signal.SIGUSR1)
+
     def stop(self, directory: RunDirectory) -> BlackoutRecord | None:
         """Ends it; what it did, each ON period into blackout.json.
 

@@ -171,7 +171,7 @@ class _Run:
             )
             before = self._read_counters(network)
             self.enter("traffic")
-            record = self._run_flows(network, watch, load)
+            record = self._run_flows(network, watch, load, blackout.end_drops)
             self.enter("capture_end")
             self._drain(network)
             watch()
@@ -196,7 +196,11 @@ class _Run:
         self.emit({"event": "done"})
 
     def _run_flows(
-        self, network: Network, watch: Callable[[], None], load: LoadMeter
+        self,
+        network: Network,
+        watch: Callable[[], None],
+        load: LoadMeter,
+        on_end: Callable[[], None],
     ) -> TrafficRecord:
         flows = self.plan.flows
         logs = self.directory.flows
@@ -252,6 +256,7 @@ class _Run:
         network.effective.update(facts)
         self.warnings += warnings
         network.effective.update(sampler.effective())
+        on_end()
         t_end_ns = time.time_ns()
         load.finish()
         traffic.stop_servers(servers)
