@@ -1,0 +1,141 @@
+"""TCP's settings in the guest: what every value is there for shows on the wire or at the socket."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast.kernel import cache
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
+SYN, ACK, CE = 0x02, 0x10, 3
+SACK_PERMITTED, MULTIPATH, JOIN = 4, 30, 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
+
+
+def run(target: Path, *settings: str) -> dict[str, Any]:
+    """The manifest of a run of fig3c's topology with these settings; it has to be trusted."""
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    words += [str(CONFIGS / "fig3c.yaml"), "--engine", "virtual", "-o", str(target)]
+    for setting in [*SHORT, *settings]:
+        words += ["--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest: dict[str, Any] = json.loads((target / "manifest.json").read_text())
+    return manifest
+
+
+def tcp_packets(target: Path) -> Iterator[tuple[bytes, bytes]]:
+    """IPv4 header, and TCP header with options, of every frame at the bottleneck's output."""
+    manifest = json.loads((target / "manifest.json").read_text())
+    (file,) = (each["file"] for each in manifest["captures"] if each["direction"] == "out")
+    data = (target / file).read_bytes()
+    at = 24
+    while at < len(data):
+        (length,) = struct.unpack_from("=I", data, at + 8)
+        frame = data[at + 16 : at + 16 + length]
+        at += 16 + length
+        if frame[12:14] == b"\x08\x00" and frame[23] == 6:
+            yield frame[14:34], frame[34 : 34 + (frame[46] >> 4) * 4]
+
+
+def options(tcp: bytes) -> dict[int, bytes]:
+    found, at = {}, 20
+    while at < len(tcp) and tcp[at]:
+        if tcp[at] == 1:
+            at += 1
+            continue
+        found[tcp[at]] = tcp[at + 2 : at + tcp[at + 1]]
+        at += tcp[at + 1]
+    return found
+
+
+def test_groups_of_flows_with_settings_of_their_own(tmp_path: Path) -> None:
+    groups = [
+        "{from: 2-hop, hosts: 1, transport: {sack: false}}",
+        "{from: 4-hop, hosts: 2, transport: {congestion_control: bbr}}",
+        "{from: 6-hop, hosts: 4, transport: {congestion_control: dctcp}}",
+    ]
+    queue = "queue={kind: ecn_threshold, limit: 60 packets, threshold: 12 packets}"
+    manifest = run(tmp_path / "run", f"flows=[{', '.join(groups)}]", queue)
+    controls = {flow["sport"]: flow["congestion_control"] for flow in manifest["flows"]}
+    assert sorted(controls.values()) == ["bbr"] * 2 + ["bic"] + ["dctcp"] * 4
+    marked: set[int] = set()
+    for ip, tcp in tcp_packets(tmp_path / "run"):
+        (sport,) = struct.unpack_from("!H", tcp)
+        if tcp[13] & (SYN | ACK) == SYN:
+            assert (SACK_PERMITTED in options(tcp)) is (controls[sport] != "bic")
+        if ip[1] & 3 == CE:
+            marked.add(sport)
+    assert marked == {sport for sport, control in controls.items() if control == "dctcp"}
+    sampled = json.loads((tmp_path / "run/flows/sockets.json").read_text())
+    senders = {each["local_port"]: each for each in sampled if each["local_port"] in controls}
+    for sport, control in controls.items():
+        seen = int(senders[sport]["values"].get("delivered_ce", 0))
+        assert (seen > 0) is (control == "dctcp")
+    # DCTCP has come down from its initial window of 10 by marks alone.
+    windows = [int(s["values"]["cwnd"]) for p, s in senders.items() if controls[p] == "dctcp"]
+    assert max(windows) < 10
+
+
+def back_to_back(target: Path) -> float:
+    """How many of the six-hop flows' packets come within 1.1 frame times of the one before."""
+    packets = pl.read_parquet(target / "packets.parquet").filter(
+        (pl.col("payload") > 0) & (pl.col("flow") > 0)
+    )
+    gaps = packets.sort("t_in").select(pl.col("t_in").diff().over("flow").alias("gap")).drop_nulls()
+    return float((gaps["gap"] < 13_400).mean())  # type: ignore[arg-type]
+
+
+def test_pacing_spaces_a_flows_packets(tmp_path: Path) -> None:
+    # Of 200 ms each: 0.27 unpaced, 0.13 with `internal`, 0.11 with fq.
+    run(tmp_path / "fq", "transport.pacing=fq")
+    assert back_to_back(tmp_path / "fq") < 0.19
+
+
+def test_tcprands_payloads_are_uniform(tmp_path: Path) -> None:
+    run(tmp_path / "run", "transport={congestion_control: cubic, tcprand: {min_payload: 200}}")
+    sizes = (
+        pl.read_parquet(tmp_path / "run/packets.parquet")
+        .filter(pl.col("payload") > 0)
+        .sort("t_in")
+        .unique(["flow", "seq"], keep="first")["payload"]
+        .to_numpy()
+    )
+    assert len(sizes) > 5000
+    # The last payload of a flow of some duration is as any other.
+    assert (sizes.min(), sizes.max()) == (200, 1448)
+    # Kolmogorov-Smirnov, at one in a thousand.
+    below = [(sizes <= size).mean() - (size - 199) / 1249 for size in range(200, 1449)]
+    assert max(map(abs, below)) < 1.95 / len(sizes) ** 0.5
+
+
+def test_multipath_tcp_has_its_subflows(tmp_path: Path) -> None:
+    manifest = run(tmp_path / "run", "transport.mptcp={subflows: 3}")
+    flows = manifest["flows"]
+    assert [len(flow["subflows"]) for flow in flows] == [2] * len(flows)
+    joined = sum(
+        1
+        for _, tcp in tcp_packets(tmp_path / "run")
+        if tcp[13] & (SYN | ACK) == SYN and options(tcp).get(MULTIPATH, b"\x00")[0] >> 4 == JOIN
+    )
+    assert joined == 2 * len(flows)
+    packets = pl.read_parquet(tmp_path / "run/packets.parquet").filter(pl.col("payload") > 0)
+    used = packets.group_by("flow").agg(pl.col("sport").n_unique())
+    assert used["flow"].max() == len(flows) - 1
+    assert used["sport"].to_list() == [3] * len(flows)
