@@ -90,6 +90,11 @@ class Transport(Part):
     def _fits_together(self) -> Transport:
         if self.pacing_rate_bps is not None and self.pacing == "none":
             raise ValueError("pacing_rate: nothing is paced; allowed with pacing fq or internal")
+        if self.mptcp is not None and (self.pacing == "internal" or self.pacing_rate_bps):
+            raise ValueError(
+                "mptcp: the kernel takes no pacing rate for its sockets; allowed is pacing none, "
+                "or fq without pacing_rate"
+            )
         if self.tcprand is None:
             return self
         if self.offloads:

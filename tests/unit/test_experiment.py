@@ -200,6 +200,7 @@ def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
         ("flows.0.transport={tcprand: {adaptive: {}}}", "flows.0.transport: tcprand.adaptive"),
         ("transport={offloads: true, tcprand: {min_payload: 9}}", "allowed is offloads: false"),
         ("transport={mptcp: {}, tcprand: {min_payload: 9}}", "exclude each other"),
+        ("transport={mptcp: {}, pacing: internal}", "allowed is pacing none, or fq"),
         ("transport.mptcp={subflows: 9}", "less than or equal to 8"),
         ("flows.0.transport={offloads: true}", "offloads"),
     ],

@@ -144,10 +144,11 @@ def test_a_command_line_for_each_kind() -> None:
         program, wants(tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 0, 1
     )
     assert adaptive[adaptive.index("--adaptive") + 1] == "1.0,0.0,inf,1.0,200"
-    mptcp = wants(mptcp={"subflows": 2}, pacing="internal", pacing_rate="8mbit")
-    argv = senders.sender_arguments(program, mptcp, 0, 1)
-    assert "--mptcp" in argv
+    paced = wants(tcprand={"min_payload": 50}, pacing="internal", pacing_rate="8mbit")
+    argv = senders.sender_arguments(program, paced, 0, 1)
     assert argv[argv.index("--pacing-rate") + 1] == "1000000"
+    mptcp = wants(mptcp={"subflows": 2})
+    assert "--mptcp" in senders.sender_arguments(program, mptcp, 0, 1)
     assert "--mptcp" in senders.receiver_arguments(program, 5002, mptcp.transport)
 
 
