@@ -1,0 +1,204 @@
+"""The generator's program over the loopback interface, and what its rows become."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import experiment
+from outcast.plan import make_plan
+from outcast.run import RunDirectory
+from outcast.workloads import generator, results
+from outcast.workloads.programs import tasks
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+ONE, OTHER = "127.0.0.1", "127.0.0.2"
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server((ONE, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def run(folder: Path, end_ms: int, **by_host: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    """Runs a program for each host; the start and all their rows."""
+    (port,) = free_ports(1)
+    processes = []
+    for host, (name, task) in zip((ONE, OTHER), by_host.items(), strict=True):
+        empty = {
+            key: []
+            for key in ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
+        }
+        whole = {"ip": host, "tcp_port": port, "udp_port": 0, "end_ns": end_ms * 10**6}
+        (folder / f"{name}.json").write_text(json.dumps({**empty, **whole, **task}))
+        processes.append(
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", generator.__file__, f"{name}.json", "start"),
+                    f"{name}.jsonl",
+                ],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    t_start_ns = time.time_ns() + 200_000_000
+    (folder / "new").write_text(str(t_start_ns))
+    (folder / "new").rename(folder / "start")
+    rows = []
+    for process, name in zip(processes, by_host, strict=True):
+        assert process.wait(20) == 0
+        assert process.stdout is not None
+        process.stdout.close()
+        rows += [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    return t_start_ns, rows
+
+
+def of(rows: list[dict[str, Any]], side: str) -> dict[int, dict[str, Any]]:
+    return {row["flow"]: row for row in rows if row["side"] == side}
+
+
+def test_flows_arrive_whole_and_the_programs_end_when_all_have(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    sizes = [1, 1448, 3_000_000]
+    t_start_ns, rows = run(
+        tmp_path,
+        60_000,
+        one={
+            "send": [
+                [n, n * 10_000_000, OTHER, port, size]
+                for n, (port, size) in enumerate(zip(ports, sizes, strict=True))
+            ]
+        },
+        other={
+            "receive": [[n, ONE, port, sizes[n]] for n, port in enumerate(ports)],
+        },
+    )
+    sent, received = of(rows, "send"), of(rows, "receive")
+    for n, size in enumerate(sizes):
+        assert received[n]["bytes"] == size
+        assert received[n]["error"] is None
+        assert sent[n]["error"] is None
+        assert sent[n]["t_planned"] == t_start_ns + n * 10_000_000
+        assert sent[n]["t_planned"] <= sent[n]["t_begun"] < received[n]["t_end"]
+        assert sent[n]["congestion_control"]
+
+
+def test_what_has_not_ended_is_recorded_as_unfinished(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    _, rows = run(
+        tmp_path,
+        200,
+        # The second flow is never sent: its receiver waits in vain.
+        one={"send": [[0, 0, OTHER, ports[0], 10**12]]},
+        other={"receive": [[0, ONE, ports[0], 10**12], [1, ONE, ports[1], 100]]},
+    )
+    received = of(rows, "receive")
+    assert list(received) == [0]
+    assert received[0]["t_end"] is None
+    assert 0 < received[0]["bytes"] < 10**12
+    assert received[0]["error"] is None
+    assert of(rows, "send")[0]["error"] is None
+
+
+def test_turns_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    ports = free_ports(4)
+    transfers = [[n, OTHER, port, 50_000] for n, port in enumerate(ports)]
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={"turns": [{"start_ns": 0, "concurrent": 1, "transfers": transfers}]},
+        other={"receive": [[n, ONE, port, 50_000] for n, port in enumerate(ports)]},
+    )
+    sent, received = of(rows, "send"), of(rows, "receive")
+    for n in range(3):
+        assert received[n]["t_end"] <= sent[n + 1]["t_begun"]
+
+
+def test_a_round_begins_when_all_blocks_of_the_last_have_come(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={"answer": [[OTHER, port, 100_000, 0] for port in ports]},
+        other={
+            "ask": [
+                {
+                    "start_ns": 0,
+                    "block": 100_000,
+                    "senders": [[ONE, port] for port in ports],
+                    "rounds": [[0, 1, 2], [3, 4, 5]],
+                }
+            ]
+        },
+    )
+    received = of(rows, "receive")
+    assert len(received) == 6
+    assert max(received[n]["t_end"] for n in (0, 1, 2)) <= received[3]["t_asked"]
+    assert len({received[n]["t_asked"] for n in (3, 4, 5)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("send", "receive", "start_ns", "end_ns", "late_ns"),
+    [
+        ({"t_planned": 1100, "t_begun": 1105}, {"t_end": 1500, "bytes": 9}, 100, 500, 5),
+        ({"t_planned": None, "t_begun": 1300}, {"t_end": 1500, "bytes": 9}, 300, 500, None),
+        ({}, {"t_end": 1500, "t_asked": 1400, "bytes": 9}, 400, 500, None),
+        ({}, {}, None, None, None),
+    ],
+)
+def test_rows_become_completions(
+    send: dict[str, Any],
+    receive: dict[str, Any],
+    start_ns: int | None,
+    end_ns: int | None,
+    late_ns: int | None,
+    tmp_path: Path,
+) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.flows.mkdir()
+    row = {"workload": 0, "kind": "poisson", "src": "h1", "dst": "h2", "sport": 1, "size_bytes": 9}
+    results.schedule_file(directory).write_text(json.dumps({"flow": 0, "start_ns": 0, **row}))
+    lines = [{"side": "send", "flow": 0, **send}] if send else []
+    lines += [{"side": "receive", "flow": 0, **receive}] if receive else []
+    results.result_file(directory, "h1").write_text("\n".join(map(json.dumps, lines)))
+    (found,) = results.read(directory, 1000)
+    assert (found.start_ns, found.end_ns, found.late_ns) == (start_ns, end_ns, late_ns)
+    assert found.completion_ns == (None if start_ns is None else 500 - start_ns)
+
+
+def test_every_flow_is_in_its_two_hosts_tasks() -> None:
+    wanted = experiment.load(
+        FIG3C,
+        [
+            "workloads=[{kind: background, load: 0.05, sizes: web-search}, "
+            "{kind: incast, senders: 3, block: 1MB, rounds: 2}, "
+            "{kind: shuffle, hosts: 3, bytes: 1MB}, "
+            "{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
+        ],
+    )
+    plan = make_plan(wanted)
+    sent: list[int] = []
+    received: list[int] = []
+    for task in tasks(wanted, plan).values():
+        sent += [each[0] for each in (*task["send"], *task["streams"])]
+        sent += [each[0] for turns in task["turns"] for each in turns["transfers"]]
+        received += [each[0] for each in (*task["receive"], *task["datagrams_from"])]
+        received += [flow for ask in task["ask"] for each in ask["rounds"] for flow in each]
+        assert len(task["answer"]) <= 1
+    assert sorted(received) == [flow.flow for flow in plan.generated]
+    blocks = [flow.flow for flow in plan.generated if flow.kind == "incast"]
+    assert sorted([*sent, *blocks]) == sorted(received)
