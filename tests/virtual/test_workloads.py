@@ -101,6 +101,7 @@ def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path
     summary = run(
         *("p13-blackout", target, "duration=300ms", "analysis={}"),
         *("blackout.by=packets", "blackout.drops=4", "blackout.off_mean=1ms"),
+        "transport={congestion_control: bic, min_rto: 2ms}",
         "flows.0.per_host=10",
     )
     capture = summary["capture"]
