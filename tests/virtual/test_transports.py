@@ -28,10 +28,10 @@ def kernel() -> cache.Kernel:
     return found
 
 
-def run(target: Path, *settings: str) -> dict[str, Any]:
-    """The manifest of a run of fig3c's topology with these settings; it has to be trusted."""
+def run(target: Path, *settings: str, config: str = "fig3c") -> dict[str, Any]:
+    """The manifest of a short run of a configuration with these settings."""
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / "fig3c.yaml"), "--engine", "virtual", "-o", str(target)]
+    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
     for setting in [*SHORT, *settings]:
         words += ["--set", setting]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
@@ -109,21 +109,27 @@ def test_pacing_spaces_a_flows_packets(tmp_path: Path) -> None:
     assert back_to_back(tmp_path / "fq") < 0.19
 
 
-def test_tcprands_payloads_are_uniform(tmp_path: Path) -> None:
-    run(tmp_path / "run", "transport={congestion_control: cubic, tcprand: {min_payload: 200}}")
+def test_tcprands_payloads_are_uniform_and_spare_the_lone_flow(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(target, "duration=200ms", config="t13-chains")
     sizes = (
-        pl.read_parquet(tmp_path / "run/packets.parquet")
+        pl.read_parquet(target / "packets.parquet")
         .filter(pl.col("payload") > 0)
         .sort("t_in")
         .unique(["flow", "seq"], keep="first")["payload"]
         .to_numpy()
     )
     assert len(sizes) > 5000
-    # The last payload of a flow of some duration is as any other.
     assert (sizes.min(), sizes.max()) == (200, 1448)
     # Kolmogorov-Smirnov, at one in a thousand.
     below = [(sizes <= size).mean() - (size - 199) / 1249 for size in range(200, 1449)]
     assert max(map(abs, below)) < 1.95 / len(sizes) ** 0.5
+    # Of its packets the lone flow lost 6 to 7 %, and never waited for a timeout, with three seeds;
+    # with payloads all alike 13 to 26 %, and waited 9 to 21 times.
+    summary = json.loads((target / "summary.json").read_text())
+    lone = summary["drops"]["e1-eth2"]
+    assert lone["dropped"] < 0.1 * lone["packets"]
+    assert summary["classes"]["2"]["timeouts"] < 5
 
 
 def test_multipath_tcp_has_its_subflows(tmp_path: Path) -> None:
