@@ -16,6 +16,7 @@ VERBS = (
     "run",
     "sweep",
     "results",
+    "reproduce",
     "analyze",
     "report",
     "join",

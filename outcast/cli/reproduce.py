@@ -1,0 +1,125 @@
+"""`outcast reproduce`: the sources' figures, run again, each with a verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from outcast.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outcast.reproduce.recipe import Recipe
+    from outcast.reproduce.result import Result
+
+
+@click.command("reproduce")
+@click.argument("figures", nargs=-1, metavar="FIGURE...|all")
+@click.option("--list", "listed", is_flag=True, help="Say what there is, and run nothing.")
+@click.option(
+    "--quick/--full",
+    default=True,
+    help="Few seeds and short runs, or as many and as long as the findings rest on.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many virtual runs at a time [default: as many as cores].",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results/reproduction"),
+    show_default=True,
+    metavar="DIR",
+    help="Where results go; what is finished there is not run again.",
+)
+def command(
+    figures: tuple[str, ...], listed: bool, quick: bool, jobs: int | None, output: Path
+) -> None:
+    """Run the experiments of FIGURE, and print what was reported, measured, and the verdict.
+
+    Exit status 1 if a figure has no verdict, since runs of it failed.
+    """
+    from outcast.cli.kernel import provide
+    from outcast.cli.run import interrupt
+    from outcast.reproduce import index, recipe, reproduce, runs
+    from outcast.sweep.display import Display
+
+    recipes = recipe.load_all()
+    console = Console()
+    if listed:
+        console.print(_listing(list(recipes.values())))
+        return
+    if not figures:
+        raise click.UsageError("a figure is needed, or all; --list says which there are")
+    chosen = recipe.choose(recipes, figures)
+    mode: Literal["quick", "full"] = "quick" if quick else "full"
+    wanted = {each.id: runs.wanted(each, mode) for each in chosen}
+    everything = [run for each in wanted.values() for run in each]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    for run in everything:
+        if run.wanted is not None:
+            provide(run.wanted)
+            break
+    with runs.opened(output) as store:
+        with Display(Console(stderr=True)) as display:
+            failed = runs.make(everything, store, jobs or os.cpu_count() or 1, display)
+        results = [
+            reproduce.conclude(each, mode, wanted[each.id], store, failed) for each in chosen
+        ]
+        for result in results:
+            _show(console, result, output)
+        page = index.write_index(output, reproduce.stored(output, list(recipes.values())))
+    console.print(str(page), highlight=False, soft_wrap=True)
+    without = [result.id for result in results if result.verdict is None]
+    if without:
+        raise RunError(f"no verdict on {', '.join(without)}: runs are missing; see {page}")
+
+
+def _listing(recipes: Sequence[Recipe]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("id", "experiment", "reported", "runs quick", "full"):
+        table.add_column(column, justify="right" if column in ("runs quick", "full") else "left")
+    for each in recipes:
+        points = len(each.points)
+        table.add_row(
+            each.id,
+            each.title,
+            each.reported,
+            str(points * each.quick.repetitions),
+            str(points * each.full.repetitions),
+        )
+    return table
+
+
+def _show(console: Console, result: Result, output: Path) -> None:
+    from outcast.reproduce import index
+
+    console.print()
+    console.print(f"{result.id}: {result.title}", style="bold", highlight=False)
+    console.print(f"reported: {result.reported}", highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("claim", "measured, 95 % interval", "verdict"):
+        table.add_column(column)
+    for claim in result.claims:
+        table.add_row(claim.text, index.measured_text(claim), index.verdict_text(claim.verdict))
+    console.print(table)
+    for failure in result.failures:
+        console.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
+    console.print(
+        f"verdict: {index.verdict_text(result.verdict)} ({index.seeds_text(result)}); "
+        f"{output / result.id / result.figure}",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,54 @@
+"""A recipe's figure, drawn like the source's: the same axes, panels and order.
+
+Curves and clusters of drops are those of the first seed, as the sources show one run; bars and
+lines are means over all seeds with their 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure, FigureBase
+
+from outcast.figures.style import STYLE
+from outcast.reproduce.pictures import curves, drops, goodput
+from outcast.reproduce.pictures.parts import Runs, Size
+from outcast.reproduce.recipe import Recipe
+
+
+def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
+    """Draws the recipe's figure into a PNG file, whole or not at all."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            figure.savefig(temporary, format="png", dpi=150, metadata={"Software": None})
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
+    function.__name__: function
+    for function in (
+        goodput.window_bars,
+        goodput.host_bars,
+        goodput.figure3,
+        goodput.goodput_over_time,
+        goodput.chains,
+        goodput.bars_and_chains,
+        drops.drops_over_time,
+        drops.queue_over_time,
+        drops.trace,
+        curves.lines,
+        curves.bars,
+        curves.goodput_and_rtt,
+        curves.windows_over_time,
+        curves.enqueue_probabilities,
+    )
+}
+"""By name."""

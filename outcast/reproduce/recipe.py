@@ -1,0 +1,189 @@
+"""A recipe: one experiment of a source, what was reported of it, and how it is judged.
+
+A recipe is data (`recipes/*.yaml`): no number that a verdict rests on stands in code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from outcast.errors import ConfigError
+
+FOLDER = Path(__file__).parent / "recipes"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Point(_Part):
+    """One setting of an experiment, run with several seeds."""
+
+    label: str = Field(description="as the source's legend or axis has it")
+    config: str | None = Field(default=None, description="a file of configs/, without its ending")
+    payload_min: int | None = Field(
+        default=None, ge=1, le=1448, description="instead of a run, a computation (TCPRand, 3.2)"
+    )
+    set: dict[str, Any] = Field(default_factory=dict, description="dotted keys and their values")
+    x: float | None = Field(default=None, description="where it stands on a numeric axis")
+    series: str = Field(default="", description="which curve or kind of bar it belongs to")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Point:
+        if (self.config is None) == (self.payload_min is None):
+            raise ValueError("a point has either a config or a payload_min")
+        return self
+
+
+class Measure(_Part):
+    """A number taken from one run; `kind` is a function of outcast/reproduce/measures.py."""
+
+    kind: str
+    hops: int | None = Field(default=None, description="of the class, by its hop count")
+    window: str | None = Field(default=None, description="of the configuration, as 100ms")
+    length: int | None = Field(default=None, description="of a chain of drops")
+    group: int | None = Field(default=None, description="of flows, by its index")
+    below: str | None = Field(default=None, description="a size: of flows that are smaller")
+    above: str | None = Field(default=None, description="a size: of flows that are larger")
+
+
+class _Claim(_Part):
+    text: str = Field(description="what the source says, in words")
+    measure: Measure
+
+
+class SizeClaim(_Claim):
+    """An effect of a reported size: the measure against the value that means no effect."""
+
+    kind: Literal["size"] = "size"
+    at: str = Field(description="the point's label")
+    over: str | None = Field(default=None, description="a point, by whose mean it is divided")
+    reported: float
+    none: float = Field(description="the value if there were no effect")
+    within: float = Field(default=1.5, gt=1, description="the factor that still counts as equal")
+
+
+class OrderClaim(_Claim):
+    """The measure at one point is greater than at another."""
+
+    kind: Literal["order"] = "order"
+    greater: str = Field(description="a point's label")
+    lesser: str = Field(description="a point's label")
+    lesser_measure: Measure | None = Field(default=None, description="else the same measure")
+
+
+class BoundClaim(_Claim):
+    """The measure is at least, or at most, a value."""
+
+    kind: Literal["bound"] = "bound"
+    at: str = Field(description="the point's label")
+    over: str | None = Field(default=None, description="a point, by whose mean it is divided")
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> BoundClaim:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("exactly one of at_least and at_most is needed")
+        return self
+
+
+Claim = Annotated[SizeClaim | OrderClaim | BoundClaim, Field(discriminator="kind")]
+
+
+class Mode(_Part):
+    """How much is run: seeds for each point, and settings that shorten each run."""
+
+    repetitions: int = Field(ge=1)
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class Picture(_Part):
+    """The figure; `kind` is a function of outcast/reproduce/pictures.py."""
+
+    kind: str
+    panels: list[str] = Field(default_factory=list, description="points' labels; else all")
+    measure: Measure | None = None
+    x: str = ""
+    y: str = ""
+
+
+class Recipe(_Part):
+    """One row of the sources' experiments."""
+
+    id: str
+    title: str
+    source: str = Field(description="paper and section, figure or page")
+    reported: str = Field(description="the number or the shape that the source reports")
+    differs: str = Field(default="", description="what is known to differ from the source's set-up")
+    reason: str = Field(default="", description="why it came out otherwise, where that is known")
+    points: Annotated[tuple[Point, ...], Field(min_length=1)]
+    quick: Mode
+    full: Mode
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    picture: Picture
+
+    @model_validator(mode="after")
+    def _labels_exist(self) -> Recipe:
+        labels = [point.label for point in self.points]
+        if len(set(labels)) != len(labels):
+            raise ValueError("two points have one label")
+        for claim in self.claims:
+            named = [claim.greater, claim.lesser] if isinstance(claim, OrderClaim) else [claim.at]
+            for label in named:
+                if label not in labels:
+                    raise ValueError(f"a claim names the point {label!r}; there are {labels}")
+        for label in self.picture.panels:
+            if label not in labels:
+                raise ValueError(f"the picture names the point {label!r}; there are {labels}")
+        return self
+
+    def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
+        """The overrides of a point's configuration: the mode's, and the point's before them."""
+        return {**mode.set, **point.set}
+
+
+def load_all(folder: Path = FOLDER) -> dict[str, Recipe]:
+    """Every recipe by its identifier, in the order of the sources.
+
+    Raises:
+        ConfigError: where a file is no recipe.
+    """
+    recipes = [_load(path) for path in sorted(folder.glob("*.yaml"))]
+    return {recipe.id: recipe for recipe in sorted(recipes, key=_order)}
+
+
+def _load(path: Path) -> Recipe:
+    try:
+        return Recipe.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError, OSError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _order(recipe: Recipe) -> tuple[int, int, str]:
+    digits = "".join(c for c in recipe.id if c.isdigit())
+    return ("PTWH".find(recipe.id[0]), int(digits or 99), recipe.id)
+
+
+def choose(recipes: dict[str, Recipe], wanted: Iterable[str]) -> list[Recipe]:
+    """The named recipes, or every one for `all`.
+
+    Raises:
+        ConfigError: where there is none of a name.
+    """
+    chosen: list[Recipe] = []
+    by_name = {name.lower(): recipe for name, recipe in recipes.items()}
+    for name in wanted:
+        if name == "all":
+            found = list(recipes.values())
+        elif name.lower() in by_name:
+            found = [by_name[name.lower()]]
+        else:
+            raise ConfigError(f"{name}: no such figure; allowed are all, {', '.join(recipes)}")
+        chosen += [recipe for recipe in found if recipe not in chosen]
+    return chosen

@@ -1,0 +1,114 @@
+"""A recipe from its runs to its result, its figure and the page over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from outcast import __version__
+from outcast.reproduce import measures, pictures, result, runs
+from outcast.reproduce.measures import ModelRun, Run
+from outcast.reproduce.recipe import Measure, OrderClaim, Recipe
+from outcast.reproduce.result import FailureRecord, PointRecord, Result
+from outcast.reproduce.runs import Wanted
+from outcast.sweep.store import SweepDirectory
+from outcast.sweep.task import Failure
+
+FIGURE = "figure.png"
+
+
+def conclude(
+    recipe: Recipe,
+    mode: Literal["quick", "full"],
+    wanted: Sequence[Wanted],
+    store: SweepDirectory,
+    failed: Mapping[str, Failure],
+) -> Result:
+    """Measures, judges and draws; writes `ID/result.json` and `ID/figure.png` into the store.
+
+    Runs that failed, and those whose captures and counters contradict each other, are left out of
+    the values and listed.
+    """
+    good: dict[str, list[Run]] = {point.label: [] for point in recipe.points}
+    seeds: dict[str, list[int]] = {point.label: [] for point in recipe.points}
+    failures = []
+    for one in wanted:
+        run = runs.finished(one, store)
+        reason = _why_not(one, run, failed)
+        if reason is not None or run is None:
+            failures.append(
+                FailureRecord(label=one.point.label, seed=one.seed, reason=reason or "no result")
+            )
+            continue
+        good[one.point.label].append(run)
+        seeds[one.point.label].append(one.seed)
+    judged, verdict = result.evaluate(recipe, good)
+    folder = store.path / recipe.id
+    folder.mkdir(exist_ok=True)
+    if any(good.values()):
+        pictures.draw(recipe, good, folder / FIGURE)
+    emulated = [run for each in good.values() for run in each if not isinstance(run, ModelRun)]
+    kernels = sorted({run.directory.read_manifest().kernel["release"] for run in emulated})
+    wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
+    made = Result(
+        id=recipe.id,
+        title=recipe.title,
+        source=recipe.source,
+        reported=recipe.reported,
+        differs=recipe.differs,
+        reason=recipe.reason,
+        mode=mode,
+        verdict=verdict,
+        claims=[result.claim_record(each) for each in judged],
+        points=[
+            PointRecord(
+                label=point.label,
+                config=point.config,
+                set=recipe.settings(point, recipe.quick if mode == "quick" else recipe.full),
+                seeds=seeds[point.label],
+                values=_values(recipe, good[point.label]),
+            )
+            for point in recipe.points
+        ],
+        failures=failures,
+        outcast=__version__,
+        kernel=", ".join(kernels) or "none",
+        engine=", ".join(sorted({run.summary.engine for run in emulated})) or "no",
+        seconds=round(wall_s, 1),
+        command=f"outcast reproduce {recipe.id} --{mode}",
+        figure=FIGURE,
+    )
+    result.write(folder, made)
+    return made
+
+
+def _why_not(one: Wanted, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
+    if one.name in failed:
+        return failed[one.name].message
+    if run is None:
+        return "not run"
+    if isinstance(run, ModelRun) or run.summary.capture.trusted:
+        return None
+    return f"not to be trusted: {'; '.join(run.summary.capture.reasons)}"
+
+
+def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]]:
+    asked: list[Measure] = []
+    for claim in recipe.claims:
+        asked.append(claim.measure)
+        if isinstance(claim, OrderClaim) and claim.lesser_measure is not None:
+            asked.append(claim.lesser_measure)
+    return {
+        result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
+        for measure in asked
+    }
+
+
+def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
+    """The results that a folder holds, of these recipes, in their order."""
+    return [
+        result.read(folder / recipe.id)
+        for recipe in recipes
+        if (folder / recipe.id / result.FILE).exists()
+    ]

@@ -1,0 +1,187 @@
+"""What came out of a recipe: the measured values, the verdict, and the runs they rest on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from outcast.errors import InputError
+from outcast.reproduce import measures
+from outcast.reproduce.measures import Run
+from outcast.reproduce.recipe import (
+    BoundClaim,
+    Claim,
+    Measure,
+    OrderClaim,
+    Point,
+    Recipe,
+    SizeClaim,
+)
+from outcast.reproduce.verdict import Judged, Verdict, judge, overall
+from outcast.run import write_text
+
+FILE = "result.json"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClaimRecord(_Record):
+    """A claim, what was measured of it, and the verdict."""
+
+    text: str
+    rule: str = Field(description="what has to hold, in words")
+    mean: float | None
+    low: float | None = Field(description="of the 95 % interval; null where there is none")
+    high: float | None
+    verdict: Verdict | None
+
+
+class PointRecord(_Record):
+    """A point and its runs."""
+
+    label: str
+    config: str | None
+    set: dict[str, object]
+    seeds: list[int]
+    values: dict[str, list[float | None]] = Field(description="by measure, one of each seed")
+
+
+class FailureRecord(_Record):
+    """A run that is missing from the values."""
+
+    label: str
+    seed: int
+    reason: str
+
+
+class Result(_Record):
+    """result.json."""
+
+    id: str
+    title: str
+    source: str
+    reported: str
+    differs: str
+    reason: str
+    mode: Literal["quick", "full"]
+    verdict: Verdict | None = Field(description="null where a claim has no value")
+    claims: list[ClaimRecord]
+    points: list[PointRecord]
+    failures: list[FailureRecord]
+    outcast: str
+    kernel: str
+    engine: str
+    seconds: float = Field(description="of wall time, for the runs that were done this time")
+    command: str
+    figure: str = "figure.png"
+
+
+def evaluate(
+    recipe: Recipe, runs: Mapping[str, Sequence[Run]]
+) -> tuple[list[Judged], Verdict | None]:
+    """The verdict on every claim, and on the whole, from trusted runs by their point's label."""
+    judged = []
+    for claim in recipe.claims:
+        second = claim.measure
+        if isinstance(claim, OrderClaim) and claim.lesser_measure is not None:
+            second = claim.lesser_measure
+        judged.append(
+            judge(
+                claim,
+                _values(runs, claim.measure, recipe.points),
+                _values(runs, second, recipe.points),
+                logarithmic=measures.is_logarithmic(claim.measure),
+            )
+        )
+    return judged, overall(judged)
+
+
+def _values(
+    runs: Mapping[str, Sequence[Run]], measure: Measure, points: Sequence[Point]
+) -> dict[str, list[float]]:
+    return {
+        point.label: [measures.take(run, measure) for run in runs.get(point.label, ())]
+        for point in points
+    }
+
+
+def claim_record(judged: Judged) -> ClaimRecord:
+    """A judged claim for result.json."""
+    found = judged.measured
+    return ClaimRecord(
+        text=judged.claim.text,
+        rule=rule(judged.claim),
+        mean=found.value,
+        low=found.low,
+        high=found.high,
+        verdict=judged.verdict,
+    )
+
+
+def finite(value: float) -> float | None:
+    """The value; None, as JSON has it, of what is no number."""
+    return value if math.isfinite(value) else None
+
+
+def rule(claim: Claim) -> str:
+    """What has to hold for a claim, in words."""
+    name = describe(claim.measure)
+    match claim:
+        case OrderClaim():
+            lesser = claim.lesser_measure
+            other = "" if lesser is None else f"{describe(lesser)} "
+            relation = "quotient" if measures.is_logarithmic(claim.measure) else "difference"
+            return f"{name} at {claim.greater} above {other}at {claim.lesser} ({relation})"
+        case BoundClaim():
+            if claim.at_least is not None:
+                return f"{name} at {_where(claim)} at least {claim.at_least:g}"
+            return f"{name} at {_where(claim)} at most {claim.at_most:g}"
+        case _:
+            return (
+                f"{name} at {_where(claim)}: reported {claim.reported:g}, no effect would be "
+                f"{claim.none:g}, within a factor of {claim.within:g}"
+            )
+
+
+def _where(claim: SizeClaim | BoundClaim) -> str:
+    return claim.at if claim.over is None else f"{claim.at} over {claim.over}"
+
+
+def describe(measure: Measure) -> str:
+    """A measure in words."""
+    words = [measure.kind.replace("_", " ")]
+    if measure.hops is not None:
+        words.append(f"of {measure.hops}-hop flows")
+    if measure.length is not None:
+        words.append(f"({measure.length} drops)")
+    if measure.group is not None:
+        words.append(f"of group {measure.group}")
+    if measure.below is not None:
+        words.append(f"below {measure.below}")
+    if measure.above is not None:
+        words.append(f"above {measure.above}")
+    if measure.window is not None:
+        words.append(f"in the first {measure.window}")
+    return " ".join(words)
+
+
+def read(folder: Path) -> Result:
+    """result.json of a recipe's folder. Raises InputError where it cannot be read."""
+    path = folder / FILE
+    try:
+        return Result.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no {FILE}; `outcast reproduce` writes it") from None
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def write(folder: Path, result: Result) -> None:
+    """Writes result.json, whole or not at all."""
+    write_text(folder / FILE, result.model_dump_json(indent=1) + "\n")

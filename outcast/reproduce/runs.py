@@ -1,0 +1,150 @@
+"""The runs that recipes need: found where they are finished, made where they are not.
+
+Recipes share runs: one experiment with one seed is run once, whoever asks for it. They stand in a
+sweep's store (outcast/sweep/store.py), so a run that was killed is done again and a finished one,
+whose manifest verifies, is not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+import outcast
+from outcast import experiment
+from outcast.engines import choice
+from outcast.errors import BusyError, ConfigError
+from outcast.experiment import Experiment
+from outcast.plan import make_plan
+from outcast.reproduce import model
+from outcast.reproduce.measures import ModelRun, Run
+from outcast.reproduce.recipe import Mode, Point, Recipe
+from outcast.sweep import scheduler
+from outcast.sweep.pool import LocalPool
+from outcast.sweep.store import SweepDirectory, problems
+from outcast.sweep.task import Failure, Task
+
+CONFIGS = Path(outcast.__file__).parents[1] / "configs"
+"""Where the experiments' files stand in a checkout."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One run of one point.
+
+    Attributes:
+        name: of its folder in the store; the same experiment and seed have the same name.
+        wanted: the experiment, with its seed; None of a computation.
+    """
+
+    point: Point
+    seed: int
+    name: str
+    wanted: Experiment | None
+
+
+def wanted(recipe: Recipe, mode: Literal["quick", "full"], configs: Path = CONFIGS) -> list[Wanted]:
+    """Every run of a recipe.
+
+    Raises:
+        ConfigError: where a point's configuration is not there, or refuses its settings.
+    """
+    chosen: Mode = recipe.quick if mode == "quick" else recipe.full
+    runs = []
+    for point in recipe.points:
+        one = None
+        if point.config is not None:
+            loaded = load(configs / f"{point.config}.yaml", recipe.settings(point, chosen))
+            one = loaded.model_copy(update={"sweep": None, "repetitions": 1})
+        for seed in range(1, chosen.repetitions + 1):
+            if one is None:
+                runs.append(Wanted(point, seed, f"computed-{point.payload_min}-{seed}", None))
+                continue
+            seeded = one.model_copy(update={"seed": seed})
+            digest = hashlib.sha256(experiment.dump(seeded).encode()).hexdigest()[:12]
+            runs.append(Wanted(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
+    return runs
+
+
+def load(config: Path, settings: Mapping[str, Any]) -> Experiment:
+    """A configuration with its settings, which the topology has been found to fit.
+
+    Raises:
+        ConfigError: where the file or a setting is refused.
+    """
+    if not config.exists():
+        raise ConfigError(f"{config}: there is no such file; a checkout of the project has it")
+    loaded = experiment.load(
+        config, [f"{key}={_as_yaml(value)}" for key, value in settings.items()]
+    )
+    make_plan(loaded, where=str(config))
+    return loaded
+
+
+def _as_yaml(value: object) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return text.removesuffix("...\n").strip()
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[SweepDirectory]:
+    """The folder's store, ours alone until the block ends.
+
+    Raises:
+        BusyError: where another process is at it.
+        ConfigError: where it cannot be made.
+    """
+    store = SweepDirectory(folder)
+    try:
+        for each in (store.runs, store.unfinished):
+            each.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}; allowed is a folder of yours") from None
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{folder}: another `outcast reproduce` is at it") from None
+        yield store
+
+
+def make(
+    runs: Sequence[Wanted], store: SweepDirectory, jobs: int, observer: scheduler.Observer
+) -> Mapping[str, Failure]:
+    """Makes what is not there yet; what failed, by the run's name."""
+    tasks: dict[str, Task] = {}
+    found: set[str] = set()
+    for run in runs:
+        if run.wanted is None or run.name in tasks or run.name in found:
+            continue
+        if not problems(store.run(run.name)):
+            found.add(run.name)
+            continue
+        tasks[run.name] = Task(
+            name=run.name,
+            config=experiment.dump(run.wanted),
+            # A virtual run is repeated to the byte from its seed; the tables stay.
+            captures="drop",
+            exclusive=choice.choose(run.wanted).name == "realtime",
+        )
+    pool = LocalPool(jobs=jobs)
+    report = scheduler.run(
+        list(tasks.values()), len(found), store, pool, scheduler.Limits(), observer
+    )
+    not_run = {name: Failure("RunError", f"not run: {report.stopped}") for name in report.left}
+    return {**not_run, **report.failures}
+
+
+def finished(run: Wanted, store: SweepDirectory) -> Run | None:
+    """A run's result; None where there is none."""
+    if run.point.payload_min is not None:
+        return ModelRun(model.compute(run.point.payload_min, run.seed))
+    directory = store.run(run.name)
+    return Run(directory.path) if directory.manifest.exists() else None

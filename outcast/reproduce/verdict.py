@@ -1,0 +1,144 @@
+"""The verdict on a claim and on a recipe, by a stated rule, from measured values alone.
+
+A claim of a size is *reproduced* where the effect is there (the whole 95 % interval lies on the
+reported side of the value that means none) and of the reported size (the interval reaches into
+reported / within to reported * within); *same direction, other size* where it is there only; else
+*not seen*. A claim of an order or of a bound is *reproduced* where the interval of the difference,
+or of the measure, lies wholly on the claimed side, and else *not seen*.
+
+A recipe is *not seen* where its first claim, the main one, is; *reproduced* where all its claims
+are; else *same direction, other size*.
+
+Intervals are bootstrapped over seeds (outcast/sweep/statistics.py, which says how far those of a
+few runs are too narrow); a single run has none and supports nothing. Of ratios the logarithm is
+averaged, since they are positive and skewed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from outcast.reproduce.recipe import BoundClaim, Claim, OrderClaim, SizeClaim
+from outcast.sweep import statistics
+from outcast.sweep.statistics import Interval, Kind
+
+
+class Verdict(StrEnum):
+    """See the module."""
+
+    REPRODUCED = "reproduced"
+    OTHER_SIZE = "same direction, other size"
+    NOT_SEEN = "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with what was measured.
+
+    Attributes:
+        measured: of an order, the difference (of a ratio's logarithm: the quotient).
+        verdict: None where no run gave a value.
+    """
+
+    claim: Claim
+    measured: Interval
+    verdict: Verdict | None
+
+
+SMALLEST = 1e-6
+"""Of a ratio of nothing to something: as small as can be told, for its logarithm."""
+
+
+def estimate(values: Sequence[float], *, logarithmic: bool) -> Interval:
+    """The mean (geometric if `logarithmic`) of the values that are numbers, and its interval."""
+    return statistics.central(*_sample(values, logarithmic))
+
+
+def difference(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
+    """How much more the first is than the second: the quotient if `logarithmic`."""
+    one, kind = _sample(greater, logarithmic)
+    other, _ = _sample(lesser, logarithmic)
+    return statistics.difference(one, other, kind)
+
+
+def _sample(values: Sequence[float], logarithmic: bool) -> tuple[list[float], Kind]:
+    known = [value for value in values if math.isfinite(value)]
+    if logarithmic:
+        return [max(value, SMALLEST) for value in known], "geometric"
+    return known, "mean"
+
+
+def judge(
+    claim: Claim,
+    values: Mapping[str, Sequence[float]],
+    lesser_values: Mapping[str, Sequence[float]],
+    *,
+    logarithmic: bool,
+) -> Judged:
+    """The verdict on one claim.
+
+    Args:
+        claim: what the source says.
+        values: for each point's label the measure of every seed.
+        lesser_values: the same of an order's second measure.
+        logarithmic: whether the measure is a ratio.
+    """
+    match claim:
+        case OrderClaim():
+            found = difference(
+                values[claim.greater], lesser_values[claim.lesser], logarithmic=logarithmic
+            )
+            seen = found.low is not None and found.low > (1.0 if logarithmic else 0.0)
+        case SizeClaim():
+            found = _measured(claim, values, logarithmic)
+            return Judged(claim, found, _size_verdict(claim, found))
+        case BoundClaim():
+            found = _measured(claim, values, logarithmic)
+            seen = (
+                found.low is not None
+                and found.high is not None
+                and (
+                    found.low >= claim.at_least
+                    if claim.at_least is not None
+                    else found.high <= (claim.at_most or 0.0)
+                )
+            )
+    if found.value is None:
+        return Judged(claim, found, None)
+    return Judged(claim, found, Verdict.REPRODUCED if seen else Verdict.NOT_SEEN)
+
+
+def _measured(
+    claim: SizeClaim | BoundClaim, values: Mapping[str, Sequence[float]], logarithmic: bool
+) -> Interval:
+    if claim.over is None:
+        return estimate(values[claim.at], logarithmic=logarithmic)
+    return difference(values[claim.at], values[claim.over], logarithmic=True)
+
+
+def _size_verdict(claim: SizeClaim, found: Interval) -> Verdict | None:
+    if found.value is None:
+        return None
+    if found.low is None or found.high is None:
+        return Verdict.NOT_SEEN
+    rises = claim.reported > claim.none
+    if not (found.low > claim.none if rises else found.high < claim.none):
+        return Verdict.NOT_SEEN
+    nearest, furthest = sorted((claim.reported / claim.within, claim.reported * claim.within))
+    equal = found.low <= furthest and found.high >= nearest
+    return Verdict.REPRODUCED if equal else Verdict.OTHER_SIZE
+
+
+def overall(judged: Sequence[Judged]) -> Verdict | None:
+    """The verdict on a recipe; None where a claim has none."""
+    verdicts = [each.verdict for each in judged]
+    if not verdicts or None in verdicts:
+        return None
+    if verdicts[0] is Verdict.NOT_SEEN:
+        return Verdict.NOT_SEEN
+    if all(verdict is Verdict.REPRODUCED for verdict in verdicts):
+        return Verdict.REPRODUCED
+    return Verdict.OTHER_SIZE

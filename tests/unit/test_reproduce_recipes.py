@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from outcast.errors import ConfigError
+from outcast.reproduce import measures, model, pictures, recipe, runs
+from outcast.reproduce.recipe import OrderClaim
+
+RECIPES = recipe.load_all()
+IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2
+T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace"""
+ROWS = IDS.split()
+
+
+def test_every_row_has_a_recipe():
+    assert sorted(RECIPES) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("mode", ["quick", "full"])
+def test_every_run_of_a_recipe_is_accepted(name, mode):
+    wanted = runs.wanted(RECIPES[name], mode)
+    assert len(wanted) == len({(each.point.label, each.seed) for each in wanted})
+    assert all(each.wanted is None or each.wanted.seed == each.seed for each in wanted)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_measures_and_pictures_exist(name):
+    found = RECIPES[name]
+    assert found.picture.kind in pictures.PICTURES
+    asked = [claim.measure for claim in found.claims]
+    asked += [
+        claim.lesser_measure
+        for claim in found.claims
+        if isinstance(claim, OrderClaim) and claim.lesser_measure
+    ]
+    asked += [found.picture.measure] if found.picture.measure else []
+    assert {each.kind for each in asked} <= measures.MEASURES.keys()
+
+
+def test_reported_numbers_stand_in_the_recipe_and_not_in_code():
+    code = "".join(path.read_text() for path in Path(recipe.__file__).parent.glob("*.py"))
+    assert not re.search(r"verdict.*(7x|0\.976|0\.855)", code)
+
+
+def test_an_unknown_figure_is_refused_with_those_there_are():
+    with pytest.raises(ConfigError, match="P99: no such figure; allowed are all, P"):
+        recipe.choose(RECIPES, ["P99"])
+
+
+def test_all_and_names_in_any_case():
+    assert len(recipe.choose(RECIPES, ["all"])) == len(RECIPES)
+    assert [each.id for each in recipe.choose(RECIPES, ["p3", "P3", "w4"])] == ["P3", "W4"]
+
+
+def test_without_randomisation_the_loser_never_gets_in():
+    found = model.compute(1448, 1)
+    assert (found.x2, found.y2, found.neither) == (0.0, 1.0, 0.0)
+
+
+def test_the_smaller_the_least_payload_the_more_often_the_loser_gets_in():
+    shares = [model.compute(least, 1, cases=4000).x2 for least in (1448, 1200, 800, 400)]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.4
+
+
+def test_shares_of_the_model_add_up():
+    found = model.compute(random.Random(1).randint(1, 1448), 3)
+    assert found.x2 + found.y2 - found.both + found.neither == pytest.approx(1)

@@ -1,0 +1,52 @@
+"""The verdict follows what is measured: without the effect, P3's main claim is not seen.
+
+Of ten seeds with taildrop the ratio was 5.2 with an interval of [4.3, 6.3], and with SFQ and a
+bucket for each flow 1.0 to 1.02 (three seeds of 500 ms), so three seeds tell them apart.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from outcast.reproduce import recipe, reproduce, runs
+from outcast.reproduce.verdict import Verdict
+from outcast.sweep.scheduler import Progress
+
+FAIR = {"queue": {"kind": "sfq", "limit": "60 packets", "buckets": 1024}}
+
+
+class Silent:
+    def update(self, progress: Progress, places: int) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        print(text)
+
+
+@pytest.mark.parametrize(("queue", "seen"), [({}, True), (FAIR, False)])
+def test_verdict_of_p3(tmp_path, queue, seen):
+    p3 = recipe.load_all()["P3"]
+    point = p3.points[2].model_copy(update={"set": queue})
+    short = {"duration": "300ms", "analysis.windows": ["300ms"]}
+    changed = p3.model_copy(
+        update={
+            "points": (point,),
+            "claims": p3.claims[:1],
+            "quick": recipe.Mode(repetitions=3, set=short),
+        }
+    )
+    wanted = runs.wanted(changed, "quick")
+    with runs.opened(tmp_path) as store:
+        failed = runs.make(wanted, store, os.cpu_count() or 1, Silent())
+        result = reproduce.conclude(changed, "quick", wanted, store, failed)
+    assert result.failures == []
+    assert (result.verdict is Verdict.NOT_SEEN) is not seen
+    assert result.verdict is not None
+    assert (tmp_path / "P3" / "figure.png").stat().st_size > 10_000
+    # What is finished is found again, not run again.
+    with runs.opened(tmp_path) as store:
+        before = {path: path.stat().st_mtime_ns for path in store.runs.iterdir()}
+        runs.make(wanted, store, 1, Silent())
+        assert {path: path.stat().st_mtime_ns for path in store.runs.iterdir()} == before
