@@ -13,7 +13,7 @@ from controllers.graph import Graph
 from outcast.paths import ingress_port, port_name
 
 if TYPE_CHECKING:
-    from outcast.plan import Flow
+    from outcast.flows import Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def find(
     receivers.
 
     Args:
-        graph: as of plan.make_graph.
+        graph: as of topology.make_graph.
         flows: all of them.
         rate_bps: of the links between two layers, as `edge-aggregation`.
         without: links, by their two ends, that do not come into question.

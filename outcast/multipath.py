@@ -15,7 +15,7 @@ from pathlib import Path
 
 from outcast.commands import Commands
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
-from outcast.plan import Flow
+from outcast.flows import Flow
 from outcast.sockets import SocketSample
 
 ENABLED = Path("/proc/sys/net/mptcp/enabled")

@@ -5,32 +5,24 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-import networkx as nx
 from mininet.topo import Topo
 
 from controllers import routes
 from controllers.graph import Graph
-from controllers.hashing import TCP, FiveTuple
-from outcast import transport, units
+from controllers.hashing import FiveTuple
+from outcast import transport
 from outcast.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.errors import ConfigError
 from outcast.experiment import (
     Experiment,
-    FatTree,
     FlowGroup,
-    Linear,
-    Star,
-    ThreeSender,
-    Transport,
-    Vl2,
 )
-from outcast.experiment.links import LAYERS
+from outcast.flows import Flow, resolve_flows, senders_of
 from outcast.paths import (
     compute_routes,
     generated_packet,
@@ -38,67 +30,12 @@ from outcast.paths import (
     ingress_port,
     port_name,
 )
+from outcast.topology import make_graph, make_topo, receiver
 from outcast.workloads import schedule
 from outcast.workloads.schedule import Generated
-from topologies.fattree import FatTreeTopo
-from topologies.linear import LinearTopo
-from topologies.star import StarTopo
-from topologies.three_sender import ThreeSenderTopo
-from topologies.vl2 import Vl2Topo
-
-FIRST_SOURCE_PORT = 20001
-"""Flows are told apart by their source port, which the run chooses."""
-SERVER_PORT = 5001
-"""iperf's own default; flows with another kind of receiver have the ports after it."""
-
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """One TCP flow, sender to receiver.
-
-    Attributes:
-        flow: its number, from 0, in the order of the configuration.
-        group: the index of its group in the configuration.
-        src, dst: host names; with their IPv4 addresses `src_ip` and `dst_ip`.
-        path: node names from sender to receiver; a switch may stand in it twice.
-        return_path: the same of its acknowledgements, from receiver to sender.
-        hops: its class: links on a shortest path, whatever way it takes; "2-hop" is a sender at
-            the receiver's own switch (section 2.2), also under routing that lengthens its path
-            (section 5.4 keeps the label as well).
-        start_ns: after the traffic's start.
-        duration_ns, size_bytes: when it ends; exactly one is set.
-        transport: TCP's settings of this flow.
-    """
-
-    flow: int
-    group: int
-    src: str
-    src_ip: str
-    sport: int
-    dst: str
-    dst_ip: str
-    dport: int
-    path: tuple[str, ...]
-    return_path: tuple[str, ...]
-    hops: int
-    start_ns: int
-    duration_ns: int | None
-    size_bytes: int | None
-    transport: Transport = field(default_factory=Transport)
-
-    @property
-    def path_links(self) -> int:
-        """Links on the path that it takes."""
-        return len(self.path) - 1
-
-    @property
-    def five_tuple(self) -> FiveTuple:
-        """What its data packets have in their headers."""
-        return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
 @dataclass(frozen=True)
@@ -222,7 +159,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     graph = make_graph(topo)
     try:
         table = compute_routes(experiment, graph)
-        flows = _resolve_flows(experiment, graph, table)
+        flows = resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
         transport.of_hosts(experiment.transport, flows)
         generated = schedule.make(experiment, _hosts(experiment, graph))
@@ -260,7 +197,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
 def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
     def senders(source: str | list[str], dst: str, where: str) -> list[str]:
         group = FlowGroup.model_construct(source=source)
-        return _sources(group, dst, graph, where)
+        return senders_of(group, dst, graph, where)
 
     return schedule.Hosts(
         names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
@@ -301,181 +238,6 @@ def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
         raise ConfigError(
             f"blackout.at: {at!r} is no input of the bottleneck {bottleneck.egress}; allowed are "
             f"{', '.join(bottleneck.ingress)}"
-        )
-
-
-def make_topo(experiment: Experiment) -> Topo:
-    """The Mininet topology of an experiment."""
-    match experiment.topology:
-        case Linear(rivals=rivals):
-            return LinearTopo(rivals=rivals)
-        case FatTree(k=k):
-            return FatTreeTopo(k=k)
-        case Vl2() as vl2:
-            return Vl2Topo(**vl2.model_dump(exclude={"kind"}))
-        case ThreeSender():
-            return ThreeSenderTopo()
-        case Star(hosts=hosts):
-            return StarTopo(hosts=hosts)
-
-
-def make_graph(topo: Topo) -> Graph:
-    """A Mininet topology as the graph that controllers/graph.py documents.
-
-    Edges have `layers` besides, the layers of their ends: `edge-aggregation`.
-    """
-    graph: Graph = nx.Graph()
-    for name in topo.nodes():
-        info = topo.nodeInfo(name)
-        if topo.isSwitch(name):
-            graph.add_node(name, kind="switch", layer=info["layer"], dpid=int(info["dpid"], 16))
-        else:
-            ip = info["ip"].split("/")[0]
-            graph.add_node(name, kind="host", ip=ip, mac=info["mac"], role=info["role"])
-    for one, other, info in topo.links(withInfo=True):
-        between = sorted(
-            (str(graph.nodes[node].get("layer", "host")) for node in (one, other)),
-            key=LAYERS.index,
-        )
-        graph.add_edge(
-            one,
-            other,
-            ports={info["node1"]: info["port1"], info["node2"]: info["port2"]},
-            layers="-".join(between),
-        )
-    return graph
-
-
-def receiver(graph: Graph) -> str:
-    """The host that many-to-one flows go to unless the configuration names another."""
-    return str(
-        next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
-    )
-
-
-def _resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
-    flows: list[Flow] = []
-    used: set[tuple[str, str]] = set()
-    distances: dict[str, dict[str, int]] = {}
-    ports: dict[transport.ReceiverKind, int] = {
-        transport.receiver_kind(experiment.transport): SERVER_PORT
-    }
-    for index, group in enumerate(experiment.flows):
-        where = f"flows.{index}"
-        settings = experiment.group_transport(index)
-        dport = ports.setdefault(transport.receiver_kind(settings), SERVER_PORT + len(ports))
-        pairs = _pairs(group, graph, where)
-        _require_times(experiment, group, len(pairs) * group.per_host, where)
-        for number, (src, dst) in enumerate(pairs):
-            if (src, dst) in used:
-                raise ConfigError(
-                    f"{where}: {src} sends to {dst} in another group already; "
-                    "use per_host for several flows of one host"
-                )
-            used.add((src, dst))
-            for place in range(group.per_host):
-                start_ns = group.start_ns + (number * group.per_host + place) * group.stagger_ns
-                duration_ns = group.duration_ns
-                if duration_ns is None and group.size_bytes is None:
-                    duration_ns = experiment.duration_ns - start_ns
-                sport = FIRST_SOURCE_PORT + len(flows)
-                packet = FiveTuple(graph.nodes[src]["ip"], sport, graph.nodes[dst]["ip"], dport)
-                flows.append(
-                    Flow(
-                        flow=len(flows),
-                        group=index,
-                        src=src,
-                        src_ip=packet.src,
-                        sport=packet.sport,
-                        dst=dst,
-                        dst_ip=packet.dst,
-                        dport=packet.dport,
-                        path=tuple(routes.path(table, graph, src, dst, packet)),
-                        return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
-                        hops=distances.setdefault(dst, _distances(graph, dst))[src],
-                        start_ns=start_ns,
-                        duration_ns=duration_ns,
-                        size_bytes=group.size_bytes,
-                        transport=settings,
-                    )
-                )
-    if FIRST_SOURCE_PORT + len(flows) > 65535:
-        raise ConfigError(f"flows: {len(flows)} flows; at most 40000 are allowed")
-    return tuple(flows)
-
-
-def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
-    """Sender and receiver of each of the group's hosts."""
-    if not isinstance(group.to, list):
-        dst = group.to or receiver(graph)
-        _require_host(graph, dst, f"{where}.to")
-        return [(src, dst) for src in _sources(group, dst, graph, where)]
-    for dst in group.to:
-        _require_host(graph, dst, f"{where}.to")
-    for src in group.source:
-        _require_host(graph, src, f"{where}.from")
-    pairs = list(zip(group.source, group.to, strict=True))
-    for src, dst in pairs:
-        if src == dst:
-            raise ConfigError(f"{where}.from: {dst} cannot send to itself")
-    if group.hosts is not None and group.hosts > len(pairs):
-        raise ConfigError(f"{where}.hosts: {group.hosts} asked for; `from` has {len(pairs)}")
-    return pairs[: group.hosts]
-
-
-def _distances(graph: Graph, dst: str) -> dict[str, int]:
-    """Of every node, the links on a shortest path to a host."""
-    return dict(nx.single_source_shortest_path_length(graph, dst))
-
-
-def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
-    """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
-    last_ns = group.start_ns + (flows - 1) * group.stagger_ns
-    if last_ns + (group.duration_ns or 0) > experiment.duration_ns - (group.duration_ns is None):
-        raise ConfigError(
-            f"{where}.stagger: the last of {flows} flows would start after "
-            f"{units.format_time(last_ns)}, and is to start and end within the duration of "
-            f"{units.format_time(experiment.duration_ns)}"
-        )
-
-
-def _sources(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
-    if isinstance(group.source, list):
-        names = group.source
-        for name in names:
-            _require_host(graph, name, f"{where}.from")
-    elif match := re.fullmatch(r"([0-9]+)-hop", group.source):
-        distance = _distances(graph, dst)
-        classes: dict[int, list[str]] = {}
-        for name, data in graph.nodes(data=True):
-            if data["kind"] == "host" and name != dst:
-                classes.setdefault(distance[name], []).append(name)
-        names = classes.get(int(match[1]), [])
-        if not names:
-            there = ", ".join(f"{hops}-hop ({len(classes[hops])})" for hops in sorted(classes))
-            raise ConfigError(
-                f"{where}.from: no host is {match[1]} hops from {dst}; there are {there}"
-            )
-    else:
-        names = [group.source]
-        _require_host(graph, group.source, f"{where}.from")
-    if dst in names:
-        raise ConfigError(f"{where}.from: {dst} cannot send to itself")
-    if group.hosts is not None:
-        if group.hosts > len(names):
-            raise ConfigError(
-                f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
-            )
-        names = names[: group.hosts]
-    return list(names)
-
-
-def _require_host(graph: Graph, name: str, where: str) -> None:
-    if name not in graph or graph.nodes[name]["kind"] != "host":
-        hosts = [node for node, data in graph.nodes(data=True) if data["kind"] == "host"]
-        some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
-        raise ConfigError(
-            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
         )
 
 

@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from outcast.commands import entered
 from outcast.errors import DeadlineError, RunError
-from outcast.plan import Flow, Plan
+from outcast.flows import Flow
+from outcast.plan import Plan
 from outcast.queues.handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 

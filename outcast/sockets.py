@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from outcast import senders
 from outcast.commands import Commands
 from outcast.errors import ReadBackError
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 _VARIATION_MARGIN = 8.0
 """ss(8) shows a quarter of what the kernel adds at the least, and the kernel keeps peaks longer."""

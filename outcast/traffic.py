@@ -17,8 +17,8 @@ from pathlib import Path
 from outcast import multipath, senders
 from outcast.commands import Commands, Process, wait_until
 from outcast.errors import CommandError, RunError
+from outcast.flows import Flow
 from outcast.multipath import Subflows
-from outcast.plan import Flow
 from outcast.sockets import sample_sockets
 
 SERVER_DEADLINE_S = 10.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from outcast.commands import Commands
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Adaptive, Transport
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 SOURCE = Path(__file__).with_name("stream.c")
 UNPACED_BPS = 10**12

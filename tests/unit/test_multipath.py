@@ -12,7 +12,7 @@ from outcast import multipath, sockets
 from outcast.commands import SystemCommands
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Transport
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 FLOW = Flow(
     flow=0,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from outcast import experiment, ports
 from outcast.errors import ConfigError
-from outcast.plan import Plan, make_graph, make_plan
+from outcast.plan import Plan, make_plan
+from outcast.topology import make_graph
 from topologies.fattree import FatTreeTopo
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -17,7 +17,7 @@ from outcast import senders
 from outcast.commands import SystemCommands
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Transport
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 MSS = 1448
 BETA = 717 / 1024

@@ -7,7 +7,7 @@ import pytest
 from outcast import sockets, traffic
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 FLOW = Flow(
     flow=0,

@@ -8,7 +8,7 @@ from typing import Any
 from outcast import traffic
 from outcast.commands import Process, SystemCommands
 from outcast.experiment import Transport
-from outcast.plan import Flow
+from outcast.flows import Flow
 
 FLOW = Flow(
     flow=0,
