@@ -115,6 +115,14 @@ class Transport(Part):
         """Whether connections mark their packets ECN-capable; DCTCP's do in any case."""
         return self.ecn or self.congestion_control == "dctcp"
 
+    def beyond_the_generator(self) -> str | None:
+        """The first setting that generated TCP traffic (`workloads`) would not have, if any."""
+        if self.mptcp is not None:
+            return "mptcp"
+        if self.pacing != "none":
+            return f"pacing: {self.pacing}"
+        return "tcprand" if self.tcprand is not None else None
+
 
 class GroupTransport(Part):
     """What one group of flows has otherwise than `transport`; the rest stays."""

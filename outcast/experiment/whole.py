@@ -69,6 +69,18 @@ class Experiment(Part):
         return self
 
     @model_validator(mode="after")
+    def _workloads_do_as_transport_says(self) -> Experiment:
+        for index, workload in enumerate(self.workloads):
+            unknown = self.transport.beyond_the_generator()
+            if workload.kind != "constant_rate" and unknown is not None:
+                raise ValueError(
+                    f"workloads.{index}: {workload.kind} traffic is not sent with "
+                    f"transport.{unknown}; allowed with it is kind: constant_rate, "
+                    f"or {unknown} within flows.N.transport alone"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _times_fit(self) -> Experiment:
         if not self.flows and not self.workloads:
             raise ValueError("flows: there are none; allowed are flows, workloads, or both")

@@ -208,3 +208,24 @@ def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
 def test_transports_that_do_not_fit_together(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         experiment.load(FIG3C, [override])
+
+
+INCAST = "workloads=[{kind: incast, block: 9KB, rounds: 1}]"
+STREAM = "workloads=[{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("transport.mptcp={}", "transport.mptcp"),
+        ("transport.pacing=fq", "transport.pacing: fq"),
+        ("transport.pacing=internal", "transport.pacing: internal"),
+        ("transport.tcprand={min_payload: 200}", "transport.tcprand"),
+    ],
+)
+def test_what_generated_traffic_would_not_have_is_refused(override: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"workloads.0: incast .* {named}; allowed"):
+        experiment.load(FIG3C, [override, INCAST])
+    # Datagrams have none of it, and a group's flows are not generated.
+    experiment.load(FIG3C, [override, STREAM])
+    experiment.load(FIG3C, [f"flows.0.{override}", INCAST])
