@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what outcast needs on Debian or Ubuntu: system packages, Open vSwitch running, and a
 # .venv with every Python package at the version of the lock files. Safe to run again: what is
-# there already is left alone. Root (or sudo) is needed for packages and Open vSwitch only.
+# there already is left alone. Root is needed for packages and Open vSwitch only.
+# Usage: scripts/install.sh [--virtual]
+#   --virtual  only what the virtual engine needs: no browser for the tests, no service started
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,9 +17,14 @@ packages=(
     iperf iperf3 iputils-ping                               # its traffic
     iproute2 ethtool tcpdump                                # its settings and its captures
     python3 python3-venv python3-dev gcc                    # our Python
-    chromium                                                # the report's tests
     libc6-dev make flex bison bc patch xz-utils             # the virtual engine's kernel
 )
+virtual=false
+case "$#:${1:-}" in
+    0:) packages+=(chromium) ;;                             # the report's tests
+    1:--virtual) virtual=true ;;
+    *) sed -n 's/^# Usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+esac
 
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
@@ -120,9 +127,16 @@ compile_analysis() {
     say "analysis: compiled"
 }
 
+# Where man(1) looks for it when .venv/bin is in PATH.
+write_manual() {
+    as_owner "$venv/bin/python" -m outcast.manual "$venv/share/man/man1/outcast.1"
+    say "manual: man -M $venv/share/man outcast"
+}
+
 [ -r /etc/debian_version ] || die "only Debian and Ubuntu are known to this script"
 install_packages
-start_open_vswitch
+$virtual || start_open_vswitch
 make_venv
 compile_analysis
+write_manual
 say "done: $venv/bin/outcast"

@@ -24,6 +24,7 @@ VERBS = (
     "topo",
     "kernel",
     "clean",
+    "completion",
 )
 
 
@@ -42,7 +43,7 @@ class _Verbs(click.Group):
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="outcast")
-def _root() -> None:
+def root() -> None:
     """Reproduces the TCP Outcast problem, and any many-to-one unfairness at a switch."""
 
 
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
 def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb; the exit status. Errors go to standard error as one line."""
     try:
-        result: Any = _root.main(args=argv, prog_name="outcast", standalone_mode=False)
+        result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
         _complain("interrupted")

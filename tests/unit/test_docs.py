@@ -1,0 +1,107 @@
+"""The site builds without a warning, and what README and docs point to is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FOLDERS = "benchmarks|configs|controllers|docs|outcast|scripts|tests|topologies"
+_NAMED = re.compile(rf"(?<![\w/.~-])((?:{_FOLDERS})/[\w./-]*[\w/])")
+
+
+class _Page(HTMLParser):
+    """The anchors of a page and what it refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.references: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        for name in ("id", "name"):
+            if value := values.get(name):
+                self.anchors.add(value)
+        for name in ("href", "src"):
+            if value := values.get(name):
+                self.references.append(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "NO_MKDOCS_2_WARNING": "1", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: _Page(path.read_text()) for path in site.rglob("*.html")}
+    assert len(pages) >= len(PAGES)
+    broken, checked = [], 0
+    for path, page in pages.items():
+        if path.name == "404.html":
+            # Its addresses begin at the root of whatever serves the site.
+            continue
+        for reference in page.references:
+            parts = urlsplit(reference)
+            if parts.scheme or parts.netloc:
+                continue
+            checked += 1
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target /= "index.html"
+            anchors = pages[target].anchors if target in pages else set()
+            if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in anchors):
+                broken.append(f"{path.relative_to(site)}: {reference}")
+    assert broken == []
+    assert checked > 500
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loading = re.compile(
+        r"<(?:script|img|iframe)[^>]*\ssrc=[\"']?(?:https?:)?//|<link[^>]*"
+        r"rel=[\"']?(?:stylesheet|preconnect)[^>]*href=[\"']?(?:https?:)?//"
+    )
+    assert [path.name for path in site.rglob("*.html") if loading.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    missing = [name for name in _NAMED.findall(page.read_text()) if not (ROOT / name).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    paths = [urlsplit(link).path for link in links if not urlsplit(link).scheme]
+    assert [path for path in paths if path and not (page.parent / path).exists()] == []
+
+
+def test_every_configuration_that_is_run_in_the_docs_is_accepted_with_its_settings() -> None:
+    from outcast import experiment
+
+    commands = []
+    for page in PAGES:
+        # A command can go on after a backslash or, in a paragraph, on the next line.
+        text = page.read_text().replace("\\\n", " ")
+        commands += re.findall(r"outcast (?:run|topo|sweep) (configs/[\w.-]+\.yaml)", text)
+    assert len(commands) >= 5
+    for name in set(commands):
+        experiment.load(ROOT / name)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from outcast import cli, manual
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [
+    pytest.param(ctx, command, id=ctx.command_path) for ctx, command in manual.commands(cli.root)
+]
+
+
+def _unescaped(text: str) -> str:
+    text = re.sub(r"\\f[BR]", " ", text)
+    return text.replace("\\-", "-").replace("\\e", "\\").replace("\\&", "")
+
+
+def _own_options(ctx: click.Context, command: click.Command) -> list[str]:
+    """Its options in every spelling, but `--help`, which all have."""
+    return [
+        name
+        for parameter in command.get_params(ctx)
+        if isinstance(parameter, click.Option) and "--help" not in parameter.opts
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    ]
+
+
+@pytest.mark.parametrize(("ctx", "command"), COMMANDS)
+def test_the_manual_has_every_command_and_option(
+    ctx: click.Context, command: click.Command
+) -> None:
+    sections = re.split(r"^\.SS ", _unescaped(manual.page()), flags=re.MULTILINE)
+    found = [text for text in sections if re.match(rf"{ctx.command_path}(\s|$)", text)]
+    (section,) = found
+    options = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", section))
+    assert set(_own_options(ctx, command)) <= options
+    assert " ".join((command.get_short_help_str(1000)).split()).rstrip(".") in " ".join(
+        section.split()
+    )
+
+
+@pytest.mark.parametrize(("ctx", "command"), COMMANDS)
+def test_every_command_has_a_page_with_its_options(
+    ctx: click.Context, command: click.Command
+) -> None:
+    verb = ctx.command_path.split()[1]
+    page = (ROOT / "docs/verbs" / f"{verb}.md").read_text()
+    assert f"# outcast {verb}" in page
+    assert re.search(rf"(outcast |`){' '.join(ctx.command_path.split()[1:])}", page) or (
+        f"`{ctx.info_name}`" in page
+    )
+    named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", page))
+    missing = [
+        parameter.opts
+        for parameter in command.get_params(ctx)
+        if isinstance(parameter, click.Option)
+        and "--help" not in parameter.opts
+        and not named.intersection((*parameter.opts, *parameter.secondary_opts))
+    ]
+    assert not missing, f"docs/verbs/{verb}.md does not name {missing}"
+
+
+def test_the_pages_of_verbs_are_those_of_verbs() -> None:
+    pages = {path.stem for path in (ROOT / "docs/verbs").glob("*.md")}
+    assert pages == {*cli.VERBS, "index"}
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff to read the page with")
+def test_the_manual_is_formatted_without_a_warning(tmp_path: Path) -> None:
+    page = tmp_path / "man1" / "outcast.1"
+    manual.main([str(page)])
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-z", str(page)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in page.parent.iterdir()] == ["outcast.1"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.invoke(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert f"{shell}_complete" in script
+    if path := shutil.which(shell):
+        subprocess.run([path, "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("outcast kern", {"kernel"}),
+        ("outcast run --ver", {"--verify-replay"}),
+        ("outcast run --engine r", {"realtime"}),
+        ("outcast kernel ", {"build", "info"}),
+    ],
+)
+def test_bash_completes(words: str, offered: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from outcast.cli import main; main()"],
+        env={
+            **os.environ,
+            "_OUTCAST_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered
