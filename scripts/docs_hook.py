@@ -1,4 +1,4 @@
-"""MkDocs' hook: the README is the site's first page, and files beside the docs are named, not linked.
+"""MkDocs' hook: the README is the first page, and files beside the docs are named, not linked.
 
 A page may link to a file of the repository (`../outcast/traffic.py`), which a viewer of the
 repository follows; the site holds the docs alone, so there the link becomes the file's path.

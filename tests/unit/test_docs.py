@@ -83,7 +83,11 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    missing = [name for name in _NAMED.findall(page.read_text()) if not (ROOT / name).exists()]
+    # A capital word is the reader's to fill in: recipes/ID.yaml.
+    named = [Path(name) for name in _NAMED.findall(page.read_text())]
+    missing = [
+        str(name) for name in named if not name.stem.isupper() and not (ROOT / name).exists()
+    ]
     assert missing == []
 
 
