@@ -78,7 +78,7 @@ def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
             "root",
             os.geteuid() == 0,
             f"user id {os.geteuid()}",
-            "run with sudo, or use --engine virtual, which needs no root",
+            "run as root, or use --engine virtual, which needs no root",
         )
     ]
     programs = [
@@ -95,7 +95,7 @@ def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
             "network namespaces",
             namespaces,
             "made one and set up a qdisc in it" if namespaces else "none could be made",
-            "run with sudo on a kernel with CONFIG_NET_NS",
+            "run as root on a kernel with CONFIG_NET_NS",
         )
     )
     findings += [Finding(f"qdisc {kind}", probed.get(kind, False), "", VIRTUAL) for kind in QDISCS]

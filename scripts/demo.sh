@@ -2,7 +2,7 @@
 # The main job from a fresh clone: installs what is missing, builds the virtual engine's kernel
 # once, starves a flow in a k=4 fat tree at 1 Gbps (figure 3(c) of the paper), prints who got what,
 # and says where the figures are.
-# Usage: sudo scripts/demo.sh [OPTION OF outcast run]...
+# Usage, as root: scripts/demo.sh [OPTION OF outcast run]...
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

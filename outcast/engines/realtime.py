@@ -41,7 +41,7 @@ class RealtimeEngine:
         """Raises FeatureMissingError naming what this machine lacks for the experiment."""
         if os.geteuid() != 0:
             raise FeatureMissingError(
-                "root is missing: the realtime engine makes network namespaces; run it with sudo"
+                "root is missing: the realtime engine makes network namespaces; run it as root"
             )
         if not has_kernel_module():
             forwarding.require(experiment.routing.kind)
