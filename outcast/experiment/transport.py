@@ -119,9 +119,7 @@ class Transport(Part):
         """The first setting that generated TCP traffic (`workloads`) would not have, if any."""
         if self.mptcp is not None:
             return "mptcp"
-        if self.pacing != "none":
-            return f"pacing: {self.pacing}"
-        return "tcprand" if self.tcprand is not None else None
+        return f"pacing: {self.pacing}" if self.pacing != "none" else None
 
 
 class GroupTransport(Part):

@@ -1,7 +1,8 @@
 """Our own sender and receiver, for what iperf cannot send: TCPRand's payloads, Multipath TCP.
 
-One C program, compiled by the run that needs it: at 1 Gbps a flow of small payloads is some
-hundred thousand writes a second, handed to the kernel by sendmmsg(2). See stream.c.
+In C, compiled by the run that needs it: at 1 Gbps a flow of small payloads is some hundred thousand
+writes a second, handed to the kernel by sendmmsg(2). stream.c is a program that sends one flow or
+receives many; tcprand.c, TCPRand's payloads, is part of it, and a library of the traffic generator.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from pathlib import Path
 
 from outcast.commands import Commands
 from outcast.errors import FeatureMissingError
-from outcast.experiment import Adaptive, Transport
+from outcast.experiment import TcpRand, Transport
 from outcast.flows import Flow
 
-SOURCE = Path(__file__).with_name("stream.c")
+PROGRAM = Path(__file__).with_name("stream.c")
+PAYLOADS = Path(__file__).with_name("tcprand.c")
 UNPACED_BPS = 10**12
 """Above any link here: a rate that limits nothing, and has TCP pace by its own."""
 
@@ -38,8 +40,21 @@ def require_compiler() -> None:
 def build(folder: Path, commands: Commands) -> Path:
     """Compiles the program into a folder; its path. Raises CommandError."""
     program = folder / "stream"
-    commands.run(["cc", "-O2", "-o", str(program), str(SOURCE), "-lm"])
+    commands.run(["cc", "-O2", "-o", str(program), str(PROGRAM), str(PAYLOADS), "-lm"])
     return program
+
+
+def build_library(folder: Path, commands: Commands) -> Path:
+    """Compiles TCPRand's payloads as a shared library, of tcprand.h; its path.
+
+    Raises:
+        CommandError: the compiler failed.
+    """
+    library = folder / "tcprand.so"
+    commands.run(
+        ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(PAYLOADS), "-lm"],
+    )
+    return library
 
 
 def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:
@@ -70,14 +85,19 @@ def sender_arguments(program: Path, flow: Flow, t_start_ns: int, seed: int) -> l
     if transport.tcprand is not None:
         own = random.Random(f"{seed} tcprand {flow.flow}").getrandbits(64)
         argv += ["--seed", str(own)]
-        if transport.tcprand.adaptive is not None:
-            argv += ["--adaptive", _numbers(transport.tcprand.adaptive)]
+        numbers = adaptive_numbers(transport.tcprand)
+        if numbers is not None:
+            argv += ["--adaptive", numbers]
         else:
             argv += ["--min-payload", str(transport.tcprand.min_payload)]
     return argv
 
 
-def _numbers(adaptive: Adaptive) -> str:
+def adaptive_numbers(tcprand: TcpRand) -> str | None:
+    """Algorithm 1's parameters as tcprand.h takes them; None where rMin is fixed."""
+    adaptive = tcprand.adaptive
+    if adaptive is None:
+        return None
     nu_tau = "inf" if adaptive.nu_tau == "infinite" else adaptive.nu_tau
     return f"{adaptive.sigma2},{adaptive.mu},{nu_tau},{adaptive.nu_omega},{adaptive.theta}"
 

@@ -159,6 +159,7 @@ class Program:
         self.task = task
         self.loop = Loop()
         self.rows: list[Row] = []
+        self._library: ctypes.CDLL | None = None
         self.open = 0
         self.t_start_ns = 0
         self.ended = self.over = False
@@ -173,6 +174,16 @@ class Program:
         self.datagrams = Datagrams(self) if task["datagrams_from"] else None
         if self.expected or self.askers:
             self._listen()
+
+    def random_payloads(self, sport: int) -> RandomPayloads | None:
+        """TCPRand's payloads for the connection from a port, where the task wants them."""
+        wanted = self.task.get("tcprand")
+        if wanted is None:
+            return None
+        if self._library is None:
+            self._library = ctypes.CDLL(wanted["library"])
+        seed = wanted["seeds"][str(sport)]
+        return RandomPayloads(self._library, seed, wanted["least"], wanted["adaptive"])
 
     def _listen(self) -> None:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -289,18 +300,63 @@ def wait_for_batch(sock: socket.socket, left: int) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
 
+class RandomPayloads:
+    """TCPRand's for one connection: the calls of outcast/senders/tcprand.h, which say more."""
+
+    def __init__(self, library: ctypes.CDLL, seed: int, least: int, adaptive: str | None) -> None:
+        self._library = library
+        library.tcprand_new.restype = ctypes.c_void_p
+        library.tcprand_send.restype = ctypes.c_int64
+        self._state = ctypes.c_void_p(
+            library.tcprand_new(
+                ctypes.c_uint64(seed), least, adaptive.encode() if adaptive else None
+            )
+        )
+        if not self._state:
+            raise RuntimeError(f"TCPRand's parameters are not five numbers: {adaptive}")
+        self._is_open = False
+
+    def send(self, descriptor: int, left: int) -> int:
+        """Some of the bytes left, on a connected socket. Raises OSError, as a socket's send."""
+        if not self._is_open:
+            self._check(self._library.tcprand_open(self._state, descriptor))
+            self._is_open = True
+        return self._check(
+            self._library.tcprand_send(self._state, descriptor, ctypes.c_int64(left))
+        )
+
+    @staticmethod
+    def _check(result: int) -> int:
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return result
+
+    def used(self) -> tuple[int, int] | None:
+        """The smallest and the largest rMin so far; None before the first payload."""
+        least, most, writes = ctypes.c_int(), ctypes.c_int(), ctypes.c_int64()
+        self._library.tcprand_used(
+            self._state, ctypes.byref(least), ctypes.byref(most), ctypes.byref(writes)
+        )
+        return (least.value, most.value) if writes.value else None
+
+    def close(self) -> None:
+        self._library.tcprand_free(self._state)
+
+
 class Connection:
     """A socket that connects from a port of its own and writes zeros."""
 
     def __init__(self, program: Program, peer: tuple[str, int]) -> None:
         self.program, self.peer = program, peer
-        self.left = 0
+        self.left = self.sent = 0
         self.sock: socket.socket | None = None
+        self.payloads: RandomPayloads | None = None
 
     def connect(self, on_event: Callable[[int], None]) -> None:
         ip, sport = self.peer
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self.sock = sock
+        self.payloads = self.program.random_payloads(sport)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((self.program.task["ip"], sport))
         status = sock.connect_ex((ip, self.program.task["tcp_port"]))
@@ -313,7 +369,12 @@ class Connection:
         assert self.sock is not None
         while self.left:
             try:
-                self.left -= self.sock.send(_ZEROS[: min(self.left, _CHUNK_BYTES)])
+                if self.payloads is not None:
+                    sent = self.payloads.send(self.sock.fileno(), self.left)
+                else:
+                    sent = self.sock.send(_ZEROS[: min(self.left, _CHUNK_BYTES)])
+                self.left -= sent
+                self.sent += sent
             except BlockingIOError:
                 return None
             except ConnectionError as error:
@@ -329,8 +390,19 @@ class Connection:
             return os.strerror(number) if number else None
         return None
 
+    def facts(self) -> Row:
+        """What a row says of the connection; nothing where there is none."""
+        if self.sock is None:
+            return {}
+        used = self.payloads.used() if self.payloads is not None else None
+        facts = {**tcp_facts(self.sock), "sent_bytes": self.sent}
+        return {**facts, "smallest_payload": used} if used else facts
+
     def close(self, *, reset: bool = False) -> None:
         assert self.sock is not None
+        if self.payloads is not None:
+            self.payloads.close()
+            self.payloads = None
         self.program.loop.forget(self.sock.fileno())
         if reset:
             abort(self.sock)
@@ -382,7 +454,6 @@ class Sending:
             self.on_end()
 
     def _record(self, error: str | None) -> None:
-        facts = tcp_facts(self.connection.sock) if self.connection.sock else {}
         self.program.rows.append(
             {
                 "side": "send",
@@ -390,7 +461,7 @@ class Sending:
                 "t_planned": self.planned_ns,
                 "t_begun": self.begun_ns,
                 "error": error,
-                **facts,
+                **self.connection.facts(),
             }
         )
         self.begun_ns = None
@@ -456,9 +527,13 @@ class Answering:
             self.program.loop.change(sock.fileno(), select.EPOLLOUT)
 
     def _record(self, error: str | None) -> None:
-        facts = tcp_facts(self.connection.sock) if self.connection.sock else {}
         self.program.rows.append(
-            {"side": "answer", "workload": self.workload, "error": error, **facts}
+            {
+                "side": "answer",
+                "workload": self.workload,
+                "error": error,
+                **self.connection.facts(),
+            }
         )
 
     def _close(self, error: str | None) -> None:

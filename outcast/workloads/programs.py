@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from outcast import senders
 from outcast.commands import Commands, Process, wait_until
 from outcast.errors import CommandError, ReadBackError
-from outcast.experiment import Experiment, Incast, Shuffle
+from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.plan import Plan
 from outcast.run import RunDirectory, write_text
 from outcast.workloads import generator, results
@@ -43,7 +45,7 @@ class Programs:
 
         Raises:
             DeadlineError: where one does not.
-            CommandError: where one has ended.
+            CommandError: where one has ended, or TCPRand's library was not compiled.
         """
         if not self._plan.generated:
             return
@@ -51,7 +53,10 @@ class Programs:
             results.schedule_file(self._directory),
             "".join(json.dumps(asdict(flow)) + "\n" for flow in self._plan.generated),
         )
-        for host, task in tasks(self._experiment, self._plan).items():
+        library = None
+        if self._experiment.transport.tcprand is not None and _any_tcp(self._plan):
+            library = senders.build_library(self._scratch, self._commands)
+        for host, task in tasks(self._experiment, self._plan, library).items():
             task_file = self._scratch / f"generator.{host}.json"
             task_file.write_text(json.dumps(task), encoding="utf-8")
             self._processes.append(
@@ -99,7 +104,8 @@ class Programs:
         """Reads what they wrote: facts for the manifest, and warnings.
 
         Raises:
-            ReadBackError: a socket used another congestion control than requested.
+            ReadBackError: a socket used another congestion control than requested, or payloads
+                of other sizes.
         """
         if not self._processes:
             return {}, []
@@ -110,9 +116,12 @@ class Programs:
                 raise ReadBackError(
                     f"generated flow {row.get('flow', '')}", "congestion control", wanted, used
                 )
+        smallest = check_smallest_payloads(
+            self._experiment.transport.tcprand, results.read_rows(self._directory)
+        )
         found = results.read(self._directory, t_start_ns)
         late = [flow.late_ns for flow in found if flow.late_ns is not None]
-        facts = {
+        facts: dict[str, Any] = {
             "workloads.flows": len(found),
             "workloads.unfinished": sum(
                 flow.end_ns is None for flow in found if flow.planned.size_bytes is not None
@@ -120,6 +129,8 @@ class Programs:
             "workloads.failed": sum(flow.error is not None for flow in found),
             "workloads.latest_start_ns": max(late, default=0),
         }
+        if smallest is not None:
+            facts["workloads.tcprand.smallest_payload_bytes"] = "{} to {}".format(*smallest)
         warnings = []
         if max(late, default=0) > LATE_NS:
             count = sum(value > LATE_NS for value in late)
@@ -136,8 +147,48 @@ def _is_ready(process: Process) -> bool:
     return "ready" in process.output()
 
 
-def tasks(experiment: Experiment, plan: Plan) -> dict[str, dict[str, Any]]:
-    """What each host's program is to do, as outcast/workloads/generator.py reads it."""
+def check_smallest_payloads(
+    tcprand: TcpRand | None, rows: Iterable[Mapping[str, Any]]
+) -> tuple[int, int] | None:
+    """The smallest and the largest rMin of all rows' connections; None where none was random.
+
+    Raises:
+        ReadBackError: one's is not what was requested, or it sent without random payloads.
+    """
+    found: list[int] = []
+    for row in rows:
+        used = row.get("smallest_payload")
+        where = f"generated flow {row.get('flow', '')}"
+        if used is None:
+            if tcprand is not None and row.get("sent_bytes"):
+                raise ReadBackError(where, "payloads", "of random sizes", "of any size")
+            continue
+        least, most = used
+        if tcprand is None:
+            raise ReadBackError(where, "payloads", "of any size", f"of {least} bytes or more")
+        if tcprand.adaptive is not None:
+            wanted = f"{tcprand.adaptive.theta} and more"
+            fits = tcprand.adaptive.theta <= least
+        else:
+            wanted = f"{tcprand.min_payload} to {tcprand.min_payload}"
+            fits = least == most == tcprand.min_payload
+        if not fits:
+            raise ReadBackError(where, "smallest payload", wanted, f"{least} to {most}")
+        found += used
+    return (min(found), max(found)) if found else None
+
+
+def _any_tcp(plan: Plan) -> bool:
+    return any(flow.size_bytes is not None for flow in plan.generated)
+
+
+def tasks(
+    experiment: Experiment, plan: Plan, library: Path | None = None
+) -> dict[str, dict[str, Any]]:
+    """What each host's program is to do, as outcast/workloads/generator.py reads it.
+
+    The library is TCPRand's (senders.build_library), needed where `transport` has `tcprand`.
+    """
     found: dict[str, dict[str, Any]] = {}
 
     def task(host: str) -> dict[str, Any]:
@@ -163,7 +214,34 @@ def tasks(experiment: Experiment, plan: Plan) -> dict[str, dict[str, Any]]:
                 _add_shuffle(task, plan, shuffle, flows)
             case _:
                 _add_timed(task, plan, flows)
+    if experiment.transport.tcprand is not None:
+        _add_tcprand(found, experiment.transport.tcprand, experiment.seed, plan, library)
     return found
+
+
+def _add_tcprand(
+    found: Mapping[str, dict[str, Any]],
+    tcprand: TcpRand,
+    seed: int,
+    plan: Plan,
+    library: Path | None,
+) -> None:
+    """What each sender needs for payloads of random sizes: a seed for each connection, by port."""
+    for flow in plan.generated:
+        if flow.size_bytes is None:
+            continue
+        mine = found[flow.src].setdefault(
+            "tcprand",
+            {
+                "library": str(library),
+                "least": tcprand.min_payload or 0,
+                "adaptive": senders.adaptive_numbers(tcprand),
+                "seeds": {},
+            },
+        )
+        # An incast's connection goes on with its numbers from block to block.
+        own = random.Random(f"{seed} tcprand generated {flow.flow}").getrandbits(64)
+        mine["seeds"].setdefault(str(flow.sport), own)
 
 
 _Task = Callable[[str], dict[str, Any]]

@@ -220,7 +220,6 @@ STREAM = "workloads=[{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
         ("transport.mptcp={}", "transport.mptcp"),
         ("transport.pacing=fq", "transport.pacing: fq"),
         ("transport.pacing=internal", "transport.pacing: internal"),
-        ("transport.tcprand={min_payload: 200}", "transport.tcprand"),
     ],
 )
 def test_what_generated_traffic_would_not_have_is_refused(override: str, named: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import subprocess
@@ -12,11 +13,15 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment
+from outcast import experiment, senders
+from outcast.commands import SystemCommands
+from outcast.errors import ReadBackError
+from outcast.experiment import TcpRand
+from outcast.experiment.transport import Adaptive
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
 from outcast.workloads import generator, results
-from outcast.workloads.programs import tasks
+from outcast.workloads.programs import check_smallest_payloads, tasks
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 ONE, OTHER = "127.0.0.1", "127.0.0.2"
@@ -151,6 +156,112 @@ def test_a_round_begins_when_all_blocks_of_the_last_have_come(tmp_path: Path) ->
     assert len({received[n]["t_asked"] for n in (3, 4, 5)}) == 1
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return senders.build_library(tmp_path_factory.mktemp("library"), SystemCommands())
+
+
+def tcprand(library: Path, ports: list[int], least: int, adaptive: str | None) -> dict[str, Any]:
+    seeds = {str(port): n for n, port in enumerate(ports)}
+    return {"library": str(library), "least": least, "adaptive": adaptive, "seeds": seeds}
+
+
+@pytest.mark.parametrize(("least", "adaptive"), [(700, None), (0, "1,1,1,1,200")])
+def test_payloads_of_random_sizes_arrive_whole_pushed_in_turn_and_asked_for(
+    library: Path, tmp_path: Path, least: int, adaptive: str | None
+) -> None:
+    ports = free_ports(4)
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={
+            "tcprand": tcprand(library, ports, least, adaptive),
+            "send": [[0, 0, OTHER, ports[0], 3_000_001]],
+            "turns": [
+                {"start_ns": 0, "concurrent": 1, "transfers": [[1, OTHER, ports[1], 50_000]]}
+            ],
+            "answer": [[OTHER, port, 100_000, 0] for port in ports[2:]],
+        },
+        other={
+            "receive": [[0, ONE, ports[0], 3_000_001], [1, ONE, ports[1], 50_000]],
+            "ask": [
+                {
+                    "start_ns": 0,
+                    "block": 100_000,
+                    "senders": [[ONE, port] for port in ports[2:]],
+                    "rounds": [[2, 3], [4, 5], [6, 7]],
+                }
+            ],
+        },
+    )
+    received = of(rows, "receive")
+    sizes = [3_000_001, 50_000, *[100_000] * 6]
+    assert [received[n]["bytes"] for n in range(8)] == sizes
+    assert all(row["error"] is None and row["t_end"] for row in received.values())
+    sent = [row for row in rows if row["side"] in ("send", "answer")]
+    assert sorted(row["sent_bytes"] for row in sent) == [50_000, 300_000, 300_000, 3_000_001]
+    if adaptive is None:
+        assert all(row["smallest_payload"] == [700, 700] for row in sent)
+    else:
+        # Nothing is lost on the loopback interface: there is no window to follow.
+        assert all(row["smallest_payload"][0] > 1448 for row in sent)
+
+
+class Kernel:
+    """Stands for the library: takes so much of each call, then nothing."""
+
+    def __init__(self, takes: list[int]) -> None:
+        self.takes, self.calls = takes, list[tuple[str, Any]]()
+        for name in ("new", "open", "send", "used", "free"):
+            setattr(self, f"tcprand_{name}", self._call(name))
+
+    def _call(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, arguments))
+            return {"new": 1, "send": self.takes.pop(0) if name == "send" else 0}.get(name, 0)
+
+        return call
+
+
+def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own() -> None:
+    kernel = Kernel([900, -errno.EAGAIN, -errno.ECONNRESET])
+    payloads = generator.RandomPayloads(kernel, 5, 700, None)  # type: ignore[arg-type]
+    assert payloads.send(3, 10_000) == 900
+    with pytest.raises(BlockingIOError):
+        payloads.send(3, 9_100)
+    with pytest.raises(ConnectionError):
+        payloads.send(3, 9_100)
+    payloads.close()
+    assert [name for name, _ in kernel.calls] == ["new", "open", "send", "send", "send", "free"]
+
+
+FIXED, ADAPTIVE = TcpRand(min_payload=200), TcpRand(adaptive=Adaptive(theta=300))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used", "found"),
+    [
+        (None, None, None),
+        (FIXED, (200, 200), (200, 200)),
+        (FIXED, (200, 1448), "200 to 1448"),
+        (FIXED, None, "of random sizes"),
+        (ADAPTIVE, (300, 1448), (300, 1448)),
+        (ADAPTIVE, (299, 1448), "300 and more"),
+        (None, (200, 200), "of any size"),
+    ],
+)
+def test_the_sizes_that_were_sent_are_those_requested(
+    wanted: TcpRand | None, used: tuple[int, int] | None, found: tuple[int, int] | str | None
+) -> None:
+    row: dict[str, Any] = {"side": "send", "flow": 1, "sent_bytes": 5000}
+    rows = [{"side": "receive", "flow": 1}, {**row, "smallest_payload": used} if used else row]
+    if isinstance(found, str):
+        with pytest.raises(ReadBackError, match=found):
+            check_smallest_payloads(wanted, rows)
+    else:
+        assert check_smallest_payloads(wanted, rows) == found
+
+
 @pytest.mark.parametrize(
     ("send", "receive", "start_ns", "end_ns", "late_ns"),
     [
@@ -202,3 +313,36 @@ def test_every_flow_is_in_its_two_hosts_tasks() -> None:
     assert sorted(received) == [flow.flow for flow in plan.generated]
     blocks = [flow.flow for flow in plan.generated if flow.kind == "incast"]
     assert sorted([*sent, *blocks]) == sorted(received)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_connection_draws_sizes_of_its_own(seed: int) -> None:
+    wanted = experiment.load(
+        FIG3C,
+        [
+            f"seed={seed}",
+            "transport={congestion_control: cubic, tcprand: {adaptive: {theta: 300}}}",
+            "workloads=[{kind: incast, senders: 3, block: 1MB, rounds: 2}, "
+            "{kind: shuffle, hosts: 3, bytes: 1MB}, "
+            "{kind: constant_rate, from: 2-hop, rate: 1mbit}]",
+        ],
+    )
+    plan = make_plan(wanted)
+    found = tasks(wanted, plan, Path("/x/tcprand.so"))
+    assert found == tasks(wanted, plan, Path("/x/tcprand.so"))
+    seeds = []
+    for task in found.values():
+        mine = task.get("tcprand", {"seeds": {}})
+        connections = [each[1] for each in task["answer"]]
+        connections += [each[2] for turns in task["turns"] for each in turns["transfers"]]
+        assert sorted(map(int, mine["seeds"])) == sorted(connections)
+        seeds += mine["seeds"].values()
+        if connections:
+            assert (mine["least"], mine["adaptive"]) == (0, "1.0,1.0,1.0,1.0,300")
+    assert len(set(seeds)) == len(seeds) == 3 + 6
+    other = tasks(wanted.model_copy(update={"seed": 3}), plan, Path("/x/tcprand.so"))
+    assert not {*seeds} & {
+        seed
+        for task in other.values()
+        for seed in task.get("tcprand", {"seeds": {}})["seeds"].values()
+    }

@@ -14,18 +14,13 @@ RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2
 T2 T5 T8a T8b T8c T9 T10 T11 T12 T13 T14 T15 T16 T17 W4 W5 W6 H3 H4 H6 H-trace"""
 ROWS = IDS.split()
-# Their points with TCPRand ask the generator for what it does not do yet.
-REFUSED = pytest.mark.xfail(raises=ConfigError, strict=True)
 
 
 def test_every_row_has_a_recipe():
     assert sorted(RECIPES) == sorted(ROWS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(row, marks=REFUSED if row in ("T11", "T15") else ()) for row in ROWS],
-)
+@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("mode", ["quick", "full"])
 def test_every_run_of_a_recipe_is_accepted(name, mode):
     wanted = runs.wanted(RECIPES[name], mode)

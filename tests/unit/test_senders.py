@@ -3,7 +3,6 @@ from __future__ import annotations
 import ctypes
 import math
 import socket
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -55,10 +54,7 @@ def wants(**settings: object) -> Flow:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The C program's functions."""
-    target = tmp_path_factory.mktemp("stream") / "stream.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(target), str(senders.SOURCE), "-lm"], check=True
-    )
+    target = senders.build_library(tmp_path_factory.mktemp("library"), SystemCommands())
     found = ctypes.CDLL(str(target))
     found.min_payload.argtypes = [ctypes.c_double, Epoch, Adaptive, ctypes.c_int]
     found.after.argtypes = [Epoch, ctypes.c_uint32]

@@ -66,6 +66,32 @@ def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -
     assert (lengths > 8 * 32768 * 8 * 0.99).all()
 
 
+def test_generated_payloads_are_of_random_sizes(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    summary = run(
+        *("t15-incast", target, *SHORT, "topology.hosts=6", "transport.tcprand={min_payload: 200}"),
+        "workloads=[{kind: incast, senders: 4, block: 64KB, rounds: 6}, "
+        "{kind: shuffle, hosts: 3, bytes: 200KB}]",
+    )
+    assert [summary["completions"][index]["unfinished"] for index in "01"] == [0, 0]
+    completed = pl.read_parquet(target / "completions.parquet")
+    completed = completed.with_columns(pl.col("src").str.replace("h", "10.0.0."))
+    packets = pl.read_parquet(target / "packets.parquet").filter(pl.col("payload") > 0)
+    packets = packets.with_columns(pl.col("src").cast(pl.String)).sort("t_in")
+    for kind in ("incast", "shuffle"):
+        mine = completed.filter(kind=kind, dst="h1").select("src", "sport").unique()
+        found = packets.join(mine, on=["src", "sport"])
+        sizes = found.unique(["src", "sport", "seq"], keep="first")["payload"].to_numpy()
+        assert len(sizes) > 400
+        assert sizes.max() <= 1448
+        # Only a block's last payload is what was left of it.
+        blocks = completed.filter(kind=kind, dst="h1").height
+        assert (sizes < 200).sum() <= blocks
+        # Kolmogorov-Smirnov, at one in a thousand.
+        below = [(sizes <= size).mean() - (size - 199) / 1249 for size in range(200, 1449)]
+        assert max(map(abs, below)) < 1.95 / len(sizes) ** 0.5 + blocks / len(sizes)
+
+
 def test_background_and_datagrams_beside_the_flows(tmp_path: Path) -> None:
     target = tmp_path / "run"
     summary = run(
