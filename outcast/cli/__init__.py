@@ -23,6 +23,7 @@ VERBS = (
     "inspect",
     "topo",
     "kernel",
+    "assignment",
     "clean",
     "completion",
 )

@@ -1,0 +1,89 @@
+"""answers.yaml: made with placeholders, read back with what is wrong with each answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from outcast.assignment.questions import ESSAYS, LEAST_WORDS, QUESTIONS
+from outcast.assignment.tasks import GAP
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a student answered.
+
+    Attributes:
+        numbers: by question, those that are numbers.
+        texts: by question, those in words.
+        missing: what is not answered as it should be, in lines.
+    """
+
+    numbers: Mapping[str, float]
+    texts: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
+def blank() -> str:
+    """The file with a placeholder for every answer."""
+    lines = [
+        f"# Put your answers where {GAP} stands: a number in the unit that stands behind it,",
+        f"# read from the run named, or, at the end, at least {LEAST_WORDS} words.",
+    ]
+    for question in QUESTIONS:
+        lines += [
+            "",
+            f"# {question.asked}",
+            f"# runs/{question.task.name}: {question.where}",
+            f"{question.key}: {GAP}  # {question.unit}",
+        ]
+    for essay in ESSAYS:
+        lines += ["", f"# {essay.asked}", f"{essay.key}: |", f"  {GAP}"]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> Answers:
+    """The answers; a file that cannot be read has none, and says so."""
+    try:
+        tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Answers({}, {}, (f"{path.name}: there is no such file",))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        return Answers({}, {}, (f"{path.name}: cannot be read: {why}",))
+    if not isinstance(tree, dict):
+        return Answers({}, {}, (f"{path.name}: a mapping of questions to answers is needed",))
+    numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    missing = []
+    for question in QUESTIONS:
+        value = tree.get(question.key)
+        if value is None or value == GAP:
+            missing.append(f"{path.name}: {question.key}: not answered")
+        elif isinstance(value, bool) or not isinstance(value, (int, float)):
+            missing.append(
+                f"{path.name}: {question.key}: {str(value)[:40]!r} is no number; "
+                f"allowed is one in {question.unit}, without the unit"
+            )
+        elif not math.isfinite(value):
+            missing.append(f"{path.name}: {question.key}: {value} is not finite")
+        else:
+            numbers[question.key] = float(value)
+    for essay in ESSAYS:
+        text = str(tree.get(essay.key) or "").strip()
+        if not text or GAP in text:
+            missing.append(f"{path.name}: {essay.key}: not answered")
+        elif len(text.split()) < LEAST_WORDS:
+            missing.append(f"{path.name}: {essay.key}: fewer than {LEAST_WORDS} words")
+        else:
+            texts[essay.key] = text
+    known = {each.key for each in (*QUESTIONS, *ESSAYS)}
+    missing += [
+        f"{path.name}: {key}: there is no such question" for key in tree if key not in known
+    ]
+    return Answers(numbers, texts, tuple(missing))

@@ -1,0 +1,130 @@
+"""A student's folder: where its parts stand, whose it is, and how it is made."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from outcast.assignment import answers, tasks
+from outcast.errors import ConfigError, InputError
+from outcast.run import RunDirectory, write_text
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SEEDS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which assignment, and whose."""
+
+    name: str
+    student: str
+
+    @property
+    def seed(self) -> int:
+        """From 1 to a thousand million; another for every student, the same again for each."""
+        digest = hashlib.sha256(f"{self.name}\n{self.student}\n".encode()).digest()
+        return 1 + int.from_bytes(digest[:8], "big") % _SEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The paths of one student's folder."""
+
+    path: Path
+
+    @property
+    def assignment(self) -> Path:
+        return self.path / "assignment.yaml"
+
+    @property
+    def answers(self) -> Path:
+        return self.path / "answers.yaml"
+
+    def config(self, task: tasks.Task) -> Path:
+        return self.path / "configs" / f"{task.name}.yaml"
+
+    def run(self, task: tasks.Task) -> RunDirectory:
+        return RunDirectory(self.path / "runs" / task.name)
+
+    def identity(self) -> Identity:
+        """Whose folder it is, by its own word.
+
+        Raises:
+            InputError: there is no assignment.yaml, it cannot be read, or its seed is not the
+                one that follows from the rest.
+        """
+        where = self.assignment
+        try:
+            tree: Any = yaml.safe_load(where.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: no assignment.yaml; a folder that `outcast assignment new` made "
+                "is needed"
+            ) from None
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
+        words = [tree.get(key) if isinstance(tree, dict) else None for key in ("name", "student")]
+        for key, word in zip(("name", "student"), words, strict=True):
+            if not isinstance(word, str) or not _WORD.fullmatch(word):
+                raise InputError(f"{where}: {key}: allowed is text of the form {_WORD.pattern}")
+        identity = Identity(*(str(word) for word in words))
+        if tree.get("seed") != identity.seed:
+            raise InputError(
+                f"{where}: seed: {tree.get('seed')!r}: allowed is {identity.seed}, which follows "
+                "from name and student"
+            )
+        return identity
+
+
+def make(target: Path, identity: Identity) -> Folder:
+    """Lays the folder out.
+
+    Raises:
+        ConfigError: the name or the student is no plain word, or `target` holds something.
+    """
+    for key, word in (("NAME", identity.name), ("--student", identity.student)):
+        if not _WORD.fullmatch(word):
+            raise ConfigError(f"{key}: {word!r}: allowed is text of the form {_WORD.pattern}")
+    folder = Folder(target)
+    texts = {
+        "task.md": _filled("task.md", identity),
+        "read_run.py": _template("read_run.py"),
+        "assignment.yaml": _filled("assignment.yaml", identity),
+        "answers.yaml": answers.blank(),
+        **{
+            f"configs/{task.name}.yaml": _filled(f"{task.name}.yaml", identity)
+            for task in tasks.TASKS
+        },
+    }
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ConfigError(f"{target}: exists already; allowed is a new or empty folder")
+        for name in ("configs", "runs"):
+            (target / name).mkdir(parents=True)
+        for name, text in texts.items():
+            write_text(target / name, text)
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; allowed is a new folder of yours") from None
+    return folder
+
+
+def _template(name: str) -> str:
+    return (resources.files("outcast.assignment") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _filled(name: str, identity: Identity) -> str:
+    text = _template(name)
+    for key, value in (
+        ("NAME_OF_ASSIGNMENT", identity.name),
+        ("ID_OF_STUDENT", identity.student),
+        ("SEED_OF_STUDENT", str(identity.seed)),
+    ):
+        text = text.replace(key, value)
+    return text

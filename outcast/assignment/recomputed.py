@@ -1,0 +1,121 @@
+"""A run's analysis made again from its captures and counters, beside what was submitted."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from polars.testing import assert_frame_equal
+
+from outcast import analysis
+from outcast.analysis import run_tables
+from outcast.analysis.summary import Summary
+from outcast.assignment import questions
+from outcast.errors import InputError, OutcastError
+from outcast.run import RunDirectory
+
+_RAW = ("config.yaml", "manifest.json", "counters.json", "blackout.json")
+_RAW_FOLDERS = ("captures", "flows", "samples")
+_RELATIVE = 1e-9
+"""How far sums may differ between processors that add in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The analysis made again.
+
+    Attributes:
+        directory: where it stands, with the raw files that it was made from.
+        summary: of it.
+        differences: in lines, what the submitted one has otherwise.
+    """
+
+    directory: RunDirectory
+    summary: Summary
+    differences: tuple[str, ...]
+
+
+def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
+    """Copies what a run measured to `target` and analyses it there.
+
+    Raises:
+        InputError: the run cannot be analysed, or what it holds contradicts itself.
+    """
+    target.mkdir(parents=True)
+    try:
+        for name in _RAW:
+            if (submitted.path / name).is_file():
+                shutil.copyfile(submitted.path / name, target / name)
+        for name in _RAW_FOLDERS:
+            if (submitted.path / name).is_dir():
+                shutil.copytree(submitted.path / name, target / name)
+        directory = RunDirectory(target)
+        summary = analysis.analyze(directory)
+    except (OutcastError, OSError) as error:
+        raise InputError(f"cannot be analysed: {error}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError) as e:
+        # A forged manifest can name anything: ports without counters, flows without packets.
+        raise InputError(f"cannot be analysed: {type(e).__name__}: {e}") from None
+    return Recomputed(
+        directory,
+        summary,
+        (*_summary_differences(submitted, summary), *_table_differences(submitted, directory)),
+    )
+
+
+def differences(one: Summary, other: Summary) -> list[str]:
+    """The keys, dots between levels, in which two summaries differ, but for times on the wall."""
+    first, second = (dict(_leaves(each.model_dump(exclude={"wall_s"}))) for each in (one, other))
+    return [
+        key
+        for key in dict.fromkeys((*first, *second))
+        if key not in first or key not in second or not _equal(first[key], second[key])
+    ]
+
+
+def _summary_differences(submitted: RunDirectory, fresh: Summary) -> list[str]:
+    try:
+        stated = questions.summary_of(submitted)
+    except (OSError, ValueError):
+        return ["summary.json is missing or cannot be read"]
+    keys = differences(stated, fresh)
+    if not keys:
+        return []
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return [f"summary.json is not what the captures give: {keys[0]}{more}"]
+
+
+def _table_differences(submitted: RunDirectory, fresh: RunDirectory) -> list[str]:
+    wrong = []
+    for table, _ in run_tables.TABLES:
+        name = f"{table}.parquet"
+        here, there = submitted.path / name, fresh.path / name
+        if not here.exists() and not there.exists():
+            continue
+        try:
+            assert_frame_equal(pl.read_parquet(here), pl.read_parquet(there))
+        except (AssertionError, OSError, pl.exceptions.PolarsError):
+            wrong.append(f"{name} is not what the captures give")
+    return wrong
+
+
+def _leaves(tree: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict) and tree:
+        for key, value in tree.items():
+            yield from _leaves(value, f"{at}.{key}" if at else str(key))
+    elif isinstance(tree, (list, tuple)) and tree:
+        for index, value in enumerate(tree):
+            yield from _leaves(value, f"{at}.{index}")
+    else:
+        yield at, tree
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=1e-12) or one == other
+    return bool(one == other)

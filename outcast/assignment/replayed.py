@@ -1,0 +1,112 @@
+"""A virtual run made again by its seed, and compared with the submitted one byte by byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from outcast import execute, experiment, replay
+from outcast.assignment.seal import is_evidence
+from outcast.engines import OnEvent
+from outcast.errors import ReplayError
+from outcast.experiment import Experiment
+from outcast.kernel import cache
+from outcast.run import Manifest, RunDirectory
+
+
+class Runner(Protocol):
+    """What a replay needs of an engine; `Guest` is the real one."""
+
+    def obstacle(self, manifest: Manifest) -> str:
+        """Why this run cannot be made again here, to the byte; empty where it can."""
+
+    def run(self, wanted: Experiment, target: Path) -> RunDirectory:
+        """Makes the run. Raises OutcastError where it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The virtual engine."""
+
+    on_event: OnEvent = lambda event: None
+
+    def obstacle(self, manifest: Manifest) -> str:
+        """See Runner."""
+        if manifest.engine != "virtual":
+            return "a realtime run cannot be made again to the byte"
+        kernel = cache.find()
+        if kernel is None:
+            return "no kernel here to replay it; build it with: outcast kernel build"
+        made = str(manifest.kernel.get("sha256"))
+        if made != kernel.sha256:
+            return f"made by kernel {made[:12]}, here is {kernel.sha256[:12]}"
+        return ""
+
+    def run(self, wanted: Experiment, target: Path) -> RunDirectory:
+        """See Runner."""
+        from outcast.engines import choice
+
+        engine = choice.choose(wanted)
+        return execute.execute(wanted, engine, target, self.on_event, draw=False).directory
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of it; `reason` is empty where the runs are equal."""
+
+    state: Literal["equal", "different", "impossible"]
+    reason: str = ""
+
+
+def compare(submitted: RunDirectory, runner: Runner, target: Path) -> Replayed:
+    """Runs the submitted configuration and seed again, in `target`.
+
+    A difference counts only where everything that takes part is the same: with another version
+    of a program it proves nothing, and the run is called impossible to replay.
+    """
+    manifest = submitted.read_manifest()
+    obstacle = runner.obstacle(manifest)
+    if obstacle:
+        return Replayed("impossible", obstacle)
+    fresh = runner.run(experiment.load_resolved(submitted.config), target)
+    again = fresh.read_manifest()
+    wrong = _difference(submitted, fresh)
+    if not wrong:
+        return Replayed("equal")
+    elsewhere = _environment(manifest, again)
+    if elsewhere:
+        return Replayed("impossible", elsewhere)
+    return Replayed("different", wrong)
+
+
+def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
+    try:
+        replay.require_equal(submitted, fresh)
+    except ReplayError as error:
+        return f"run again, {error}"
+    here, there = submitted.read_manifest(), fresh.read_manifest()
+    measured = {
+        name
+        for name in (*here.files, *there.files)
+        if name.startswith(("counters.json", "flows/", "samples/", "blackout.json"))
+        and is_evidence(name)
+    }
+    for name in sorted(measured):
+        if here.files.get(name) != there.files.get(name):
+            return f"run again, {name} differs"
+    for key in ("seed", "requested", "effective", "traffic", "flows", "bottlenecks", "captures"):
+        if getattr(here, key) != getattr(there, key):
+            return f"run again, {key} of manifest.json differs"
+    return ""
+
+
+def _environment(one: Manifest, other: Manifest) -> str:
+    """What besides configuration and seed could make two runs differ; empty where nothing."""
+    for what, there, here in (
+        ("outcast", one.outcast, other.outcast),
+        *((name, version, other.versions.get(name)) for name, version in one.versions.items()),
+    ):
+        if there != here:
+            return f"made with {what} {there}, here is {here}"
+    return ""

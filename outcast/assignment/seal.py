@@ -1,0 +1,69 @@
+"""Whether a run directory still is what its manifest says it is, file by file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.run import Manifest, RunDirectory, sha256
+
+_WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
+"""Pictures and pages: drawn anew by any later verb, and nothing is read from them."""
+
+_FOLDERS = ("captures", "flows", "samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What differs from the manifest's hashes; three times empty where nothing does."""
+
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+
+    @property
+    def broken(self) -> str:
+        """What is wrong, in a line; empty where nothing is."""
+        parts = [
+            f"{_listed(names)} {what}"
+            for names, what in (
+                (self.changed, "changed after the run"),
+                (self.missing, "missing"),
+                (self.added, "not of the run"),
+            )
+            if names
+        ]
+        return "; ".join(parts)
+
+
+def verify(directory: RunDirectory, manifest: Manifest) -> Seal:
+    """Hashes every file again that is evidence. Raises OSError where one cannot be read."""
+    present = {
+        str(path.relative_to(directory.path)): path
+        for path in sorted(directory.path.rglob("*"))
+        if path.is_file() and path != directory.manifest
+    }
+    hashes = {name: of for name, of in manifest.files.items() if is_evidence(name)}
+    # A manifest may name captures that it has no hash of.
+    named = {capture.file for capture in manifest.captures}
+    return Seal(
+        changed=tuple(
+            name for name, of in hashes.items() if name in present and sha256(present[name]) != of
+        ),
+        missing=tuple(sorted((set(hashes) | named) - (set(present) & set(hashes)))),
+        added=tuple(
+            name
+            for name in present
+            if name not in hashes and is_evidence(name) and Path(name).parts[0] in _FOLDERS
+        ),
+    )
+
+
+def is_evidence(name: str) -> bool:
+    """Whether a file of a run, named from its folder, is more than a picture."""
+    return not name.endswith(_WITHOUT_EVIDENCE)
+
+
+def _listed(names: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
