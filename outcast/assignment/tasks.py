@@ -61,9 +61,12 @@ def gaps(path: Path) -> list[int]:
 def departures(task: Task, found: Experiment, seed: int) -> list[str]:
     """What in an experiment is not as the task asks; empty where nothing is.
 
-    A remedy that changes nothing is one.
+    A remedy that changes nothing is one such thing.
     """
-    wanted = task.expected(seed)
+    if found.engine != "virtual":
+        return [f"engine is {found.engine}, the task sheet asks for virtual"]
+    wanted = execute.resolve(task.expected(seed), "virtual")
+    found = execute.resolve(found, "virtual")
     wrong = [
         f"{field.alias or name} is not as the task sheet asks"
         for name, field in Experiment.model_fields.items()
@@ -72,7 +75,7 @@ def departures(task: Task, found: Experiment, seed: int) -> list[str]:
     if found.seed != seed:
         wrong.append(f"seed is {found.seed}, yours is {seed}")
     if task.free:
-        before = UNFAIR.expected(seed)
+        before = execute.resolve(UNFAIR.expected(seed), "virtual")
         if all(getattr(found, name) == getattr(before, name) for name in task.free):
             wrong.append("it has no remedy: nothing differs from unfair.yaml")
     return wrong
