@@ -103,38 +103,3 @@ def _article(result: Result) -> str:
         + f"<p>Again: <code>{e(result.command)}</code>; outcast {e(result.outcast)}, "
         f"{e(result.engine)} engine, kernel {e(result.kernel)}</p></article>"
     )
-
-
-def markdown(results: Sequence[Result], figures: str | None = None) -> str:
-    """The results as Markdown. `figures`: the folder of the figures, as a link has it."""
-    lines = [
-        "| id | experiment | reported | measured (main claim) | verdict | mode |",
-        "|" + "---|" * 6,
-    ]
-    for result in results:
-        main = result.claims[0]
-        lines.append(
-            f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
-            f"| {measured_text(main)} | {verdict_text(result.verdict)} | {result.mode} |"
-        )
-    for result in results:
-        lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]
-        lines.append(f"Verdict: **{verdict_text(result.verdict)}** ({seeds_text(result)}).")
-        if figures is not None:
-            lines += ["", f"![{result.title}]({figures}/{result.id}.png)"]
-        lines += ["", "| claim | rule | measured, 95 % interval | verdict |", "|" + "---|" * 4]
-        lines += [
-            f"| {c.text} | {c.rule} | {measured_text(c)} | {verdict_text(c.verdict)} |"
-            for c in result.claims
-        ]
-        for title, text in (("Differs from the source", result.differs), ("Why", result.reason)):
-            if text:
-                lines += ["", f"{title}: {text}"]
-        for failure in result.failures:
-            lines += ["", f"Left out: {failure.label}, seed {failure.seed}: {failure.reason}"]
-        lines += [
-            "",
-            f"`{result.command}`; outcast {result.outcast}, {result.engine} engine, "
-            f"kernel {result.kernel}.",
-        ]
-    return "\n".join(lines) + "\n"

@@ -105,6 +105,20 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
     return furthest.mean_goodput_bps / max(nearest.mean_goodput_bps, least_bps)
 
 
+def late_outcast_ratio(run: Run, _measure: Measure) -> float:
+    """outcast_ratio over the second half of the time in which all flows are active."""
+    begin, end = run.summary.start_s * 1e9, run.summary.end_s * 1e9
+    late = (
+        run.table("throughput")
+        .filter(pl.col("t").is_between((begin + end) / 2, end, closed="left"))
+        .join(run.flows.select("flow", "hops"), on="flow")
+    )
+    means = late.group_by("hops").agg(pl.col("goodput_bps").mean()).sort("hops")["goodput_bps"]
+    if len(means) < 2:
+        return math.nan
+    return float(means[-1] / max(means[0], SEGMENT_BYTES * 16e9 / (end - begin)))
+
+
 def class_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows."""
     found = _class(run, measure)
@@ -329,6 +343,7 @@ MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
     function.__name__: (function, logarithmic)
     for function, logarithmic in (
         (outcast_ratio, True),
+        (late_outcast_ratio, True),
         (class_goodput_bps, False),
         (class_share, True),
         (group_goodput_bps, False),

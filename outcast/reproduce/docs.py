@@ -1,0 +1,86 @@
+"""docs/reproduction.md from a folder of results: `python -m outcast.reproduce.docs DIR [DIR...]`.
+
+Run in a checkout. Of a recipe that stands in several folders, the last one named counts. Figures
+go to docs/images/reproduction.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outcast.reproduce import recipe, reproduce
+from outcast.reproduce.index import measured_text, seeds_text, verdict_text
+from outcast.reproduce.result import Result
+from outcast.run import write_text
+
+DOCS = Path("docs")
+PREFACE = """# The sources' figures, run again
+
+Written by `python -m outcast.reproduce.docs` from the results of `outcast reproduce`, whose page
+([verbs/reproduce.md](verbs/reproduce.md)) states the rule of the verdicts. What follows from them,
+and why sources contradict one another, is in [findings.md](findings.md). P is "The TCP Outcast
+Problem" (NSDI 2012), T is TCPRand, W is "Exploring Outcast", H is "Life's not fair, neither is
+TCP".
+
+"""
+IMAGES = "images/reproduction"
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The results as Markdown, a table and a section for each."""
+    lines = [
+        "| id | experiment | reported | measured (main claim) | verdict | mode |",
+        "|" + "---|" * 6,
+    ]
+    for result in results:
+        main = result.claims[0]
+        lines.append(
+            f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
+            f"| {measured_text(main)} | {verdict_text(result.verdict)} | {result.mode} |"
+        )
+    for result in results:
+        lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]
+        lines.append(f"Verdict: **{verdict_text(result.verdict)}** ({seeds_text(result)}).")
+        lines += ["", f"![{result.title}]({IMAGES}/{result.id}.png)"]
+        lines += ["", "| claim | rule | measured, 95 % interval | verdict |", "|" + "---|" * 4]
+        lines += [
+            f"| {c.text} | {c.rule} | {measured_text(c)} | {verdict_text(c.verdict)} |"
+            for c in result.claims
+        ]
+        for title, text in (("Differs from the source", result.differs), ("Why", result.reason)):
+            if text:
+                lines += ["", f"{title}: {text}"]
+        for failure in result.failures:
+            lines += ["", f"Left out: {failure.label}, seed {failure.seed}: {failure.reason}"]
+        lines += [
+            "",
+            f"`{result.command}`; outcast {result.outcast}, {result.engine} engine, "
+            f"kernel {result.kernel}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
+    """Writes the page and copies the figures. Raises InputError where a result cannot be read."""
+    recipes = list(recipe.load_all().values())
+    found: dict[str, tuple[Path, Result]] = {}
+    for folder in folders:
+        for result in reproduce.stored(folder, recipes):
+            found[result.id] = (folder, result)
+    images = docs / IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    results = [found[each.id][1] for each in recipes if each.id in found]
+    for result in results:
+        shutil.copyfile(
+            found[result.id][0] / result.id / result.figure, images / f"{result.id}.png"
+        )
+    path = docs / "reproduction.md"
+    write_text(path, f"{PREFACE}{markdown(results)}")
+    return path
+
+
+if __name__ == "__main__":
+    print(write([Path(argument) for argument in sys.argv[1:]]))
