@@ -11,8 +11,13 @@ run() {
         format) "$bin/ruff" format --check . ;;
         lint) "$bin/ruff" check . ;;
         types) "$bin/mypy" ;;
-        unit | browser | emulation) "$bin/pytest" "tests/$1" ;;
-        virtual) "$bin/outcast" kernel build && "$bin/pytest" tests/virtual ;;
+        # Side by side where tests share nothing; those of one file stay together.
+        unit) "$bin/pytest" -n "$(nproc)" --dist loadfile tests/unit ;;
+        browser | emulation) "$bin/pytest" "tests/$1" ;;
+        virtual)
+            "$bin/outcast" kernel build &&
+                "$bin/pytest" -n "$(nproc)" --dist loadfile tests/virtual
+            ;;
     esac
 }
 
