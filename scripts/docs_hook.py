@@ -7,12 +7,31 @@ repository follows; the site holds the docs alone, so there the link becomes the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """Puts pages that the navigation does not name at its end, so that none is out of reach."""
+    docs = Path(config.docs_dir)
+    named = set(_pages(config.nav))
+    others = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
+    if more := [path for path in others if path not in named]:
+        config.nav.append({"More": more})
+    return config
+
+
+def _pages(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from _pages(part)
 
 
 def on_files(files: Files, config: Any) -> Files:
