@@ -49,7 +49,9 @@ class Evidence:
 def examine(
     folder: Folder, identity: Identity, task: tasks.Task, runner: replayed.Runner | None
 ) -> Evidence:
-    """Checks one run with everything there is; without a runner it is not made again."""
+    """Checks one run with everything there is; without a runner it is not made again, and
+    consistent at best.
+    """
     directory = folder.run(task)
     if not directory.path.is_dir():
         return Evidence(task, "missing", (f"runs/{task.name}: there is none",))
@@ -104,7 +106,7 @@ def _examined(
     if wrong:
         return _with(found, "other", *wrong)
     if runner is None:
-        outcome = replayed.Replayed("impossible", "not run again, as asked")
+        outcome = replayed.Replayed("impossible")
     else:
         try:
             outcome = replayed.compare(directory, runner, scratch / "replayed")
@@ -116,7 +118,7 @@ def _examined(
     if not made.summary.capture.trusted:
         return _with(found, "untrusted", *made.summary.capture.reasons)
     if outcome.state == "impossible":
-        return _with(found, "consistent", outcome.reason)
+        return _with(found, "consistent", *([outcome.reason] if outcome.reason else []))
     return _with(found, "genuine")
 
 

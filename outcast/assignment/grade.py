@@ -86,7 +86,7 @@ def _alone(path: Path, runner: Runner | None, on_progress: Callable[[str], None]
     try:
         identity = folder.identity()
     except InputError as error:
-        return Graded(str(path), None, "rejected", notes=(str(error),))
+        return Graded(str(path), None, "rejected", notes=(str(error).removeprefix(f"{path}: "),))
     runs = []
     for task in tasks.TASKS:
         on_progress(f"{path}/runs/{task.name}")

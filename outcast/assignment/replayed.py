@@ -53,7 +53,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it; `reason` is empty where the runs are equal."""
+    """What came of it; `reason` is empty where the runs are equal or no replay was asked for."""
 
     state: Literal["equal", "different", "impossible"]
     reason: str = ""

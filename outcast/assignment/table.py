@@ -30,8 +30,8 @@ def render(graded: Sequence[Graded]) -> Table:
 
 
 def notes(graded: Sequence[Graded]) -> list[str]:
-    """What the table has no room for, in lines."""
-    return [f"{_student(each)}: {note}" for each in graded for note in each.notes]
+    """What the table has no room for, in lines, each beginning with the folder."""
+    return [f"{each.place}: {note}" for each in graded for note in each.notes]
 
 
 def as_csv(graded: Sequence[Graded]) -> str:

@@ -169,7 +169,7 @@ def test_the_table_and_its_exit_status(inbox: Path, capsys: pytest.CaptureFixtur
     take_runs(inbox, "ana", "ben")
     status, out, err = run(capsys, *folders)
     assert status == 4
-    assert "ben: runs/unfair: seed is" in out
+    assert f"{inbox / 'ben'}: runs/unfair: seed is" in out
     assert err.splitlines()[-1] == f"outcast: not to be accepted as they are: {inbox / 'ben'}"
 
 
