@@ -83,7 +83,7 @@ def command(
     from outcast.cli.kernel import provide
     from outcast.cli.run import interrupt
     from outcast.engines import choice
-    from outcast.sweep import make, measured, plan
+    from outcast.sweep import index, make, measured, plan
     from outcast.sweep.display import Display
     from outcast.sweep.scheduler import Limits
     from outcast.sweep.store import SweepDirectory
@@ -132,6 +132,7 @@ def command(
             )
     except KeyboardInterrupt:
         raise RunError(f"interrupted; {_how_to_go_on(target)}") from None
+    index.write(result.directory)
     _conclude(console, result)
 
 
@@ -196,10 +197,13 @@ def _how_to_go_on(target: Path) -> str:
 
 def _conclude(console: Console, result: Result) -> None:
     """Says how it ended. Raises what the exit status comes from."""
+    from outcast.sweep import index
+
     report, path = result.report, result.directory.path
     done = report.progress.found + report.progress.finished
     console.print(
-        f"{done} of {report.progress.total} runs finished; outcast results {path}",
+        f"{done} of {report.progress.total} runs finished; outcast results {path}\n"
+        f"{path / index.NAME}",
         highlight=False,
         soft_wrap=True,
     )

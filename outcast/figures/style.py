@@ -5,12 +5,16 @@ Colours are Okabe and Ito's, which the colour-blind tell apart; marks differ in 
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
+
+from outcast.errors import InputError
 
 VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
     "#D55E00",
@@ -44,6 +48,21 @@ def save(figure: Figure, path: Path) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def lighter(path: Path) -> bytes:
+    """A stored PNG with a palette of 128 colours: a quarter to a third of the bytes.
+
+    Raises InputError where the file is no picture.
+    """
+    try:
+        with Image.open(path) as picture:
+            fewer = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    stream = io.BytesIO()
+    fewer.save(stream, "PNG")
+    return stream.getvalue()
 
 
 def nothing(axes: Axes, text: str) -> None:

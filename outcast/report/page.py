@@ -30,6 +30,7 @@ def document(
     sections: Sequence[Element],
     data: Sequence[Element] = (),
     scripts: Sequence[str] = (),
+    contents: Sequence[tuple[str, str]] | None = None,
 ) -> str:
     """A whole HTML document.
 
@@ -39,18 +40,13 @@ def document(
         sections: made by `section`.
         data: script elements that hold data.
         scripts: names of scripts of this package, run in this order after all else is there.
+        contents: identities and what the page's contents call them; without it every section
+            by its heading.
     """
-    contents = element(
-        "nav",
-        element(
-            "ul",
-            *(
-                element("li", element("a", part[0].text or "", href=f"#{part.get('id')}"))
-                for part in sections
-            ),
-        ),
-        aria_label="Contents",
-    )
+    if contents is None:
+        contents = [(part.get("id") or "", part[0].text or "") for part in sections]
+    links = (element("li", element("a", text, href=f"#{place}")) for place, text in contents)
+    navigation = element("nav", element("ul", *links), aria_label="Contents")
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -65,7 +61,7 @@ def document(
         "body",
         element("a", "To the content", class_="skip", href="#content"),
         element("header", *header),
-        contents,
+        navigation,
         element("main", *sections, id="content"),
         *data,
         *(element("script", asset(name)) for name in scripts),

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import html
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from outcast.figures import style
+from outcast.report.markup import Element, Part, element, table
+from outcast.report.page import document, section
+from outcast.report.pictures import picture
 from outcast.reproduce.result import ClaimRecord, Result
 from outcast.reproduce.verdict import Verdict
 from outcast.run import write_text
+from outcast.sweep.points import as_text
 
-_COLOURS = {
-    Verdict.REPRODUCED: "#0b6e4f",
-    Verdict.OTHER_SIZE: "#8a5a00",
-    Verdict.NOT_SEEN: "#a4161a",
-    None: "#555555",
+_BADGES = {
+    Verdict.REPRODUCED: ("✓", "good"),
+    Verdict.OTHER_SIZE: ("≈", "doubtful"),
+    Verdict.NOT_SEEN: ("✗", "bad"),
+    None: ("–", "none"),
 }
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a}
-body{max-width:70rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;width:100%;display:block;overflow-x:auto}
-th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ccc}
-img{max-width:100%;height:auto}
-.verdict{font-weight:600}
-article{border-top:2px solid #1a1a1a;margin-top:3rem;padding-top:.5rem;break-inside:avoid}
-code{background:#f2f2f2;padding:.1rem .3rem;overflow-wrap:anywhere}
-"""
 
 
 def verdict_text(verdict: Verdict | None) -> str:
@@ -51,55 +47,185 @@ def seeds_text(result: Result) -> str:
 
 
 def write_index(folder: Path, results: Sequence[Result]) -> Path:
-    """Writes index.html beside the recipes' folders; figures are linked, not embedded."""
-    rows = "".join(
-        f'<tr><td><a href="#{e(r.id)}">{e(r.id)}</a></td><td>{e(r.title)}</td>'
-        f"<td>{_verdict(r.verdict)}</td><td>{e(r.mode)}</td></tr>"
-        for r in results
+    """Writes index.html beside the recipes' folders: a page with all figures inside it."""
+    rows: list[list[Part]] = [
+        [
+            element("a", result.id, href=f"#{result.id}"),
+            _badge(result.verdict),
+            result.title,
+            _long(result.reported),
+            element(
+                "data", measured_text(main), value="-" if main.mean is None else repr(main.mean)
+            ),
+        ]
+        for result in results
+        for main in result.claims[:1]
+    ]
+    head = ["id", "verdict", "experiment", "reported", "main claim, measured"]
+    verdicts = section(
+        "verdicts",
+        "Verdicts",
+        element(
+            "p",
+            "Of every row the source's statement, what was measured of its main claim (mean and "
+            "95 % interval over the seeds), and the verdict on all its claims. A click on a "
+            "heading sorts.",
+        ),
+        element("div", table("All rows", head, rows, 9), class_="prose sortable"),
     )
-    articles = "".join(_article(result) for result in results)
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Reproduction</title><style>{_STYLE}</style></head><body>"
-        "<h1>The sources' figures, run again</h1>"
-        "<table><thead><tr><th>Id</th><th>Experiment</th><th>Verdict</th><th>Mode</th></tr>"
-        f"</thead><tbody>{rows}</tbody></table>{articles}</body></html>\n"
+    contents = [("verdicts", "Verdicts"), *((result.id, result.id) for result in results)]
+    page = document(
+        "Reproduction",
+        _header(results),
+        [verdicts, *(_row(result, folder) for result in results), _again(folder, results)],
+        scripts=["sort.js"],
+        contents=[*contents, ("again", "Run it again")],
     )
     path = folder / "index.html"
     write_text(path, page)
     return path
 
 
-e = html.escape
+def _header(results: Sequence[Result]) -> list[Element]:
+    count = Counter(result.verdict for result in results)
+    failed = [(result.id, each) for result in results for each in result.failures]
+    modes = sorted({result.mode for result in results})
+    key = element("dl", class_="key")
+    for verdict in _BADGES:
+        key.append(
+            element("div", element("dt", _badge(verdict)), element("dd", str(count[verdict])))
+        )
+    lines = [f"{name}: {each.label}, seed {each.seed}: {each.reason}" for name, each in failed]
+    return [
+        element("h1", "The sources' figures, run again"),
+        element(
+            "p",
+            f"{len(results)} of the sources' figures, tables and statements, in "
+            f"{' and '.join(modes) or 'no'} mode.",
+            class_="lead",
+        ),
+        key,
+        element(
+            "section",
+            element(
+                "h2",
+                f"✗ {len(lines)} runs are left out: not run, failed, or not to be trusted"
+                if lines
+                else "✓ Every run finished, and its captures and counters agree",
+                id="trust-title",
+            ),
+            element(
+                "details",
+                element("summary", "Which, and why"),
+                element("ul", *(element("li", line) for line in lines)),
+            )
+            if lines
+            else None,
+            id="trust",
+            class_=f"trust {'bad' if lines else 'good'}",
+            aria_labelledby="trust-title",
+        ),
+    ]
 
 
-def _verdict(verdict: Verdict | None) -> str:
-    return f'<span class="verdict" style="color:{_COLOURS[verdict]}">{verdict_text(verdict)}</span>'
+def _badge(verdict: Verdict | None) -> Element:
+    mark, kind = _BADGES[verdict]
+    return element("span", f"{mark} {verdict_text(verdict)}", class_=f"badge {kind}")
 
 
-def _article(result: Result) -> str:
-    claims = "".join(
-        f"<tr><td>{e(c.text)}</td><td>{e(c.rule)}</td><td>{e(measured_text(c))}</td>"
-        f"<td>{_verdict(c.verdict)}</td></tr>"
-        for c in result.claims
+def _long(text: str) -> Element:
+    """Text that would make a table too tall in a narrow column."""
+    return element("span", text, class_="long")
+
+
+def _row(result: Result, folder: Path) -> Element:
+    claims: list[list[Part]] = [
+        [
+            element("span", claim.text, class_="name"),
+            _badge(claim.verdict),
+            measured_text(claim),
+            _long(claim.rule),
+        ]
+        for claim in result.claims
+    ]
+    failures = [
+        element("li", f"{each.label}, seed {each.seed}: {each.reason}") for each in result.failures
+    ]
+    return section(
+        result.id,
+        f"{result.id}: {result.title}",
+        element("p", _badge(result.verdict), f" {seeds_text(result)}, {result.mode} mode."),
+        element("p", f"{result.source}. Reported: {result.reported}."),
+        _figure(result, folder),
+        element(
+            "div",
+            table("Claims", ["claim", "verdict", "measured, 95 % interval", "rule"], claims, 9),
+            class_="prose",
+        ),
+        *(
+            element("p", element("strong", f"{title}: "), text)
+            for title, text in (("Differs from the source", result.differs), ("Why", result.reason))
+            if text
+        ),
+        element("p", "Runs left out:") if failures else None,
+        element("ul", *failures) if failures else None,
+        _points(result),
+        element(
+            "p",
+            "Again: ",
+            element("code", result.command),
+            f"; outcast {result.outcast}, {result.engine} engine, kernel {result.kernel}",
+            class_="note",
+        ),
     )
-    notes = "".join(
-        f"<p><b>{title}:</b> {e(text)}</p>"
-        for title, text in (("Differs", result.differs), ("Why", result.reason))
-        if text
+
+
+def _figure(result: Result, folder: Path) -> Element:
+    path = folder / result.id / result.figure
+    if not path.exists():
+        return element("p", "No figure: no run of it has a result.")
+    return picture(
+        "Drawn like the source's, from these runs",
+        f"The figure of {result.title}; the table below has the numbers that the verdict rests on.",
+        style.lighter(path),
+        "image/png",
+        1000,
     )
-    failures = "".join(
-        f"<li>{e(f.label)}, seed {f.seed}: {e(f.reason)}</li>" for f in result.failures
+
+
+def _points(result: Result) -> Element:
+    """Every seed's values, folded."""
+    rows: list[list[Part]] = []
+    for point in result.points:
+        settings = ", ".join(f"{key}={as_text(value)}" for key, value in point.set.items())
+        for measure, values in (point.values or {"-": []}).items():
+            told = ", ".join("-" if value is None else f"{value:.4g}" for value in values)
+            seeds = ", ".join(str(seed) for seed in point.seeds)
+            config = " with ".join(each for each in (point.config, settings) if each)
+            rows.append([point.label, measure, told or "-", seeds or "-", config or "computed"])
+    head = ["point", "measure", "values", "of the seeds", "configuration"]
+    return element(
+        "details",
+        element("summary", "Every point's values"),
+        element("div", table("By seed", head, rows, 9), class_="prose"),
     )
-    return (
-        f'<article id="{e(result.id)}"><h2>{e(result.id)}: {e(result.title)}</h2>'
-        f"<p>{e(result.source)}. Reported: {e(result.reported)}.</p>"
-        f"<p>Verdict: {_verdict(result.verdict)} ({seeds_text(result)}, {e(result.mode)} mode)</p>"
-        f'<img src="{e(result.id)}/{e(result.figure)}" alt="Figure of {e(result.title)}">'
-        "<table><thead><tr><th>Claim</th><th>Rule</th><th>Measured, 95 % interval</th>"
-        f"<th>Verdict</th></tr></thead><tbody>{claims}</tbody></table>{notes}"
-        + (f"<p>Runs left out:</p><ul>{failures}</ul>" if failures else "")
-        + f"<p>Again: <code>{e(result.command)}</code>; outcast {e(result.outcast)}, "
-        f"{e(result.engine)} engine, kernel {e(result.kernel)}</p></article>"
+
+
+def _again(folder: Path, results: Sequence[Result]) -> Element:
+    output = shlex.quote(folder.absolute().name)
+    modes = sorted({result.mode for result in results})
+    return section(
+        "again",
+        "Run it again",
+        element("p", "In the folder that holds this one; what is finished in it is not run again:"),
+        *(
+            element("pre", element("code", f"outcast reproduce all --{mode} -o {output}"))
+            for mode in modes
+        ),
+        element(
+            "p",
+            "The figures stand in this page, in fewer colours; ID/figure.png is the whole one of "
+            "each, ID/result.json has its numbers, runs/ the runs themselves.",
+            class_="note",
+        ),
     )

@@ -52,7 +52,7 @@ def load(path: Path) -> Dataset:
         InputError: where the folder is no sweep's, or a result cannot be read.
     """
     directory = SweepDirectory(path)
-    planned = _planned(directory)
+    planned = planned_points(directory)
     done = [point.name for point in planned if directory.run(point.name).manifest.exists()]
     try:
         runs = pl.read_parquet(path / "runs.parquet")
@@ -75,7 +75,7 @@ def write(directory: SweepDirectory) -> Dataset:
 
 def build(directory: SweepDirectory) -> Dataset:
     """Reads all finished runs. Raises InputError where one cannot be read."""
-    planned = _planned(directory)
+    planned = planned_points(directory)
     keys = swept_keys(planned)
     types = {key: _type_of([point.settings.get(key) for point in planned]) for key in keys}
     rows: list[dict[str, Any]] = []
@@ -95,7 +95,8 @@ def build(directory: SweepDirectory) -> Dataset:
     )
 
 
-def _planned(directory: SweepDirectory) -> list[Point]:
+def planned_points(directory: SweepDirectory) -> list[Point]:
+    """Every run of the sweep, in the order of the configuration."""
     whole = directory.read_experiment()
     sweep = (whole.sweep or Sweep()).model_copy(update={"order": "given"})
     return points(sweep, whole.repetitions, whole.seed)

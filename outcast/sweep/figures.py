@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import matplotlib
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -12,7 +15,7 @@ from matplotlib.figure import Figure
 
 from outcast import units
 from outcast.errors import ConfigError
-from outcast.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from outcast.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE, VERMILION
 from outcast.sweep.groups import Group, numbers
 from outcast.sweep.render import heading, scale
 
@@ -24,6 +27,55 @@ _LETTERS_SIDE_BY_SIDE = 60
 """More than these would overlap along the axis."""
 _LOGARITHMIC_FROM = 20.0
 """An axis whose greatest value is so many times the least is logarithmic."""
+_PAGE_INCHES = (4.6, 3.1)
+"""So large that letters keep about their size in a page, also in a narrow one."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure for a page: as SVG, and in words for those who do not see it."""
+
+    svg: bytes
+    description: str
+
+
+def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str) -> Drawn | None:
+    """The picture that fits the swept keys, None where none does.
+
+    Bars, or a line where there are three quantities or more along the axis; a heat map of two keys
+    that would give too many of them; without any key the distribution over the runs.
+
+    Args:
+        rows: the runs.
+        groups: these summed up by their keys.
+        value: a value of the groups.
+    """
+    name = heading(value)
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "outcast"}):
+        if not groups or not groups[0].at:
+            figure = cdf(rows, [], value)
+            return Drawn(_svg(figure), f"The distribution of {name} over {rows.height} runs.")
+        x_key, series = _series(groups)
+        places = {_label(group.at[x_key]): quantity(group.at[x_key]) for group in groups}
+        known = [each for each in places.values() if each is not None]
+        if len(series) > len(COLOURS):
+            if len(groups[0].at) != 2:
+                return None
+            kind, figure = "A heat map", heat(groups, value)
+        elif len(known) == len(places) and len(set(known)) >= 3:
+            kind, figure = "Lines", line(groups, value)
+        else:
+            kind, figure = "Bars", bar(groups, value)
+        of = f", for each {', '.join(list(groups[0].at)[1:])}" if len(groups[0].at) > 1 else ""
+        text = f"{kind}: {name} over {x_key}{of}; the table of the points has the numbers."
+        return Drawn(_svg(figure), text)
+
+
+def _svg(figure: Figure) -> bytes:
+    figure.set_size_inches(_PAGE_INCHES)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
 
 
 def line(groups: Sequence[Group], value: str) -> Figure:
@@ -124,7 +176,7 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str) -> Figure:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(heading(value))
     axes.set_ylabel("share of flows" if "flow" in frame.columns else "share of runs")
-    if labels:
+    if by and labels:
         axes.legend(fontsize="small")
     return figure
 

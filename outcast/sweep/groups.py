@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from outcast.sweep.statistics import Interval, Kind
 
 _NEVER_BY = ("seed",)
 _USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")
+_OF_PARTS = re.compile(
+    r"classes\.\d+\.mean_goodput_bps|completions\.\d+\.(goodput_bps|times\.all\.p50_ms)"
+)
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,11 @@ def default_by(dataset: Dataset) -> list[str]:
 
 
 def default_values(frame: pl.DataFrame) -> list[str]:
-    """The outcast ratio, Jain's index, the total and the classes' mean goodput."""
-    classes = [
-        name
-        for name in frame.columns
-        if name.startswith("classes.") and name.endswith(".mean_goodput_bps")
-    ]
-    return [name for name in (*_USUAL, *classes) if name in frame.columns]
+    """The outcast ratio, Jain's index, the total and the classes' mean goodput; of generated
+    traffic each workload's goodput and the median of its completion times.
+    """
+    of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
+    return [name for name in (*_USUAL, *of_parts) if name in frame.columns]
 
 
 def summarize(

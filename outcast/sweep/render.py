@@ -31,7 +31,7 @@ def table(groups: Sequence[Group]) -> RenderableType:
             shown.add_row(
                 *(_text(value) for value in group.at.values()),
                 str(group.cells[number].interval.n),
-                *_interval(group.cells[number]),
+                *interval_texts(group.cells[number]),
             )
         parts += [shown, ""]
     return Blocks(*parts)
@@ -75,6 +75,10 @@ def heading(name: str) -> str:
     """A value's name for people: `classes.2.mean_goodput_bps` is `2-hop mean goodput, Mbps`."""
     _, unit = scale(name)
     parts = name.removesuffix("_bps").split(".")
+    if parts[0] == "completions" and parts[2:] == ["times", "all", "p50_ms"]:
+        return f"workload {parts[1]} median completion time, ms"
+    if parts[0] == "completions" and len(parts) == 3:
+        parts = [f"workload {parts[1]}", parts[2]]
     if len(parts) == 3 and parts[0] == "classes":
         parts = [f"{parts[1]}-hop", parts[2]]
     text = " ".join(parts).replace("_", " ")
@@ -98,7 +102,7 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _interval(cell: Cell) -> tuple[str, str]:
+def interval_texts(cell: Cell) -> tuple[str, str]:
     """`5.2` and `[4.3, 6.3]`, or what there is of them."""
     factor, _ = scale(cell.value)
     each = cell.interval

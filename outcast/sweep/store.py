@@ -5,7 +5,7 @@ sweep.yaml          the configuration, with its sweep: `outcast sweep sweep.yaml
 runs/NAME/          a run directory for each finished run; appears by a rename, whole
 failed/NAME/        what a failed run left, and why.json
 unfinished/NAME/    runs in progress; emptied when the sweep goes on
-runs.parquet, run_flows.parquet
+runs.parquet, run_flows.parquet, index.html
 ```
 """
 

@@ -14,6 +14,9 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
+VIEWER = "#blackouts-viewer[data-ready=yes][data-frames]"
+"""There is one in a run's report once its packets are drawn."""
+
 Open = Callable[..., Page]
 
 
@@ -43,7 +46,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         if not request.url.startswith(("file:", "data:", "blob:")):
             complaints.append(f"asked for {request.url}")
 
-    def opener(path: Path, fragment: str = "", width: int = 1400) -> Page:
+    def opener(path: Path, fragment: str = "", width: int = 1400, ready: str = VIEWER) -> Page:
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.set_default_timeout(20_000)
         page.on("console", listen)
@@ -51,7 +54,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         page.on("request", asked)
         pages.append(page)
         page.goto(path.as_uri() + fragment)
-        page.wait_for_selector("#blackouts-viewer[data-ready=yes][data-frames]")
+        page.wait_for_selector(ready)
         return page
 
     yield opener

@@ -1,0 +1,232 @@
+"""index.html: a sweep as one page that opens offline in any browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from outcast import report
+from outcast.errors import InputError, OutcastError
+from outcast.report.markup import Element, Part, element, table
+from outcast.report.page import document, section
+from outcast.report.pictures import picture
+from outcast.run import write_text
+from outcast.sweep import figures, groups, overview, state
+from outcast.sweep.groups import Cell, Group
+from outcast.sweep.render import heading, interval_texts, scale
+from outcast.sweep.state import State
+from outcast.sweep.store import SweepDirectory
+
+NAME = "index.html"
+SCRIPT = "sort.js"
+
+_MOST_UNFOLDED = 24
+_MOST_FIGURES = 4
+
+
+def write(directory: SweepDirectory, no_report: Mapping[str, str] | None = None) -> Path:
+    """Writes the page of a sweep into its folder. Returns the file's path.
+
+    Args:
+        directory: the sweep's.
+        no_report: of runs, why their reports could not be written.
+
+    Raises:
+        InputError: where the folder is no sweep's, a result cannot be read, or the page cannot be
+            written.
+    """
+    text = make(state.read(directory), no_report or {})
+    path = directory.path / NAME
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def write_reports(
+    directory: SweepDirectory, names: Sequence[str], told: Callable[[str], None]
+) -> dict[str, str]:
+    """Writes these runs' reports. Returns why not, by the names of those where it cannot be.
+
+    `told` is called with each name when its report is written or refused.
+    """
+    refused = {}
+    for name in names:
+        try:
+            report.write(directory.run(name))
+        except OutcastError as error:
+            refused[name] = str(error)
+        told(name)
+    return refused
+
+
+def without_report(directory: SweepDirectory) -> list[str]:
+    """Names of the finished runs whose report is not there."""
+    runs = (each.parent for each in sorted(directory.runs.glob("*/manifest.json")))
+    return [run.name for run in runs if not (run / report.NAME).exists()]
+
+
+def make(sweep: State, no_report: Mapping[str, str]) -> str:
+    """The page as text; `no_report` as `write` has it."""
+    summed, values = _summed(sweep)
+    parts = [
+        overview.swept(sweep),
+        _results(sweep, summed, values),
+        *_drawn(sweep, summed, values),
+        _runs(sweep, values, no_report),
+        overview.again(sweep),
+    ]
+    title = f"{sweep.experiment.name}: sweep"
+    return document(title, overview.header(sweep, summed), parts, scripts=[SCRIPT])
+
+
+def _summed(sweep: State) -> tuple[list[Group], list[str]]:
+    """Every point's means over its trusted runs, and which values there are."""
+    if not sweep.results.runs.height:
+        return [], []
+    rows = groups.trusted(sweep.results.runs)
+    by = [key for key in sweep.results.keys if key != "seed"]
+    summed = groups.summarize(rows, by, groups.default_values(rows), "mean")
+    known = {
+        cell.value for group in summed for cell in group.cells if cell.interval.value is not None
+    }
+    return summed, [name for name in groups.default_values(rows) if name in known]
+
+
+def _cell(group: Group, value: str) -> Cell:
+    return next(cell for cell in group.cells if cell.value == value)
+
+
+def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> Element:
+    if not summed or not values:
+        text = "No run that can be trusted has given a number yet."
+        return section("results", "Results", element("p", text))
+    keys = list(summed[0].at)
+    last = [key.rpartition(".")[2] for key in keys]
+    short = last if len(set(last)) == len(last) else keys
+    head = [*(short or ["point"]), *(heading(value) for value in values), "runs"]
+    rows: list[list[Part]] = []
+    for group in summed:
+        at: list[Part] = [_setting(value) for value in group.at.values()]
+        cells = [_cell(group, value) for value in values]
+        rows.append([*(at or ["all"]), *(_interval(cell) for cell in cells), str(group.runs)])
+    settings = {
+        tuple(overview.setting_text(settings.get(key)) for key in keys)
+        for settings in sweep.settings
+    }
+    missing = len(settings) - len(summed)
+    return section(
+        "results",
+        "Results",
+        element(
+            "p",
+            "Means over the runs of each point, with 95 % bootstrap intervals (of few runs they "
+            "are too narrow). A click on a heading sorts.",
+        ),
+        element(
+            "p",
+            f"{overview.counted(missing, 'point')} of {len(settings)} without any run that is "
+            "finished and can be trusted.",
+        )
+        if missing
+        else None,
+        element("div", table("Points", head, rows, max(1, len(keys))), class_="sortable"),
+    )
+
+
+def _setting(value: object) -> Element:
+    amount = figures.quantity(value)
+    text = overview.setting_text(value)
+    return element("data", text, value=text if amount is None else repr(amount))
+
+
+def _interval(cell: Cell) -> Element:
+    center, bounds = interval_texts(cell)
+    value = cell.interval.value
+    return element(
+        "data",
+        center if bounds == "-" else f"{center} {bounds}",
+        value="-" if value is None else repr(value),
+    )
+
+
+def _drawn(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> list[Element]:
+    """The figures' section, none where there is nothing to draw."""
+    # The total says least about fairness.
+    ordered = sorted(values, key=lambda value: (value == "total_goodput_bps", value[:4] == "jain"))
+    rows = groups.trusted(sweep.results.runs) if summed else sweep.results.runs
+    drawn = [figures.drawn(rows, summed, value) for value in ordered[:_MOST_FIGURES]]
+    made = [
+        picture(heading(value), each.description, each.svg, "image/svg+xml", 560)
+        for value, each in zip(ordered, drawn, strict=False)
+        if each is not None
+    ]
+    if not made:
+        return []
+    note = "Bands and bars are the 95 % intervals of the table above."
+    return [
+        section(
+            "figures",
+            "Figures",
+            element("p", note) if summed[0].at else None,
+            element("div", *made, class_="figures"),
+        )
+    ]
+
+
+def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> Element:
+    head = ["run", "captures", *(heading(value) for value in values), "repetition", "seed"]
+    rows: list[list[Part]] = []
+    for row in sweep.results.runs.iter_rows(named=True):
+        name = row["run"]
+        there = (sweep.directory.run(name).path / report.NAME).exists()
+        link = quote(f"runs/{name}/{report.NAME}")
+        badge = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
+        rows.append(
+            [
+                element(
+                    "a" if there else "span", name, class_="name", href=link if there else None
+                ),
+                element("span", badge[0], class_=f"badge {badge[1]}"),
+                *(_number(value, row[value]) for value in values),
+                str(row["repetition"]),
+                str(row["seed"]),
+            ]
+        )
+    if not rows:
+        return section("runs", "Runs", element("p", "None has finished yet."))
+    listed = element("div", table("Finished runs", head, rows, 2), class_="sortable")
+    return section(
+        "runs",
+        "Runs",
+        element(
+            "p",
+            "A name that is a link leads to the run's report; ",
+            element("code", f"outcast report {overview.shown(sweep)}"),
+            " writes those that are missing.",
+        ),
+        element(
+            "details",
+            element(
+                "summary", f"{overview.counted(len(no_report), 'report')} could not be written"
+            ),
+            overview.listed([f"{name}: {why}" for name, why in sorted(no_report.items())]),
+        )
+        if no_report
+        else None,
+        element(
+            "details",
+            element("summary", f"{overview.counted(len(rows), 'finished run')}"),
+            listed,
+            open="" if len(rows) <= _MOST_UNFOLDED else None,
+        ),
+    )
+
+
+def _number(value: str, number: float | None) -> Element:
+    if number is None:
+        return element("data", "-", value="-")
+    factor, _ = scale(value)
+    return element("data", f"{number / factor:.4g}", value=repr(float(number)))

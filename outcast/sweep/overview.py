@@ -1,0 +1,223 @@
+"""The parts of a sweep's page about it as a whole: its runs, what was swept, how to go on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from outcast.report.markup import Element, Part, element, table
+from outcast.report.overview import spaced
+from outcast.report.page import section
+from outcast.sweep.groups import Group
+from outcast.sweep.points import as_text
+from outcast.sweep.state import State
+from outcast.units import format_rate, format_time
+
+_MOST_LISTED = 12
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `1,200 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def shown(sweep: State) -> str:
+    """The folder as one would write it in a command."""
+    return shlex.quote(sweep.directory.path.absolute().name)
+
+
+def header(sweep: State, summed: Sequence[Group]) -> list[Element]:
+    """The heading, the sweep in a line, and how many runs there are of each kind, with reasons."""
+    planned, finished = len(sweep.planned), len(sweep.finished)
+    key = [
+        ("runs", planned),
+        ("finished", finished),
+        ("failed", len(sweep.failures)),
+        ("not to be trusted", len(sweep.untrusted)),
+        ("not run yet", len(sweep.left)),
+    ]
+    return [
+        element("h1", f"{sweep.experiment.name}: sweep"),
+        element("p", " ".join([_plan(sweep), *_range(summed)]), class_="lead"),
+        element(
+            "dl",
+            *(element("div", element("dt", name), element("dd", f"{n:,}")) for name, n in key),
+            class_="key",
+        ),
+        _trust(sweep),
+    ]
+
+
+def _plan(sweep: State) -> str:
+    keys, repetitions = sweep.results.keys, sweep.experiment.repetitions
+    times = f"{repetitions} times each, with a seed of its own every time"
+    if not keys:
+        return f"{counted(len(sweep.planned), 'run')} of one experiment, each with its own seed."
+    points = len(sweep.settings)
+    how = f", {times}" if repetitions > 1 else ", once each"
+    over = ", ".join(keys[:-1]) + f" and {keys[-1]}" if len(keys) > 1 else keys[0]
+    return f"{counted(points, 'point')} over {over}{how}."
+
+
+def _range(summed: Sequence[Group]) -> list[str]:
+    """From where to where the outcast ratio goes, in a sentence."""
+    known = [
+        (cell.interval.value, group.at)
+        for group in summed
+        for cell in group.cells
+        if cell.value == "outcast_ratio" and cell.interval.value is not None
+    ]
+    if len(known) < 2:
+        return []
+    known.sort(key=lambda each: each[0])
+    (least, here), (most, there) = known[0], known[-1]
+    return [
+        f"The outcast ratio, on average over a point's runs, goes from {least:.2f} "
+        f"({_at(here)}) to {most:.2f} ({_at(there)})."
+    ]
+
+
+def _at(at: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {setting_text(value)}" for key, value in at.items())
+
+
+def _trust(sweep: State) -> Element:
+    wrong = [
+        f"{count:,} {text}"
+        for count, text in (
+            (len(sweep.failures), "failed"),
+            (len(sweep.untrusted), "cannot be trusted"),
+            (len(sweep.left), "not run yet"),
+        )
+        if count
+    ]
+    bad = bool(sweep.failures or sweep.untrusted)
+    total = counted(len(sweep.planned), "run")
+    verdict = (
+        f"{'✗' if bad else '…'} Of {total}: {', '.join(wrong)}"
+        if wrong
+        else f"✓ {total} finished; captures and counters agree"
+    )
+    if sweep.warnings:
+        verdict += f"; {counted(len(sweep.warnings), 'warning')}"
+    lines = [
+        f"Failed: {name}: {each.kind}: {each.message}" for name, each in sweep.failures.items()
+    ]
+    lines += [
+        f"Not to be trusted, and in none of the means: {name}: {reason}"
+        for name, reason in sweep.untrusted.items()
+    ]
+    lines += [
+        f"Warning in {counted(count, 'run')}: {text}" for text, count in sweep.warnings.items()
+    ]
+    if sweep.left:
+        lines.append(f"Not run yet: {len(sweep.left):,}. The end of this page says how to go on.")
+    first, rest = lines[:_MOST_LISTED], lines[_MOST_LISTED:]
+    return element(
+        "section",
+        element("h2", verdict, id="trust-title"),
+        listed(first),
+        element("details", element("summary", f"{len(rest)} more"), listed(rest)) if rest else None,
+        id="trust",
+        class_=f"trust {'bad' if bad else 'doubtful' if wrong or sweep.warnings else 'good'}",
+        aria_labelledby="trust-title",
+    )
+
+
+def listed(lines: Sequence[str]) -> Element | None:
+    """A list, none of nothing."""
+    return element("ul", *(element("li", line) for line in lines)) if lines else None
+
+
+def swept(sweep: State) -> Element:
+    """The keys with their values, and what all runs have in common."""
+    rows: list[list[Part]] = []
+    for key in sweep.results.keys:
+        found = dict.fromkeys(setting_text(settings.get(key)) for settings in sweep.settings)
+        rows.append([key, ", ".join(found), str(len(found))])
+    product = 1
+    for row in rows:
+        product *= int(str(row[2]))
+    which = (
+        "Every combination of these values was asked for"
+        if product == len(sweep.settings)
+        else f"{len(sweep.settings)} of the {product} combinations of these values were asked for"
+    )
+    return section(
+        "swept",
+        "What was swept",
+        element("p", f"{which}, {counted(sweep.experiment.repetitions, 'run')} of each.")
+        if rows
+        else element("p", "No key: all runs are of the same settings, with other seeds."),
+        element("div", table("Swept keys", ["key", "values", "number"], rows, 2), class_="prose")
+        if rows
+        else None,
+        element("p", f"All have in common: {', '.join(_common(sweep))}."),
+    )
+
+
+def _common(sweep: State) -> list[str]:
+    """The settings that matter most, as far as they are not swept."""
+    whole = sweep.experiment
+    runs = sweep.results.runs
+    engines: list[str] = runs["engine"].unique().to_list() if runs.height else []
+    told = [
+        ("topology.kind", f"a {whole.topology.kind} topology"),
+        ("links.rate", f"links of {spaced(format_rate(whole.links.rate_bps))}"),
+        ("queue.kind", f"{whole.queue.kind} queues"),
+        ("routing.kind", f"{whole.routing.kind.replace('_', ' ')} routing"),
+        ("transport.congestion_control", f"{whole.transport.congestion_control.upper()}"),
+        ("duration", f"{spaced(format_time(whole.duration_ns))} of traffic"),
+        ("engine", f"the {engines[0]} engine" if len(engines) == 1 else ""),
+    ]
+    keys = sweep.results.keys
+    return [
+        text
+        for path, text in told
+        if text and not any(path == key or path.startswith(f"{key}.") for key in keys)
+    ]
+
+
+def setting_text(value: object) -> str:
+    """A swept key's value for reading."""
+    return "as configured" if value is None else as_text(value)
+
+
+def again(sweep: State) -> Element:
+    """The commands that run it once more, go on with it and show more, and its configuration."""
+    folder = shown(sweep)
+    again = shlex.quote(f"{sweep.directory.path.absolute().name}-again")
+    commands = [
+        ("The same sweep in another folder", f"outcast sweep {folder}/sweep.yaml -o {again}"),
+        (
+            "To go on where runs are missing or failed, or values and repetitions were added",
+            f"outcast sweep {folder}/sweep.yaml --resume -o {folder}",
+        ),
+        ("Other groups, values and figures", f"outcast results {folder} --columns"),
+    ]
+    makers = "; ".join(f"{counted(n, 'run')} by {maker}" for maker, n in sweep.makers.items())
+    return section(
+        "again",
+        "Run it again",
+        element("p", "In the folder that holds this sweep's:"),
+        *(
+            part
+            for text, command in commands
+            for part in (element("p", f"{text}:"), element("pre", element("code", command)))
+        ),
+        element(
+            "details",
+            element("summary", "sweep.yaml"),
+            element(
+                "pre",
+                element("code", sweep.directory.config.read_text(encoding="utf-8")),
+                tabindex="0",
+            ),
+        ),
+        element(
+            "p",
+            f"{f'Made: {makers}. ' if makers else ''}runs.parquet has a row for every run and "
+            "every single value of its summary, run_flows.parquet one for every flow.",
+            class_="note",
+        ),
+    )

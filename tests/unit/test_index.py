@@ -1,0 +1,260 @@
+"""The pages over several runs: a sweep's and a reproduction's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from outcast import cli
+from outcast.figures import style
+from outcast.reproduce import index as reproduction
+from outcast.reproduce import recipe
+from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write
+from outcast.reproduce.verdict import Verdict
+from outcast.sweep import figures, index, state
+from outcast.sweep.store import SweepDirectory
+from outcast.sweep.task import Failure
+from tests.unit.test_report import Checker
+from tests.unit.test_sweep_results import CONFIG, make_sweep
+
+
+def check(text: str) -> Checker:
+    """A page that is whole, and asks nothing of any other place."""
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert len(set(checker.ids)) == len(checker.ids)
+    assert set(checker.targets) <= set(checker.ids)
+    assert not re.search(r"(src|href)=\"https?:", text)
+    return checker
+
+
+def change(summary: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    told = json.loads(summary.read_text())
+    edit(told)
+    summary.write_text(json.dumps(told))
+
+
+def distrust(told: dict[str, Any]) -> None:
+    told["capture"] = {"trusted": False, "reasons": ["5 <drops> too many"]}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepDirectory:
+    """18 runs: one failed, one not to be trusted, one not run; the last point has but one."""
+    directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
+    names = [point.name for point in state.read(directory).planned]
+    directory.unfinished.mkdir()
+    directory.run(names[0]).path.rename(directory.attempt(names[0]))
+    directory.reject(names[0], Failure("GuestError", "the guest <ended>"), 2)
+    change(directory.run(names[1]).summary, distrust)
+    directory.run(names[17]).path.rename(tmp_path / "away")
+    return directory
+
+
+def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
+    read = state.read(sweep)
+    names = [point.name for point in read.planned]
+    assert list(read.failures) == [names[0]]
+    assert read.untrusted == {names[1]: "5 <drops> too many"}
+    assert read.left == [names[17]]
+    assert len(read.finished) == 16
+    text = index.write(sweep).read_text(encoding="utf-8")
+    top = text[: text.index("<nav")]
+    assert "Of 18 runs: 1 failed, 1 cannot be trusted, 1 not run yet" in top
+    assert f"Failed: {names[0]}: GuestError: the guest &lt;ended&gt;" in top
+    assert f"{names[1]}: 5 &lt;drops&gt; too many" in top
+    assert 'class="trust bad"' in top
+
+
+def test_the_points_are_those_of_outcast_results(
+    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = index.write(sweep).read_text(encoding="utf-8")
+    argv = ["results", str(sweep.path), "--format", "json", "--value", "outcast_ratio"]
+    assert cli.invoke(argv) == 0
+    groups = json.loads(capsys.readouterr().out)
+    table = text[text.index("Points</caption>") :]
+    table = table[: table.index("</table>")]
+    rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
+    assert len(rows) == len(groups) == 6
+    for row, group in zip(rows, groups, strict=True):
+        found = group["values"]["outcast_ratio"]
+        assert f'<data value="{found["center"]!r}">' in row
+        assert row.endswith(f'<td class="number">{found["runs"]}</td>')
+        assert group["at"]["queue.limit"] in row
+    assert [group["values"]["outcast_ratio"]["runs"] for group in groups] == [1, 3, 3, 3, 3, 2]
+
+
+def test_the_page_is_whole_and_the_same_each_time(sweep: SweepDirectory) -> None:
+    text = index.write(sweep).read_text(encoding="utf-8")
+    checker = check(text)
+    assert checker.loads == []
+    assert text.count("data:image/svg+xml;base64,") == 2
+    assert index.write(sweep).read_text(encoding="utf-8") == text
+    assert len(text) < 200_000
+
+
+def test_a_run_with_a_report_is_linked(
+    sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = state.read(sweep).planned[5].name
+    (sweep.run(name).path / "report.html").write_text("made before")
+    missing = index.without_report(sweep)
+    assert name not in missing
+    assert len(missing) == 15
+    assert cli.invoke(["report", str(sweep.path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{sweep.path / 'index.html'}\n"
+    # A run of the tests' executor has no analysis that a report could be made of.
+    assert told.err.count("no report of ") == 15
+    text = (sweep.path / "index.html").read_text(encoding="utf-8")
+    assert "15 reports could not be written" in text
+    (link,) = check(text).loads
+    assert link == f"runs/{name.replace('=', '%3D').replace(',', '%2C')}/report.html"
+    assert (sweep.run(name).path / "report.html").read_text() == "made before"
+
+
+def test_a_sweep_without_any_result(tmp_path: Path) -> None:
+    directory = SweepDirectory(make_sweep(tmp_path / "sweep", leave_out=18))
+    directory.runs.mkdir()
+    text = index.write(directory).read_text(encoding="utf-8")
+    check(text)
+    assert "Of 18 runs: 18 not run yet" in text
+    assert "None has finished yet." in text
+
+
+def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
+    config = CONFIG[: CONFIG.index("sweep:")]
+    directory = SweepDirectory(make_sweep(tmp_path / "sweep", config))
+    text = index.write(directory).read_text(encoding="utf-8")
+    check(text)
+    assert "3 runs of one experiment" in text
+    assert "3 runs finished; captures and counters agree" in text
+    assert "The distribution of outcast ratio over 3 runs." in text
+
+
+@pytest.mark.parametrize(
+    ("swept", "words"),
+    [
+        ("queue.limit: [16KB, 64KB, 512KB]", "Lines: outcast ratio over queue.limit;"),
+        ("queue.limit: [16KB, 64KB]", "Bars: outcast ratio over queue.limit;"),
+        ("transport.congestion_control: [bic, cubic, reno]", "Bars: outcast ratio over"),
+        (
+            "links.rate: [10mbit, 20mbit]\n  duration: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s]",
+            "A heat map: outcast ratio over links.rate, for each duration;",
+        ),
+    ],
+)
+def test_the_picture_fits_the_keys(tmp_path: Path, swept: str, words: str) -> None:
+    config = CONFIG[: CONFIG.index("repetitions:")] + f"repetitions: 1\nsweep:\n  {swept}\n"
+    config = config.replace("duration: 100ms", "duration: 1s")
+    text = index.write(SweepDirectory(make_sweep(tmp_path / "sweep", config))).read_text()
+    assert words in text
+
+
+def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> None:
+    text = index.write(sweep).read_text(encoding="utf-8")
+    common = text[text.index("All have in common") :].split("</p>")[0]
+    assert "links of 100 mbit" in common
+    assert "a linear topology" in common
+    assert "16" not in common
+
+
+# --- a reproduction
+
+
+def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result:
+    claim = ClaimRecord(
+        text="less <than> half", rule="ratio at least 2", mean=6.5, low=5, high=9, verdict=verdict
+    )
+    point = PointRecord(
+        label="twelve", config="p3c", set={"duration": "1s"}, seeds=[1, 2], values={"ratio": [6, 7]}
+    )
+    return Result(
+        id=name,
+        title=f"Title of {name}",
+        source="A source",
+        reported="7x below",
+        differs="",
+        reason="",
+        mode="quick",
+        verdict=verdict,
+        claims=[claim],
+        points=[point],
+        failures=[FailureRecord(label="twelve", seed=3, reason="it <failed>")] * failures,
+        outcast="0",
+        kernel="6.1",
+        engine="virtual",
+        seconds=1,
+        command=f"outcast reproduce {name} --quick",
+    )
+
+
+VERDICTS = (Verdict.REPRODUCED, Verdict.OTHER_SIZE, Verdict.NOT_SEEN, None)
+
+
+def make_reproduction(folder: Path) -> list[Result]:
+    """A row of each verdict; the last has a run that failed, and no figure."""
+    names = list(recipe.load_all())[:4]
+    results = [
+        make_result(name, verdict, verdict is None)
+        for name, verdict in zip(names, VERDICTS, strict=True)
+    ]
+    for result in results:
+        (folder / result.id).mkdir(parents=True)
+        write(folder / result.id, result)
+        if result.verdict is not None:
+            Image.new("RGBA", (1200, 600), "#0072B2").save(folder / result.id / "figure.png")
+    return results
+
+
+def test_every_row_with_its_verdict_in_words_and_a_section(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = make_reproduction(tmp_path / "made")
+    assert cli.invoke(["report", str(tmp_path / "made")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'made' / 'index.html'}\n"
+    text = (tmp_path / "made" / "index.html").read_text(encoding="utf-8")
+    checker = check(text)
+    assert checker.loads == []
+    assert {result.id for result in results} <= set(checker.ids)
+    table = text[text.index("All rows</caption>") : text.index("</table>")]
+    rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
+    badges = ("good", "doubtful", "bad", "none")
+    for row, result, badge in zip(rows, results, badges, strict=True):
+        assert f'href="#{result.id}"' in row
+        assert f'class="badge {badge}"' in row
+        assert reproduction.verdict_text(result.verdict) in row
+        assert "6.5 [5, 9]" in row
+    assert text.count("data:image/png;base64,") == 3
+    assert "No figure: no run of it has a result." in text
+    top = text[: text.index("<nav")]
+    assert "1 runs are left out" in top
+    assert f"{results[3].id}: twelve, seed 3: it &lt;failed&gt;" in top
+    assert "less &lt;than&gt; half" in text
+
+
+def test_a_lighter_picture_looks_the_same(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    for number, colour in enumerate(figures.COLOURS):
+        figure.add_subplot(3, 3, number + 1).plot([1, 2], color=colour)
+    style.save(figure, tmp_path / "one.png")
+    lighter = style.lighter(tmp_path / "one.png")
+    (tmp_path / "other.png").write_bytes(lighter)
+    assert len(lighter) < (tmp_path / "one.png").stat().st_size / 2
+    with Image.open(tmp_path / "one.png") as one, Image.open(tmp_path / "other.png") as other:
+        pair = [np.asarray(each.convert("RGB"), np.int16) for each in (one, other)]
+    apart = np.abs(pair[0] - pair[1])
+    # Of 256 levels, 0.06 on average, and 47 at the smoothed edges of a line.
+    assert apart.mean() < 0.1
+    assert apart.max() <= 64
