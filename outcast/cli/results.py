@@ -142,7 +142,7 @@ def _rows(
 def _print(
     found: Dataset, runs: pl.DataFrame, summed: list[Group], center: str, against: Path | None
 ) -> None:
-    from outcast.sweep import render
+    from outcast.sweep import groups, render
 
     console = Console()
     console.print(render.table(summed))
@@ -151,6 +151,11 @@ def _print(
         apart = "ratios to" if center == "geometric" else "differences from"
         of = f"{apart} the {of} in {against}"
     lines = [f"{of}, with 95 % bootstrap intervals over the runs"]
+    if any(groups.are_copies(group) for group in summed):
+        lines.append(
+            "a group whose runs all came out the same is one run, however many seeds: without "
+            "links.jitter a seed hardly changes anything, and the interval says nothing"
+        )
     missing = found.planned - found.runs.height
     if missing:
         lines.append(f"{missing} of {found.planned} runs have no result")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ class Group:
     at: dict[str, Any]
     runs: int
     cells: tuple[Cell, ...]
+
+
+def are_copies(group: Group) -> bool:
+    """Whether all of a group's runs have the same values, so that they are no sample of anything.
+
+    On the exact clock of the virtual engine, with constant delays, runs of different seeds can be
+    the same packet for packet.
+    """
+    known = [cell.interval for cell in group.cells if cell.interval.value is not None]
+    return bool(known) and all(each.n > 1 and each.low == each.high == each.value for each in known)
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:

@@ -24,7 +24,7 @@ def table(groups: Sequence[Group]) -> RenderableType:
         shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
         shown.title = Text(heading(cell.value), style="bold")
         for key in _keys(groups):
-            shown.add_column(key, no_wrap=True)
+            shown.add_column(key, overflow="fold")
         for column in ("runs", "center", "95 % interval"):
             shown.add_column(column, justify="right", no_wrap=True)
         for group in groups:

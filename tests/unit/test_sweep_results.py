@@ -77,6 +77,16 @@ def test_means_by_the_swept_keys(sweep: Path, capsys: pytest.CaptureFixture[str]
     assert min(summaries) <= found["low"] < found["center"] < found["high"] <= max(summaries)
 
 
+def test_runs_that_are_all_the_same_are_no_sample() -> None:
+    def group(*columns: list[float]) -> groups.Group:
+        cells = tuple(groups.Cell("x", statistics.central(values)) for values in columns)
+        return groups.Group({}, 3, cells)
+
+    assert groups.are_copies(group([3.5, 3.5, 3.5], [0.1, 0.1, 0.1]))
+    assert not groups.are_copies(group([3.5, 3.5, 3.5], [0.1, 0.1, 0.2]))
+    assert not groups.are_copies(group([3.5]))
+
+
 def test_where_by_and_csv(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--where", "queue.limit=64KB", "--by", "topology.rivals", "--format", "csv"]
     _, out, _ = results(capsys, str(sweep), *argv, "--value", "classes.2.mean_goodput_bps")
