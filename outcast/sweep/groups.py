@@ -52,7 +52,12 @@ def are_copies(group: Group) -> bool:
     the same packet for packet.
     """
     known = [cell.interval for cell in group.cells if cell.interval.value is not None]
-    return bool(known) and all(each.n > 1 and each.low == each.high == each.value for each in known)
+    return bool(known) and all(
+        each.low is not None
+        and each.high is not None
+        and math.isclose(each.low, each.high, rel_tol=1e-12)
+        for each in known
+    )
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
