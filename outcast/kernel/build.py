@@ -27,6 +27,10 @@ COMPILE_STEPS = 800
 """About as many lines as make prints; only for the progress display."""
 
 _STEP = re.compile(r"^  [A-Z]+ ")
+_VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
+"""Of make. Rust's compiler and pahole are not used, but the configuration that the kernel carries
+in itself would name their versions: a machine that has them would make another program."""
+
 # What the kernel says of itself is mixed into its random numbers: the same in every build.
 _REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "2001-09-09 01:46:40 UTC",
@@ -164,7 +168,7 @@ def _configure(
     output = tree.parent / "output"
     output.mkdir()
     fragment = f"KCONFIG_ALLCONFIG={recipe.fragment}"
-    run.run(["make", "ARCH=um", f"O={output}", fragment, "allnoconfig"], cwd=tree)
+    run.run(["make", *_VARIABLES, f"O={output}", fragment, "allnoconfig"], cwd=tree)
     recipe.require_configured((output / ".config").read_text(encoding="utf-8"))
     return output
 
@@ -184,7 +188,7 @@ def _compile(
             done += 1
             on_progress(Progress("compile", min(done, COMPILE_STEPS), COMPILE_STEPS, line.strip()))
 
-    argv = ["make", "ARCH=um", f"O={output}", f"--jobs={jobs}", "linux"]
+    argv = ["make", *_VARIABLES, f"O={output}", f"--jobs={jobs}", "linux"]
     run.run(argv, cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
     program = tree.parent / "linux"
     run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
