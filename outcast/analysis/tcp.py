@@ -5,13 +5,16 @@ again, whether its first copy was lost here or on the way here. (A network that 
 some first copies look like it.) It is *spurious* if all its bytes had come in before in packets
 that were forwarded.
 
-A *timeout* is a retransmission that no acknowledgement called for: the flow was silent for half
-as long again as the minimum RTO (Linux adds the round-trip time to it), and what the sender heard
-last, which the time stamp tells that it echoes (RFC 7323), is older than usual by the minimum
-RTO; where there are no time stamps, the silence alone decides. The very last segment sent again
-is a tail loss probe (RFC 8985), not a timeout. The silence is the time that the flow was halted
-(TCPRand, figure 9). A timeout is missed where all copies of what timed out were lost on the way
-here. docs/analysis.md says how well this agrees with the kernel's own count.
+A *timeout* is a retransmission that no acknowledgement called for: the flow was silent for long
+enough, and what the sender heard last, which the time stamp tells that it echoes (RFC 7323), is
+older than usual by the minimum RTO. Long enough is half as long again as a minimum RTO of up to
+10 ms, beside which the round trip that Linux adds to it and the tick that it is rounded up to
+count for much; of a longer one, nine tenths, since the timer may have been set some time before
+the last segment passed here. Where there are no time stamps, the silence alone decides. The very
+last segment sent again is a tail loss probe (RFC 8985), not a timeout. The silence is the time
+that the flow was halted (TCPRand, figure 9). A timeout is missed where all copies of what timed
+out were lost on the way here. docs/analysis.md says how well this agrees with the count of the
+kernel itself.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from outcast.analysis.headers import SYN, TCP
 from outcast.analysis.join import Joined, Verdict
 from outcast.analysis.packets import Packets
 from outcast.analysis.throughput import paint, unwrap
+
+SHORT_RTO_NS = 10_000_000
+"""Up to this minimum RTO, round trips and ticks are a large part of a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,8 @@ def _classify(
     stamp: I64,
     unseen: Array,
     unheard: I64,
-    min_rto: int,
+    least_silence: int,
+    least_unheard: int,
     retransmission: Bool,
     spurious: Bool,
     halted: I64,
@@ -69,7 +76,7 @@ def _classify(
         retransmission[i] = again
         spurious[i] = again and high[i] > low[i] and unseen[i] == 0
         silence = stamp[i] - stamp[i - 1] if i > 0 else 0
-        if again and not probe and 2 * silence >= 3 * min_rto and unheard[i] >= min_rto:
+        if again and not probe and silence >= least_silence and unheard[i] >= least_unheard:
             halted[i] = silence
         else:
             halted[i] = 0
@@ -79,6 +86,10 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
     """Classifies every arrival; packets that are not TCP are nothing of the kind."""
     arrivals = joined.arrivals
     size = len(arrivals)
+    if min_rto_ns <= SHORT_RTO_NS:
+        least_silence_ns, least_unheard_ns = 3 * min_rto_ns // 2, min_rto_ns
+    else:
+        least_silence_ns = least_unheard_ns = 9 * min_rto_ns // 10
     result = Resent(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.int64))
     for number, rows in rows_by_flow(arrivals, len(joined.flows)):
         if joined.flows[number].protocol != TCP:
@@ -100,7 +111,8 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
             stamps,
             unseen,
             unheard,
-            min_rto_ns,
+            least_silence_ns,
+            least_unheard_ns,
             retransmission,
             spurious,
             halted,

@@ -64,6 +64,17 @@ def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
     assert not got.halted_ns.any()
 
 
+def test_a_timeout_of_a_long_minimum_rto(tmp_path: Path) -> None:
+    """Seen with 200 ms in the guest: silences of 199.9 to 206.9 ms before five timeouts of five."""
+    came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
+    late = segment(0.2 + 199.9, 1, copy=1)
+    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), 200_000_000)
+    assert got.halted_ns.tolist() == [0, 0, 0, 199_900_000]
+    soon = segment(0.2 + 179, 1, copy=1)
+    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], soon])), 200_000_000)
+    assert not got.halted_ns.any()
+
+
 def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(
     tmp_path: Path,
 ) -> None:
