@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.figures.style import CLASS_COLOURS
+from outcast.figures.style import CLASS_COLOURS, GREY
 from outcast.reproduce.measures import Run
 from outcast.reproduce.pictures.goodput import draw_window_bars
 from outcast.reproduce.pictures.parts import (
@@ -24,6 +24,10 @@ from outcast.reproduce.pictures.parts import (
 )
 from outcast.reproduce.recipe import Measure, Point, Recipe
 
+SERIES_COLOURS = (*CLASS_COLOURS, GREY)
+WIDE = 20
+"""Places on an axis whose greatest is so many times the least are drawn on a logarithmic one."""
+
 
 def _socket_curves(axes: Axes, run: Run, column: str, scale: float, *, of_flows: bool) -> None:
     """A column of sockets.parquet: a curve for each class's mean, or for each flow."""
@@ -34,7 +38,7 @@ def _socket_curves(axes: Axes, run: Run, column: str, scale: float, *, of_flows:
         name = f"flow {int(str(value[0])) + 1}" if of_flows else label_of(int(str(value[0])))
         axes.plot(
             part["t"].to_numpy() / 1e9, part[column].to_numpy() / scale, linewidth=0.9,
-            color=CLASS_COLOURS[number % len(CLASS_COLOURS)], label=name,
+            color=SERIES_COLOURS[number % len(SERIES_COLOURS)], label=name,
         )  # fmt: skip
     axes.set_xlabel("s")
     axes.legend(fontsize=7)
@@ -88,7 +92,7 @@ def lines(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         points = [p for p in recipe.points if p.series == series and runs.get(p.label)]
         found = [interval(runs[p.label], measure) for p in points]
         kept = [(p.x or 0.0, f) for p, f in zip(points, found, strict=True) if f.value is not None]
-        colour = CLASS_COLOURS[number % len(CLASS_COLOURS)]
+        colour = SERIES_COLOURS[number % len(SERIES_COLOURS)]
         xs = [x for x, _ in kept]
         axes.plot(
             xs, [f.value or 0.0 for _, f in kept], "o-", color=colour, label=series, markersize=4
@@ -99,10 +103,16 @@ def lines(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             [f.value or 0.0 if f.high is None else f.high for _, f in kept],
             color=colour, alpha=0.2, linewidth=0,
         )  # fmt: skip
+    places = sorted({point.x for point in recipe.points if point.x})
+    if places and places[-1] >= WIDE * places[0]:
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
     axes.set_xlabel(recipe.picture.x)
     axes.set_ylabel(recipe.picture.y)
-    axes.legend(fontsize=7)
-    return 5.2, 3.4
+    axes.set_ylim(bottom=0)
+    _legend_above(axes, len(series_of(recipe)))
+    return 5.2, 3.6
 
 
 def bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
@@ -125,13 +135,18 @@ def bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
                     if (point.series, point.x) == (name, x):
                         at = place + (number - (len(series) - 1) / 2) * width
                         label = name if place == 0 else None
-                        colour = CLASS_COLOURS[number % len(CLASS_COLOURS)]
+                        colour = SERIES_COLOURS[number % len(SERIES_COLOURS)]
                         _bar(axes, at, width, values(runs, point, measure), colour, label)
         axes.set_xticks(range(len(groups)), [f"{x:g}" for x in groups if x is not None])
-        axes.legend(fontsize=7, ncols=2)
+        _legend_above(axes, len(series))
     axes.set_xlabel(recipe.picture.x)
     axes.set_ylabel(recipe.picture.y)
     return max(4.5, 0.45 * len(recipe.points) + 1.5), 3.4
+
+
+def _legend_above(axes: Axes, series: int) -> None:
+    if series > 1:
+        axes.legend(fontsize=7, ncols=min(4, series), loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _bar(
