@@ -5,6 +5,7 @@ A recipe is data (`recipes/*.yaml`): no number that a verdict rests on stands in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -166,8 +167,8 @@ def _load(path: Path) -> Recipe:
 
 
 def _order(recipe: Recipe) -> tuple[int, int, str]:
-    digits = "".join(c for c in recipe.id if c.isdigit())
-    return ("PTWH".find(recipe.id[0]), int(digits or 99), recipe.id)
+    digits = re.search("[0-9]+", recipe.id)
+    return ("PTWH".find(recipe.id[0]), int(digits[0]) if digits else 99, recipe.id)
 
 
 def choose(recipes: dict[str, Recipe], wanted: Iterable[str]) -> list[Recipe]:
