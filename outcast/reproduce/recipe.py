@@ -167,8 +167,8 @@ def _load(path: Path) -> Recipe:
 
 
 def _order(recipe: Recipe) -> tuple[int, int, str]:
-    digits = re.search("[0-9]+", recipe.id)
-    return ("PTWH".find(recipe.id[0]), int(digits[0]) if digits else 99, recipe.id)
+    digits = re.match("[A-Z]([0-9]+)", recipe.id)
+    return ("PTWH".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
 
 
 def choose(recipes: dict[str, Recipe], wanted: Iterable[str]) -> list[Recipe]:
