@@ -126,8 +126,11 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     queue = wanted.queue
     if wanted.delay_ns:
         shown_netem = options(DELAY_HANDLE, "netem")
-        check("delay_ns", wanted.delay_ns, _netem_time_ns(shown_netem, netem.LATENCY64))
-        check("jitter_ns", wanted.jitter_ns, _netem_time_ns(shown_netem, netem.JITTER64))
+        check("delay_ns", wanted.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
+        check("jitter_ns", wanted.jitter_ns, _netem_number(shown_netem, netem.JITTER64))
+        if wanted.jitter_ns:
+            rate = _netem_number(shown_netem, netem.RATE64)
+            check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
     if shaper_kind(queue) == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]
@@ -161,8 +164,8 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     return effective
 
 
-def _netem_time_ns(options: Any, wanted: int) -> int:
-    """TCA_NETEM_LATENCY64 or JITTER64, which follow struct tc_netem_qopt; 0 where there is none."""
+def _netem_number(options: Any, wanted: int) -> int:
+    """A number among the attributes that follow struct tc_netem_qopt; 0 where there is none."""
     value = attribute(raw_bytes(options)[_NETEM_STRUCT_BYTES:], wanted)
     return int.from_bytes(value or b"", "little", signed=True)
 
