@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from outcast import openvswitch
+from outcast.execute import resolve
 from outcast.experiment import dump, load
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
@@ -25,7 +26,8 @@ sys.exit(inside.main(sys.argv[1:]))
 
 def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
     """The inner program with `fault` in it, isolated as the engine does; its phases and error."""
-    (folder / "config.yaml").write_text(dump(load(CONFIG)))
+    resolved = resolve(load(CONFIG), "realtime")
+    (folder / "config.yaml").write_text(dump(resolved))
     scratch = folder / ".scratch"
     scratch.mkdir()
     isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
