@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outcast import openvswitch
+from outcast import openvswitch, transport
 from outcast.execute import resolve
 from outcast.experiment import dump, load
 
@@ -22,6 +23,15 @@ from outcast.engines import inside
 {fault}
 sys.exit(inside.main(sys.argv[1:]))
 """
+
+
+@pytest.fixture(autouse=True)
+def _allowed() -> Iterator[None]:
+    """The congestion control is allowed in namespaces, as the engine outside would do."""
+    before = transport.ALLOWED_CONGESTION_CONTROLS.read_text()
+    transport.allow_congestion_control(load(CONFIG).transport.congestion_control)
+    yield
+    transport.ALLOWED_CONGESTION_CONTROLS.write_text(before)
 
 
 def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
