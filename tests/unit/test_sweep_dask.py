@@ -71,14 +71,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Watching(Quiet):
-    """Does something once, after so many runs."""
+    """Does something once, after so many runs and while every worker has one."""
 
     def __init__(self, after: int, do: Callable[[], None]) -> None:
         super().__init__()
         self.after, self.do, self.done = after, do, False
 
     def update(self, progress: object, places: int) -> None:
-        if not self.done and getattr(progress, "finished", 0) >= self.after:
+        busy = len(getattr(progress, "running", ())) >= places
+        if not self.done and busy and getattr(progress, "finished", 0) >= self.after:
             self.done = True
             self.do()
 
