@@ -124,6 +124,7 @@ make_venv() {
 # The loops over packets are compiled and kept beside the modules; else the first analysis does it.
 compile_analysis() {
     as_owner "$venv/bin/python" -m outcast.analysis.warm
+    as_owner "$venv/bin/python" -m compileall -q outcast controllers topologies
     say "analysis: compiled"
 }
 

@@ -12,6 +12,7 @@ the environment is ours, the clock starts at START_NS, and the run directory has
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import ctypes
 import fcntl
@@ -115,6 +116,7 @@ def boot(
         FeatureMissingError: the host has no room for the guest's memory, or cannot start it.
         GuestError: the guest panicked, stalled, or was killed; with the console's last lines.
     """
+    compile_own_modules()
     memory_directory = _memory_directory(memory_mib)
     description = {
         "run_directory": str(run_directory.resolve()),
@@ -180,6 +182,18 @@ def python_folders() -> list[str]:
     folders.add(str(Path(outcast.__file__).resolve().parents[1]))
     # A parent first: what is mounted later would hide what is below it.
     return sorted(path for path in folders if os.path.isdir(path))
+
+
+def compile_own_modules() -> None:
+    """Compiles our packages to bytecode where they are not yet.
+
+    Whether Python in the guest finds bytecode or compiles for itself changes how often it reads
+    the clock, and by that the run: one of a fresh checkout would not be repeated by the next. A
+    checkout that this user cannot write to has been compiled by scripts/install.sh.
+    """
+    root = Path(outcast.__file__).resolve().parents[1]
+    for package in ("outcast", "controllers", "topologies"):
+        compileall.compile_dir(root / package, quiet=2)
 
 
 def _memory_directory(memory_mib: int) -> str:
