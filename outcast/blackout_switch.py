@@ -49,7 +49,7 @@ class BlackoutSwitch:
             "the blackout's switch",
             [
                 *(str(program), blackout.at, BLACKOUT_ENDS[0], str(blackout.drops)),
-                *(str(on_ns(self._experiment)), str(blackout.off_mean_ns), str(seed)),
+                *(str(on_ns(self._experiment, self._plan)), str(blackout.off_mean_ns), str(seed)),
                 str(self._result),
             ],
             stdout=self._scratch / "blackout.out",
@@ -103,9 +103,14 @@ class BlackoutSwitch:
         )
 
 
-def on_ns(experiment: Experiment) -> int:
-    """How long an ON period lasts: so many full frames' time; 0 where packets are counted."""
+def on_ns(experiment: Experiment, plan: Plan) -> int:
+    """How long an ON period lasts; 0 where packets are counted.
+
+    So many full frames' time on the link by which they come in at the port.
+    """
     blackout = experiment.blackout
     if blackout is None or blackout.by == "packets":
         return 0
-    return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // experiment.links.rate_bps
+    layers = plan.graph.edges[plan.ends[blackout.at]]["layers"]
+    rate_bps = experiment.links.between(layers).rate_bps
+    return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // rate_bps

@@ -44,7 +44,8 @@ def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
 def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     """What a host's port is to have: its link's rate, and room for all it may send.
 
-    No jitter: TCP hands over bursts at one instant, which different delays would put out of order.
+    No jitter: TCP hands over bursts at one instant, of which each packet would wait for the one
+    with the longest delay before it.
     """
     (switch,) = plan.graph.adj[host]
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)

@@ -101,12 +101,10 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
             if shown != f"{rate_bps}bps":
                 raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown or "none")
         receiver = receivers.get((flow.sport, flow.dport))
-        if receiver is not None and receiver.congestion_control != wanted:
+        shown = "no socket seen" if receiver is None else receiver.congestion_control
+        if shown != wanted:
             raise ReadBackError(
-                f"flow {flow.flow} at {flow.dst}",
-                "congestion control",
-                wanted,
-                receiver.congestion_control,
+                f"flow {flow.flow} at {flow.dst}", "congestion control", wanted, shown
             )
 
 

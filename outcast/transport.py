@@ -51,9 +51,10 @@ class Sent(Protocol):
     def transport(self) -> Transport: ...
 
 
-def of_groups(experiment: Experiment) -> list[Transport]:
-    """TCP's settings of every group of flows."""
-    return [experiment.group_transport(index) for index in range(len(experiment.flows))]
+def all_of(experiment: Experiment) -> list[Transport]:
+    """TCP's settings of the experiment, and those of every group of flows."""
+    groups = range(len(experiment.flows))
+    return [experiment.transport, *(experiment.group_transport(index) for index in groups)]
 
 
 def receiver_kind(transport: Transport) -> ReceiverKind:

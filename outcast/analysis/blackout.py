@@ -10,9 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join import Joined, Verdict
+
+DENSE_PACKETS = 4
+"""Drops that follow each other within so many packet times, on average, are one dense episode."""
+
+
+def is_dense(packet_ns: int) -> pl.Expr:
+    """Of rows of blackouts.parquet: whether the drops follow each other within DENSE_PACKETS.
+
+    The timeouts of a lone flow leave chains that last for many round trips, of few drops far
+    apart; these are not what the sources' figures call a blackout.
+    """
+    lasts_ns = pl.col("t_end") - pl.col("t_start")
+    return lasts_ns <= (pl.col("drops") - 1) * DENSE_PACKETS * packet_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from outcast.analysis.blackout import length_counts
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.completions import completion_summary
 from outcast.analysis.congestion import during, last_total, sampled_spread, synchronisation
+from outcast.analysis.fairness import HELD_SHARE, holder
 from outcast.analysis.fairness_windows import changes, fairness_table
 from outcast.analysis.join import Verdict
 from outcast.analysis.phase import packet_time_ns, phases
@@ -27,7 +28,7 @@ from outcast.analysis.queue import (
     switch_latency_ns,
 )
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
-from outcast.analysis.run_goodput import by_class, window
+from outcast.analysis.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.summary import (
     CapacitySummary,
     ChangeSummary,
@@ -82,10 +83,29 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         synchronisation=_synchronisation(analysis),
         samples=_samples(analysis),
         completions=completion_summary(analysis),
-        warnings=list(analysis.manifest.warnings),
+        warnings=[*analysis.manifest.warnings, *_held(analysis)],
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
     )
+
+
+def _held(analysis: Analysis) -> list[str]:
+    """A warning where one flow had the link while all others ran into timeouts."""
+    goodput_bps = {
+        flow: 8 * value / analysis.interval.seconds
+        for flow, value in flow_bytes(analysis, analysis.interval).items()
+    }
+    held_by = holder(goodput_bps)
+    others = goodput_bps.keys() - {held_by}
+    if held_by is None or not all(tcp_of_flow(analysis, flow).timeouts for flow in others):
+        return []
+    record = next(each for each in analysis.manifest.flows if each.flow == held_by)
+    return [
+        f"flow {held_by} from {record.src} ({record.hops} hops) held the link: more than "
+        f"{HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others ran into "
+        "timeouts. This is a phase that the flows locked into; another run can show the "
+        "opposite, so conclude from several (docs/limits.md)"
+    ]
 
 
 def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:

@@ -251,6 +251,8 @@ class Summary(_Part):
     completions: dict[str, CompletionSummary] | None = Field(
         default=None, description="generated flows, by the index of their workload"
     )
-    warnings: list[str] = Field(description="the manifest's")
+    warnings: list[str] = Field(
+        description="the manifest's, and where one flow held the link against all others"
+    )
     capture: CaptureSummary
     wall_s: dict[str, float]

@@ -54,6 +54,7 @@ def command(
     from outcast.cli.run import interrupt
     from outcast.reproduce import index, recipe, reproduce, runs
     from outcast.sweep.display import Display
+    from outcast.sweep.store import locked
 
     recipes = recipe.load_all()
     console = Console()
@@ -72,7 +73,7 @@ def command(
         if run.wanted is not None:
             provide(run.wanted)
             break
-    with runs.opened(output) as store:
+    with locked(output) as store:
         with Display(Console(stderr=True)) as display:
             failed = runs.make(everything, store, jobs or os.cpu_count() or 1, display)
         results = [

@@ -76,8 +76,6 @@ def command(
         outcome = execute.execute(wanted, chosen, target, progress)
     console = Console()
     console.print(tables.render(outcome.directory))
-    for warning in outcome.directory.read_manifest().warnings:
-        console.print(f"warning: {warning}", highlight=False)
     for figure in outcome.figures:
         console.print(str(figure), highlight=False, soft_wrap=True)
     if replay_of is not None:

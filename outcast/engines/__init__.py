@@ -7,11 +7,12 @@ manifest. Nothing else in the code knows which engine it is.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
-from outcast import errors
+from outcast import errors, senders, transport
 from outcast.experiment import Experiment
 from outcast.ledger import Entry
 from outcast.run import RunDirectory
@@ -33,6 +34,18 @@ class Engine(Protocol):
         Returns:
             Seconds that each phase took, by this host's clock.
         """
+
+
+def require_compiler(experiment: Experiment) -> None:
+    """Raises FeatureMissingError where a program of ours is needed and there is no C compiler."""
+    needed_for = ["blackout"] if experiment.blackout is not None else []
+    if any(senders.needed(each) for each in transport.all_of(experiment)):
+        needed_for.append("transport.tcprand or mptcp")
+    if needed_for and shutil.which("cc") is None:
+        raise errors.FeatureMissingError(
+            f"a C compiler, cc, is missing: {' and '.join(needed_for)} needs one; install the "
+            "package gcc (scripts/install.sh does)"
+        )
 
 
 class EventReader:

@@ -129,7 +129,7 @@ class _Run:
         self.enter("setup")
         if self.engine == "virtual":
             # The guest's first namespace is the initial one; on a host the engine outside does it.
-            for each in [self.experiment.transport, *transport.of_groups(self.experiment)]:
+            for each in transport.all_of(self.experiment):
                 transport.allow_congestion_control(each.congestion_control)
         switches = OpenVSwitch(self.commands, self.scratch)
         controller = Controller(self.plan, self.commands, self.scratch)

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, forwarding, multipath, ports, queues, senders, transport
-from outcast.engines import EventReader, OnEvent
+from outcast import doctor, forwarding, multipath, ports, queues, transport
+from outcast.engines import EventReader, OnEvent, require_compiler
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
@@ -45,10 +45,9 @@ class RealtimeEngine:
             )
         if not has_kernel_module():
             forwarding.require(experiment.routing.kind)
-        for each in [experiment.transport, *transport.of_groups(experiment)]:
+        require_compiler(experiment)
+        for each in transport.all_of(experiment):
             transport.require_congestion_control(each.congestion_control)
-            if senders.needed(each):
-                senders.require_compiler()
             if each.mptcp is not None:
                 multipath.require()
         plan = make_plan(experiment)
@@ -68,7 +67,7 @@ class RealtimeEngine:
             # Where the module exists but is not loaded; whether it is there is read afterwards.
             subprocess.run(["modprobe", "-q", "openvswitch"], check=False)
             with _put_back(entry, [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]):
-                for each in [experiment.transport, *transport.of_groups(experiment)]:
+                for each in transport.all_of(experiment):
                     transport.allow_congestion_control(each.congestion_control)
                 _stamp_in_order()
                 return _run_inside(directory, entry, on_event)

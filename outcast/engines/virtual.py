@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
-from outcast import senders, transport
-from outcast.engines import EventReader, OnEvent
+from outcast import transport
+from outcast.engines import EventReader, OnEvent, require_compiler
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.guest import boot
@@ -29,10 +29,9 @@ class VirtualEngine:
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
         _kernel()
-        for each in [experiment.transport, *transport.of_groups(experiment)]:
+        for each in transport.all_of(experiment):
             transport.require_guest_congestion_control(each.congestion_control)
-            if senders.needed(each):
-                senders.require_compiler()
+        require_compiler(experiment)
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""

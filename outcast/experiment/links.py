@@ -28,18 +28,21 @@ class Link:
         return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
 
     def greatest_jitter_ns(self) -> int:
-        """The jitter that keeps packets in order, and delays above zero."""
+        """The jitter with which no full frame would overtake another, nor a delay be below zero."""
         return min(self.delay_ns or 0, self.half_frame_ns)
 
     def check(self) -> None:
-        """Raises ValueError where the jitter would put packets out of order."""
+        """Raises ValueError where the jitter would be another one than is asked for.
+
+        Packets keep their order (outcast/netem.py): where one would overtake another it waits.
+        """
         jitter_ns = self.jitter_ns or 0
         if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
             raise ValueError(
                 f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which is to "
                 f"be given, and up to half a full frame's time "
-                f"({units.format_time(self.half_frame_ns)}), beyond which packets would "
-                "overtake each other"
+                f"({units.format_time(self.half_frame_ns)}), beyond which packets would wait "
+                "for the ones before them"
             )
 
 
@@ -89,7 +92,7 @@ class Links(Part):
         default=None,
         alias="jitter",
         description="the delay varies by up to this, either way; default in the virtual engine as "
-        "much as keeps packets in order (docs/virtual.md says why), else 0",
+        "much as delays no packet by another's jitter (docs/virtual.md says why), else 0",
     )
     clock_offset_ppm: float = Field(
         default=0.0,
@@ -123,7 +126,7 @@ class Links(Part):
 
         Args:
             default_delay_ns: where no delay is given.
-            greatest_jitter: where no jitter is given, as much as keeps packets in order; else 0.
+            greatest_jitter: where no jitter is given, as much as `greatest_jitter_ns`; else 0.
         """
 
         def filled(link: Link) -> dict[str, int]:

@@ -9,13 +9,12 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.analysis.blackout import is_dense
 from outcast.figures.drawn_run import DrawnRun
 from outcast.figures.style import BLUE, GREY, VERMILION, nothing, time_unit
 
 ZOOM_PACKETS = 40
 """So many packet times are shown of a blackout, that each packet can be told apart."""
-DENSE_PACKETS = 4
-"""Drops that follow each other within so many packet times, on average, are one dense episode."""
 LONGEST_BAR = 10
 """Chains longer than this share one bar."""
 
@@ -130,13 +129,11 @@ def worst_blackout(run: DrawnRun, port: str) -> dict[str, Any] | None:
     """The port's densest blackout: of those whose drops follow each other closely the one with
     the most drops; among equals the shortest. Without such, the same of all.
     """
-    lasts = pl.col("t_end") - pl.col("t_start")
-    close = lasts <= (pl.col("drops") - 1) * DENSE_PACKETS * run.packet_ns
     rows = (
         run.table("blackouts")
         .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0))
-        .with_columns(lasts=lasts, close=close)
-        .sort(["close", "drops", "lasts", "t_start"], descending=[True, True, False, False])
+        .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.packet_ns))
+        .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)
         .collect()
     )

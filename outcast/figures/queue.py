@@ -68,7 +68,7 @@ def queue_in_blackout(run: DrawnRun) -> Figure:
         figure = Figure(figsize=(9, 4.2), layout="constrained")
         nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
-    port, row = max(worst, key=lambda item: (bool(item[1]["close"]), int(item[1]["drops"])))
+    port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
     record = next(item for item in run.manifest.bottlenecks if item.egress == row["egress"])
     title = (
         f"{run.summary.name}: queue of {record.egress} in the densest blackout, of "

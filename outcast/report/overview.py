@@ -89,11 +89,11 @@ def _trust(run: RunTables) -> Element:
         f"the captures' end hides; {capture.unmatched} left without having been seen coming in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
-    lines += [f"Warning: {text}" for text in run.manifest.warnings]
-    doubtful = good and bool(run.manifest.warnings)
+    lines += [f"Warning: {text}" for text in run.summary.warnings]
+    doubtful = good and bool(run.summary.warnings)
     verdict = "Captures and counters agree" if good else "Captures and counters do not agree"
     if doubtful:
-        verdict += f", with {len(run.manifest.warnings)} warning(s)"
+        verdict += f", with {len(run.summary.warnings)} warning(s)"
     return element(
         "section",
         element("h2", ("✓ " if good else "✗ ") + verdict, id="trust-title"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from outcast.analysis.blackout import is_dense
 from outcast.analysis.summary import ClassSummary, Summary, Window
 from outcast.analysis.tables import read_summary
 from outcast.errors import ConfigError
@@ -23,8 +24,6 @@ from outcast.run import RunDirectory
 from outcast.units import parse_size_bytes
 
 SEGMENT_BYTES = 1448
-DENSE_PACKETS = 4
-"""See dense_blackouts."""
 
 
 class Run:
@@ -218,17 +217,11 @@ def packet_ns(run: Run) -> int:
 def dense_blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops of one input while others got through, the most drops first.
 
-    Only those whose drops follow each other within DENSE_PACKETS packet times on average: a lone
-    flow's timeouts leave chains that last for many round trips, and are not what the sources'
-    figures call a blackout.
+    Only dense ones (outcast/analysis/blackout.py).
     """
-    lasted_ns = pl.col("t_end") - pl.col("t_start")
     return (
         run.table("blackouts")
-        .filter(
-            pl.col("others_through") > 0,
-            lasted_ns <= pl.col("drops") * DENSE_PACKETS * packet_ns(run),
-        )
+        .filter(pl.col("others_through") > 0, is_dense(packet_ns(run)))
         .with_columns(pl.col("ingress").cast(pl.String))
         .sort("drops", "t_start", descending=[True, False])
     )

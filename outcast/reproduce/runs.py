@@ -7,10 +7,8 @@ whose manifest verifies, is not.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +18,7 @@ import yaml
 import outcast
 from outcast import experiment
 from outcast.engines import choice
-from outcast.errors import BusyError, ConfigError
+from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.plan import make_plan
 from outcast.reproduce import model
@@ -91,28 +89,6 @@ def load(config: Path, settings: Mapping[str, Any]) -> Experiment:
 def _as_yaml(value: object) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
     return text.removesuffix("...\n").strip()
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[SweepDirectory]:
-    """The folder's store, ours alone until the block ends.
-
-    Raises:
-        BusyError: where another process is at it.
-        ConfigError: where it cannot be made.
-    """
-    store = SweepDirectory(folder)
-    try:
-        for each in (store.runs, store.unfinished):
-            each.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}; allowed is a folder of yours") from None
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(f"{folder}: another `outcast reproduce` is at it") from None
-        yield store
 
 
 def make(

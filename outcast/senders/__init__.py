@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 from pathlib import Path
 
 from outcast.commands import Commands
-from outcast.errors import FeatureMissingError
 from outcast.experiment import TcpRand, Transport
 from outcast.flows import Flow
 
@@ -26,15 +24,6 @@ UNPACED_BPS = 10**12
 def needed(transport: Transport) -> bool:
     """Whether flows with these settings are ours to send."""
     return transport.tcprand is not None or transport.mptcp is not None
-
-
-def require_compiler() -> None:
-    """Raises FeatureMissingError where there is no C compiler."""
-    if shutil.which("cc") is None:
-        raise FeatureMissingError(
-            "tcprand and mptcp need a C compiler, cc; install the package gcc "
-            "(scripts/install.sh does)"
-        )
 
 
 def build(folder: Path, commands: Commands) -> Path:

@@ -27,7 +27,7 @@ class State:
         failures: of the runs that have no result, by name.
         untrusted: why, by the finished run's name.
         left: names of the runs that have neither a result nor a failure.
-        warnings: of the finished runs' manifests, and in how many each is.
+        warnings: of the finished runs' summaries, and in how many each is.
         makers: by which outcast and kernel runs were made, and how many.
     """
 
@@ -62,14 +62,15 @@ def read(directory: SweepDirectory) -> State:
         name: failure for name, failure in directory.failures().items() if name not in finished
     }
     untrusted = {}
-    if "trusted" in results.runs.columns:
-        names = results.runs.filter(~results.runs["trusted"])["run"]
-        untrusted = {name: _reasons(directory.run(name)) for name in names}
     warnings: Counter[str] = Counter()
     makers: Counter[str] = Counter()
     for name in finished:
-        manifest = directory.run(name).read_manifest()
-        warnings.update(set(manifest.warnings))
+        run = directory.run(name)
+        reasons, warned = _told(run)
+        if reasons:
+            untrusted[name] = "; ".join(reasons)
+        warnings.update(set(warned))
+        manifest = run.read_manifest()
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1
     return State(
@@ -85,10 +86,12 @@ def read(directory: SweepDirectory) -> State:
     )
 
 
-def _reasons(run: RunDirectory) -> str:
+def _told(run: RunDirectory) -> tuple[list[str], list[str]]:
+    """Why a run cannot be trusted, and its warnings."""
     try:
         told = json.loads(run.summary.read_text(encoding="utf-8"))
-        reasons = [str(each) for each in told["capture"]["reasons"]]
+        capture = told["capture"]
+        reasons = [] if capture["trusted"] else [*capture["reasons"]] or ["no reason is given"]
+        return reasons, [*told["warnings"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{run.summary}: cannot be read: {error}") from None
-    return "; ".join(reasons) or "its summary gives no reason"

@@ -136,8 +136,21 @@ def opened(path: Path, wanted: Experiment, resume: bool) -> Iterator[SweepDirect
             is of another configuration.
         BusyError: where another process is at it.
     """
+    _require_usable(SweepDirectory(path), wanted, resume)
+    with locked(path) as directory:
+        write_text(directory.config, experiment.dump(wanted))
+        yield directory
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[SweepDirectory]:
+    """A store for runs, ours alone until the block ends; what a killed process left is removed.
+
+    Raises:
+        ConfigError: where it cannot be made.
+        BusyError: where another process is at it.
+    """
     directory = SweepDirectory(path)
-    _require_usable(directory, wanted, resume)
     try:
         for folder in (directory.runs, directory.unfinished):
             folder.mkdir(parents=True, exist_ok=True)
@@ -147,11 +160,10 @@ def opened(path: Path, wanted: Experiment, resume: bool) -> Iterator[SweepDirect
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BusyError(f"{path}: another `outcast sweep` is at it; wait for its end") from None
+            raise BusyError(f"{path}: another outcast is at it; wait for its end") from None
         _undo_killed(directory.unfinished)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
-        write_text(directory.config, experiment.dump(wanted))
         yield directory
 
 

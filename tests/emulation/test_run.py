@@ -140,15 +140,21 @@ def await_flows(target: Path) -> None:
 
 
 @pytest.mark.parametrize("config", ["linear-12", "fattree-12"])
-def test_the_lone_flow_starves_and_the_switch_is_quick(config: str, tmp_path: Path) -> None:
-    # Fifteen runs gave ratios of 4.5 to 11 and 1 us. Where the switch forwarded more slowly than
-    # its queue, the ratio was 0.1 to 1.4, and the quickest tenth took 18 us or more.
+def test_one_side_starves_and_the_switch_is_quick(config: str, tmp_path: Path) -> None:
+    # Of 35 runs 32 gave ratios of 4.5 to 36 and three of the fat-tree, in which the lone flow held
+    # the link, under 0.001 (docs/limits.md); the quickest tenth took 1 us. Where the switch
+    # forwarded more slowly than its queue, the ratio was 0.1 to 1.4 and that tenth took 18 us.
     target = tmp_path / "run"
     duration = ("--set", "duration=4s", "--set", "analysis.windows=[4s]")
     done = outcast("run", str(CONFIGS / f"{config}.yaml"), *duration, "-o", str(target))
     assert done.returncode == 0, done.stderr
     summary = json.loads((target / "summary.json").read_text())
-    assert summary["outcast_ratio"] > 2
+    held = [warning for warning in summary["warnings"] if "held the link" in warning]
+    if held:
+        assert held[0].startswith("flow 0 from ")
+        assert summary["outcast_ratio"] < 0.01
+    else:
+        assert summary["outcast_ratio"] > 2
     found_empty = pl.read_parquet(target / "packets.parquet").filter(
         (pl.col("queue_bytes") == 0) & (pl.col("verdict") == "forwarded")
     )

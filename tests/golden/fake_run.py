@@ -65,6 +65,7 @@ def execute(experiment: Experiment, target: Path) -> None:
         "jain_index": None,
         "classes": {"2": {"flows": 1, "mean_goodput_bps": 1e6 / ratio}},
         "drops": {"s1-eth2": {"packets": 5, "chains": {"3": 1}, "hops": [2]}},
+        "warnings": [],
         "capture": {"trusted": experiment.name != "untrusted", "reasons": []},
         "wall_s": {"boot": time.time()},
     }

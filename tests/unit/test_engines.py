@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from outcast import execute, ledger
-from outcast.engines import EventReader
-from outcast.errors import ConfigError, ReadBackError, RunError
+from outcast.engines import EventReader, require_compiler
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import load
 from outcast.run import RunDirectory
 
@@ -34,6 +34,24 @@ def test_the_inner_programs_error_keeps_its_kind() -> None:
     assert str(reader.error) == "h1: x: y"
     reader.feed(json.dumps({"event": "error", "kind": "SystemExit", "message": "no"}))
     assert isinstance(reader.error, RunError)
+
+
+@pytest.mark.parametrize(
+    ("override", "needed_for"),
+    [
+        ("blackout={at: e0_0-eth4, drops: 9}", "blackout"),
+        ("transport.tcprand={min_payload: 200}", "transport.tcprand or mptcp"),
+        ("flows.0.transport={mptcp: {subflows: 2}}", "transport.tcprand or mptcp"),
+    ],
+)
+def test_no_compiler_is_said_before_anything_is_built(
+    override: str, needed_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_compiler(load(FIG3C, [override]))
+    monkeypatch.setenv("PATH", "")
+    require_compiler(load(FIG3C))
+    with pytest.raises(FeatureMissingError, match=f"cc, is missing: {needed_for} needs"):
+        require_compiler(load(FIG3C, [override]))
 
 
 class FailingEngine:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.fairness import jain_index, outcast_ratio
+from outcast.analysis.fairness import holder, jain_index, outcast_ratio
 
 
 def test_known_values() -> None:
@@ -30,3 +30,13 @@ def test_outcast_ratio() -> None:
     assert outcast_ratio({6: 30.0, 2: 60.0}) == 0.5
     assert outcast_ratio({2: 10.0}) is None
     assert outcast_ratio({2: 0.0, 6: 70.0}) is None
+
+
+def test_the_flow_that_held_the_link() -> None:
+    assert holder({0: 1.0, 1: 98.0, 2: 0.5}) == 1
+    assert holder({0: 0.0, 1: 0.0, 2: 3.0}) == 2
+    assert holder({0: 8.0, 1: 91.0, 2: 2.0}) == 1
+    assert holder({0: 9.0, 1: 90.0, 2: 1.0}) is None
+    assert holder({0: 1.0, 1: 98.0}) is None, "of two, one that starves is the outcast itself"
+    assert holder({0: 0.0, 1: 0.0, 2: 0.0}) is None
+    assert holder({}) is None

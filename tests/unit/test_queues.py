@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from outcast import experiment, ports, queues
+from outcast import experiment, netem, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.plan import make_plan
 from outcast.ports import PortQueue
@@ -313,14 +315,23 @@ def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
 
 
 def test_netems_times_are_read_from_its_raw_attributes() -> None:
-    def netem(latency_ns: int) -> Shown:
-        latency = (12).to_bytes(2, "little") + (10).to_bytes(2, "little")
-        return qdisc(1, "netem", (bytes(24) + latency + latency_ns.to_bytes(8, "little")).hex(":"))
+    def delay(latency_ns: int, more: Mapping[int, int] = MappingProxyType({})) -> Shown:
+        numbers = {netem.LATENCY64: latency_ns, **more}
+        shown = b"".join(attribute(kind, struct.pack("=q", n)) for kind, n in numbers.items())
+        return qdisc(1, "netem", (bytes(24) + shown).hex(":"))
 
     wanted = port_queue("{kind: tbf, limit: 16KB}", delay="5us")
-    assert queues.read_back(wanted, [netem(5000), tbf(), bfifo(16384)])["delay_ns"] == 5000
+    assert queues.read_back(wanted, [delay(5000), tbf(), bfifo(16384)])["delay_ns"] == 5000
     with pytest.raises(ReadBackError, match="delay_ns: requested 5000, the kernel shows 4992"):
-        queues.read_back(wanted, [netem(4992), tbf(), bfifo(16384)])
+        queues.read_back(wanted, [delay(4992), tbf(), bfifo(16384)])
+    jittery = replace(port_queue("{kind: tbf, limit: 16KB}", delay="5us"), jitter_ns=1000)
+    in_order = delay(5000, {netem.JITTER64: 1000, netem.RATE64: netem.IN_ORDER_RATE})
+    shown = queues.read_back(jittery, [in_order, tbf(), bfifo(16384)])
+    assert (shown["jitter_ns"], shown["packets keep their order"]) == (1000, True)
+    for rate in ({}, {netem.RATE64: 10**9}):
+        overtaking = delay(5000, {netem.JITTER64: 1000, **rate})
+        with pytest.raises(ReadBackError, match="keep their order: requested True"):
+            queues.read_back(jittery, [overtaking, tbf(), bfifo(16384)])
 
 
 def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames() -> None:

@@ -178,8 +178,8 @@ def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
     capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
     doubtful = tables.RunTables(
         run,
-        read.manifest.model_copy(update={"warnings": ["the clock jumped"]}),
-        read.summary.model_copy(update={"capture": capture}),
+        read.manifest,
+        read.summary.model_copy(update={"capture": capture, "warnings": ["the clock jumped"]}),
     )
     text = report.make(doubtful)
     before = text[: text.index("<nav")]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from outcast import senders
 from outcast.commands import SystemCommands
-from outcast.errors import FeatureMissingError
 from outcast.experiment import Transport
 from outcast.flows import Flow
 
@@ -160,13 +159,6 @@ def test_a_command_line_for_each_kind() -> None:
 )
 def test_who_is_told_to_pace(settings: dict[str, object], rate_bps: int | None) -> None:
     assert senders.pacing_rate_bps(Transport.model_validate(settings)) == rate_bps
-
-
-def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    senders.require_compiler()
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(FeatureMissingError, match="install the package gcc"):
-        senders.require_compiler()
 
 
 def free_port() -> int:

@@ -75,6 +75,8 @@ def test_the_receivers_congestion_control_counts_too() -> None:
     samples = sockets.parse_ss(SS + RECEIVER.replace("cubic", "reno"), 5)
     with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows reno"):
         sockets.check_sockets([FLOW], samples)
+    with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows no socket seen"):
+        sockets.check_sockets([FLOW], sockets.parse_ss(SS, 5))
 
 
 def test_a_pacing_rate_shows_at_the_socket() -> None:
@@ -82,13 +84,14 @@ def test_a_pacing_rate_shows_at_the_socket() -> None:
     argv = traffic.client_arguments(paced, 0)
     assert argv[argv.index("--fq-rate") + 1] == "100000000"
     limited = SS.replace("pacing_rate 3895688bps", "pacing_rate 3895688bps/100000000bps")
-    sockets.check_sockets([paced], sockets.parse_ss(limited, 5))
+    sockets.check_sockets([paced], sockets.parse_ss(limited + RECEIVER, 5))
     with pytest.raises(ReadBackError, match=r"pacing_rate: requested 100000000bps, .* none"):
         sockets.check_sockets([paced], sockets.parse_ss(SS, 5))
 
 
 def test_dctcp_always_negotiates_ecn() -> None:
-    text = SS.replace("sack cubic", "sack ecn dctcp dctcp:(ce_state:0,alpha:1023)")
+    shown = "sack ecn dctcp dctcp:(ce_state:0,alpha:1023)"
+    text = (SS + RECEIVER).replace("sack cubic", shown)
     sockets.check_sockets([wants(congestion_control="dctcp")], sockets.parse_ss(text, 5))
 
 

@@ -357,3 +357,42 @@ def test_the_analysis_never_imports_mininet() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def held_link(tried_again: int) -> model.Traffic:
+    """Flow 0 sends 90 ms back to back; of five others, so many send their first packet again."""
+    frame_ns = 12_112
+    rows = [(0, k * frame_ns, 0, k * 1448) for k in range(90_000_000 // frame_ns)]
+    for other in range(1, 6):
+        rows += [(1, 50_000 * other + 25_000 * k, other, 1448 * k) for k in (0, 1)]
+        if other <= tried_again:
+            rows.append((1, 80_000_000 + 50_000 * other, other, 0))
+    port, t, flow, seq = np.array(sorted(rows, key=lambda row: row[1]), np.int64).T
+    return model.taildrop(
+        model.Traffic(
+            port=port,
+            t_in=1_700_000_000_000_000_000 + t,
+            src=(10 << 24) + 2 + flow,
+            sport=20_001 + flow,
+            ip_id=np.arange(len(t)) % 65_536,
+            seq=seq,
+            payload=np.full(len(t), 1448),
+            tsval=t // 1000,
+            flags=np.full(len(t), 0x10),
+        ),
+        16_384,
+        10**9,
+    )
+
+
+@pytest.mark.parametrize("tried_again", [5, 4])
+def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) -> None:
+    directory = write_run(tmp_path / "run", held_link(tried_again), DURATION_NS)
+    edit(directory.manifest, lambda tree: tree["effective"].update(min_rto_ns=2_000_000))
+    warnings = analyze(directory).warnings
+    if tried_again < 5:
+        assert warnings == [], "one that had nothing to send did not lose to anybody"
+    else:
+        (warning,) = warnings
+        assert warning.startswith("flow 0 from h2 (2 hops) held the link: more than 90% of")
+        assert "each of the 5 others ran into timeouts" in warning

@@ -13,6 +13,7 @@ import pytest
 from outcast.reproduce import recipe, reproduce, runs
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.scheduler import Progress
+from outcast.sweep.store import locked
 
 FAIR = {"queue": {"kind": "sfq", "limit": "60 packets", "buckets": 1024}}
 
@@ -38,7 +39,7 @@ def test_verdict_of_p3(tmp_path, queue, seen):
         }
     )
     wanted = runs.wanted(changed, "quick")
-    with runs.opened(tmp_path) as store:
+    with locked(tmp_path) as store:
         failed = runs.make(wanted, store, os.cpu_count() or 1, Silent())
         result = reproduce.conclude(changed, "quick", wanted, store, failed)
     assert result.failures == []
@@ -46,7 +47,7 @@ def test_verdict_of_p3(tmp_path, queue, seen):
     assert result.verdict is not None
     assert (tmp_path / "P3" / "figure.png").stat().st_size > 10_000
     # What is finished is found again, not run again.
-    with runs.opened(tmp_path) as store:
+    with locked(tmp_path) as store:
         before = {path: path.stat().st_mtime_ns for path in store.runs.iterdir()}
         runs.make(wanted, store, 1, Silent())
         assert {path: path.stat().st_mtime_ns for path in store.runs.iterdir()} == before
