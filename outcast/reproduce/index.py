@@ -34,7 +34,7 @@ def measured_text(claim: ClaimRecord) -> str:
     if claim.mean is None:
         return "-"
     if claim.low is None or claim.high is None:
-        return f"{claim.mean:.3g} (one value, no interval)"
+        return f"{claim.mean:.3g} (no interval)"
     return f"{claim.mean:.3g} [{claim.low:.3g}, {claim.high:.3g}]"
 
 
@@ -109,7 +109,8 @@ def _header(results: Sequence[Result]) -> list[Element]:
             "section",
             element(
                 "h2",
-                f"✗ {len(lines)} runs are left out: not run, failed, or not to be trusted"
+                f"✗ {len(lines)} runs are left out: not run, failed, not to be trusted, or "
+                "without a value"
                 if lines
                 else "✓ Every run finished, and its captures and counters agree",
                 id="trust-title",

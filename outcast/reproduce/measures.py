@@ -90,18 +90,25 @@ def _or_nan(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def outcast_ratio(run: Run, measure: Measure) -> float:
-    """Mean goodput of the class with the most hops over that with the fewest.
+def _at_least(mean_bps: float, flows: int, seconds: float) -> float:
+    """A mean goodput; that of flows that got nothing as if one segment of one had arrived.
 
-    A class that got nothing at all counts as if one segment of its flows had arrived: the run has
-    the effect at its strongest, and is not to be left out.
+    A run with such flows has the effect at its strongest, and is not to be left out of ratios.
     """
+    return max(mean_bps, SEGMENT_BYTES * 8 / seconds / flows)
+
+
+def _mean_bps(whole: Summary | Window, found: ClassSummary) -> float:
+    return _at_least(found.mean_goodput_bps, found.flows, whole.end_s - whole.start_s)
+
+
+def outcast_ratio(run: Run, measure: Measure) -> float:
+    """Mean goodput of the class with the most hops over that with the fewest."""
     whole = run.window(measure.window)
     if len(whole.classes) < 2:
         return math.nan
     nearest, furthest = (whole.classes[pick(whole.classes, key=int)] for pick in (min, max))
-    least_bps = SEGMENT_BYTES * 8 / (whole.end_s - whole.start_s) / nearest.flows
-    return furthest.mean_goodput_bps / max(nearest.mean_goodput_bps, least_bps)
+    return _mean_bps(whole, furthest) / _mean_bps(whole, nearest)
 
 
 def late_outcast_ratio(run: Run, _measure: Measure) -> float:
@@ -112,10 +119,18 @@ def late_outcast_ratio(run: Run, _measure: Measure) -> float:
         .filter(pl.col("t").is_between((begin + end) / 2, end, closed="left"))
         .join(run.flows.select("flow", "hops"), on="flow")
     )
-    means = late.group_by("hops").agg(pl.col("goodput_bps").mean()).sort("hops")["goodput_bps"]
+    means = (
+        late.group_by("hops")
+        .agg(pl.col("goodput_bps").mean(), pl.col("flow").n_unique())
+        .sort("hops")
+        .select("goodput_bps", "flow")
+        .rows()
+    )
     if len(means) < 2:
         return math.nan
-    return float(means[-1] / max(means[0], SEGMENT_BYTES * 16e9 / (end - begin)))
+    (least, flows), (most, others) = means[0], means[-1]
+    seconds = (end - begin) / 2e9
+    return _at_least(most, others, seconds) / _at_least(least, flows, seconds)
 
 
 def class_goodput_bps(run: Run, measure: Measure) -> float:
@@ -131,14 +146,7 @@ def class_share(run: Run, measure: Measure) -> float:
     count = sum(each.flows for each in whole.classes.values())
     if found is None or not whole.total_goodput_bps:
         return math.nan
-    return found.mean_goodput_bps * count / whole.total_goodput_bps
-
-
-def group_goodput_bps(run: Run, measure: Measure) -> float:
-    """Mean goodput of the flows of a group of the configuration."""
-    numbers = {f.flow for f in run.directory.read_manifest().flows if f.group == measure.group}
-    mean = run.flows.filter(pl.col("flow").is_in(list(numbers)))["goodput_bps"].mean()
-    return _or_nan(mean if isinstance(mean, float) else None)
+    return _mean_bps(whole, found) * count / whole.total_goodput_bps
 
 
 def group_ratio(run: Run, measure: Measure) -> float:
@@ -146,11 +154,13 @@ def group_ratio(run: Run, measure: Measure) -> float:
     manifest = run.directory.read_manifest()
     numbers = [flow.flow for flow in manifest.flows if flow.group == measure.group]
     inside = pl.col("flow").is_in(numbers)
-    mine = run.flows.filter(inside)["goodput_bps"].mean()
-    others = run.flows.filter(~inside)["goodput_bps"].mean()
-    if not isinstance(mine, float) or not isinstance(others, float) or not mine:
-        return math.nan
-    return others / mine
+    means = []
+    for part in (run.flows.filter(~inside), run.flows.filter(inside)):
+        mean = part["goodput_bps"].mean()
+        if not isinstance(mean, float):
+            return math.nan
+        means.append(_at_least(mean, part.height, run.summary.end_s - run.summary.start_s))
+    return means[0] / means[1]
 
 
 def jain_index(run: Run, measure: Measure) -> float:
@@ -196,18 +206,6 @@ def long_chains_per_flow(run: Run, measure: Measure) -> float:
     return some / found.flows if found else math.nan
 
 
-def drop_rate(run: Run, measure: Measure) -> float:
-    """Drops among a class's packets at the bottleneck."""
-    mine = run.flows.filter(pl.col("hops") == measure.hops)
-    packets = int(mine["packets"].sum())
-    return int(mine["dropped"].sum()) / packets if packets else math.nan
-
-
-def blackouts(run: Run, _measure: Measure) -> float:
-    """Chains of drops of one input during which packets of others got through."""
-    return float(sum(port.blackouts for port in run.summary.drops.values()))
-
-
 def packet_ns(run: Run) -> int:
     """How long a full frame takes at the bottleneck."""
     rate_bps = run.directory.read_manifest().bottlenecks[0].queue.rate_bps or 10**9
@@ -249,12 +247,12 @@ def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
 
 def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another."""
-    classes = run.window(measure.window).classes
-    mine = classes.get(str(measure.hops))
-    furthest = classes[max(classes, key=int)]
-    if mine is None or not mine.mean_goodput_bps:
+    whole = run.window(measure.window)
+    mine = whole.classes.get(str(measure.hops))
+    if mine is None:
         return math.nan
-    return furthest.mean_goodput_bps / mine.mean_goodput_bps
+    furthest = whole.classes[max(whole.classes, key=int)]
+    return _mean_bps(whole, furthest) / _mean_bps(whole, mine)
 
 
 def least_of_far(run: Run, _measure: Measure) -> float:
@@ -279,12 +277,6 @@ def timeouts_per_flow(run: Run, measure: Measure) -> float:
     return found.timeouts / found.flows if found and found.timeouts is not None else math.nan
 
 
-def retransmits_per_flow(run: Run, measure: Measure) -> float:
-    """The kernel's count of retransmitted segments, for each flow of a class."""
-    found = run.summary.classes.get(str(measure.hops))
-    return found.retransmits / found.flows if found and found.retransmits is not None else math.nan
-
-
 def rtt_ms(run: Run, measure: Measure) -> float:
     """Mean of the smoothed round-trip time that a class's sockets showed while all flows ran."""
     flows = run.flows.filter(pl.col("hops") == measure.hops)["flow"]
@@ -299,20 +291,21 @@ def rtt_ms(run: Run, measure: Measure) -> float:
 
 def window_correlation(run: Run, _measure: Measure) -> float:
     """Pearson's correlation of two flows' congestion windows over time; their mean over pairs."""
-    table = run.table("sockets").pivot(on="flow", index="t", values="cwnd").drop("t").drop_nulls()
-    columns = table.columns
-    pairs = [
-        table.select(pl.corr(one, other)).item()
-        for index, one in enumerate(columns)
-        for other in columns[index + 1 :]
-    ]
-    known = [value for value in pairs if value is not None and math.isfinite(value)]
-    return sum(known) / len(known) if known else math.nan
+    found = run.summary.synchronisation
+    return found.mean if found else math.nan
 
 
 def completion_ms(run: Run, measure: Measure) -> float:
-    """Mean completion time of the generated flows of a size; unfinished ones are left out."""
-    table = run.table("completions").filter(pl.col("fct").is_not_null())
+    """Mean completion time of the generated flows of a size, as far as the experiment lasted.
+
+    One that has not finished at its end counts with the time that it had until then: those that
+    wait longest would be left out else, and the mean be lower the more of them there are. The same
+    seed plans the same flows whatever the transport, so that all are cut off alike.
+    """
+    duration_ns = round(run.summary.duration_s * 1e9)
+    had = (duration_ns - pl.col("t_start") + pl.col("late")).clip(0)
+    transfers = run.table("completions").filter(pl.col("size_bytes").is_not_null())
+    table = transfers.with_columns(pl.coalesce("fct", had).alias("fct"))
     if measure.below is not None:
         table = table.filter(pl.col("size_bytes") < parse_size_bytes(measure.below))
     if measure.above is not None:
@@ -321,15 +314,10 @@ def completion_ms(run: Run, measure: Measure) -> float:
     return mean / 1e6 if isinstance(mean, float) else math.nan
 
 
-def completed_goodput_bps(run: Run, _measure: Measure) -> float:
-    """Bytes of the generated flows that were completed, over the time from first start to last
-    end.
-    """
-    table = run.table("completions").filter(pl.col("fct").is_not_null())
-    begin, end = table["t_start"].min(), table["t_end"].max()
-    if not isinstance(begin, int) or not isinstance(end, int) or end <= begin:
-        return math.nan
-    return 8e9 * int(table["size_bytes"].sum()) / (end - begin)
+def workload_goodput_bps(run: Run, _measure: Measure) -> float:
+    """Goodput of the first workload until its last flow has ended, or else the experiment."""
+    found = (run.summary.completions or {}).get("0")
+    return found.goodput_bps if found else math.nan
 
 
 MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
@@ -339,7 +327,6 @@ MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
         (late_outcast_ratio, True),
         (class_goodput_bps, False),
         (class_share, True),
-        (group_goodput_bps, False),
         (group_ratio, True),
         (jain_index, False),
         (sender_jain_index, False),
@@ -347,18 +334,15 @@ MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
         (chain_share, False),
         (long_chain_share, False),
         (long_chains_per_flow, False),
-        (drop_rate, False),
-        (blackouts, False),
         (longest_blackout, False),
         (queue_span_in_longest_blackout, False),
         (class_ratio, True),
         (least_of_far, False),
         (halted_s_per_flow, False),
         (timeouts_per_flow, False),
-        (retransmits_per_flow, False),
         (rtt_ms, False),
         (completion_ms, False),
-        (completed_goodput_bps, False),
+        (workload_goodput_bps, False),
         (window_correlation, False),
         (x2_queued, False),
         (y2_queued, False),

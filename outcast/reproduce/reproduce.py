@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from outcast import __version__
 from outcast.reproduce import measures, pictures, result, runs
 from outcast.reproduce.measures import ModelRun, Run
-from outcast.reproduce.recipe import Measure, OrderClaim, Recipe
+from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.result import FailureRecord, PointRecord, Result
 from outcast.reproduce.runs import Wanted
 from outcast.sweep.store import SweepDirectory
@@ -28,7 +29,7 @@ def conclude(
     """Measures, judges and draws; writes `ID/result.json` and `ID/figure.png` into the store.
 
     Runs that failed, and those whose captures and counters contradict each other, are left out of
-    the values and listed.
+    the values and listed; so are those that have no value of a claim's measure.
     """
     good: dict[str, list[Run]] = {point.label: [] for point in recipe.points}
     seeds: dict[str, list[int]] = {point.label: [] for point in recipe.points}
@@ -43,13 +44,16 @@ def conclude(
             continue
         good[one.point.label].append(run)
         seeds[one.point.label].append(one.seed)
+    failures += _without_value(recipe, good, seeds)
     judged, verdict = result.evaluate(recipe, good)
     folder = store.path / recipe.id
     folder.mkdir(exist_ok=True)
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
     emulated = [run for each in good.values() for run in each if not isinstance(run, ModelRun)]
-    kernels = sorted({run.directory.read_manifest().kernel["release"] for run in emulated})
+    manifests = [run.directory.read_manifest() for run in emulated]
+    kernels = sorted({manifest.kernel.get("release", "unknown") for manifest in manifests})
+    versions = sorted({manifest.outcast for manifest in manifests} or {__version__})
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
     made = Result(
         id=recipe.id,
@@ -72,7 +76,7 @@ def conclude(
             for point in recipe.points
         ],
         failures=failures,
-        outcast=__version__,
+        outcast=", ".join(versions),
         kernel=", ".join(kernels) or "none",
         engine=", ".join(sorted({run.summary.engine for run in emulated})) or "no",
         seconds=round(wall_s, 1),
@@ -93,15 +97,24 @@ def _why_not(one: Wanted, run: Run | None, failed: Mapping[str, Failure]) -> str
     return f"not to be trusted: {'; '.join(run.summary.capture.reasons)}"
 
 
+def _without_value(
+    recipe: Recipe, good: Mapping[str, Sequence[Run]], seeds: Mapping[str, Sequence[int]]
+) -> list[FailureRecord]:
+    found = [
+        FailureRecord(label=label, seed=seed, reason=f"has no {result.describe(measure)}")
+        for claim in recipe.claims
+        for label, measure in result.asked(claim)
+        for run, seed in zip(good[label], seeds[label], strict=True)
+        if not math.isfinite(measures.take(run, measure))
+    ]
+    return [each for place, each in enumerate(found) if each not in found[:place]]
+
+
 def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]]:
-    asked: list[Measure] = []
-    for claim in recipe.claims:
-        asked.append(claim.measure)
-        if isinstance(claim, OrderClaim) and claim.lesser_measure is not None:
-            asked.append(claim.lesser_measure)
     return {
         result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
-        for measure in asked
+        for claim in recipe.claims
+        for _, measure in result.asked(claim)
     }
 
 

@@ -77,7 +77,7 @@ class Result(_Record):
     outcast: str
     kernel: str
     engine: str
-    seconds: float = Field(description="of wall time, for the runs that were done this time")
+    seconds: float = Field(description="of wall time, of all its runs one after the other")
     command: str
     figure: str = "figure.png"
 
@@ -109,6 +109,17 @@ def _values(
         point.label: [measures.take(run, measure) for run in runs.get(point.label, ())]
         for point in points
     }
+
+
+def asked(claim: Claim) -> list[tuple[str, Measure]]:
+    """The points' labels and the measures of them that a claim rests on."""
+    match claim:
+        case OrderClaim():
+            lesser = claim.lesser_measure or claim.measure
+            return [(claim.greater, claim.measure), (claim.lesser, lesser)]
+        case _:
+            labels = [claim.at] if claim.over is None else [claim.at, claim.over]
+            return [(label, claim.measure) for label in labels]
 
 
 def claim_record(judged: Judged) -> ClaimRecord:

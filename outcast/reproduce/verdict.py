@@ -10,8 +10,9 @@ A recipe is *not seen* where its first claim, the main one, is; *reproduced* whe
 are; else *same direction, other size*.
 
 Intervals are bootstrapped over seeds (outcast/sweep/statistics.py, which says how far those of a
-few runs are too narrow); a single run has none and supports nothing. Of ratios the logarithm is
-averaged, since they are positive and skewed.
+few runs are too narrow); a single run has none, and gives no verdict. Of ratios the logarithm is
+averaged, since they are positive and skewed; of other measures a quotient of two points is that of
+their means.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Judged:
 
     Attributes:
         measured: of an order, the difference (of a ratio's logarithm: the quotient).
-        verdict: None where no run gave a value.
+        verdict: None where fewer than two runs gave a value.
     """
 
     claim: Claim
@@ -48,27 +49,22 @@ class Judged:
     verdict: Verdict | None
 
 
-SMALLEST = 1e-6
-"""Of a ratio of nothing to something: as small as can be told, for its logarithm."""
-
-
 def estimate(values: Sequence[float], *, logarithmic: bool) -> Interval:
     """The mean (geometric if `logarithmic`) of the values that are numbers, and its interval."""
-    return statistics.central(*_sample(values, logarithmic))
+    return statistics.central(_known(values), _kind(logarithmic))
 
 
 def difference(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
     """How much more the first is than the second: the quotient if `logarithmic`."""
-    one, kind = _sample(greater, logarithmic)
-    other, _ = _sample(lesser, logarithmic)
-    return statistics.difference(one, other, kind)
+    return statistics.difference(_known(greater), _known(lesser), _kind(logarithmic))
 
 
-def _sample(values: Sequence[float], logarithmic: bool) -> tuple[list[float], Kind]:
-    known = [value for value in values if math.isfinite(value)]
-    if logarithmic:
-        return [max(value, SMALLEST) for value in known], "geometric"
-    return known, "mean"
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
+
+
+def _kind(logarithmic: bool) -> Kind:
+    return "geometric" if logarithmic else "mean"
 
 
 def judge(
@@ -94,7 +90,7 @@ def judge(
             seen = found.low is not None and found.low > (1.0 if logarithmic else 0.0)
         case SizeClaim():
             found = _measured(claim, values, logarithmic)
-            return Judged(claim, found, _size_verdict(claim, found))
+            return Judged(claim, found, _size_verdict(claim, found) if found.n > 1 else None)
         case BoundClaim():
             found = _measured(claim, values, logarithmic)
             seen = (
@@ -106,7 +102,7 @@ def judge(
                     else found.high <= (claim.at_most or 0.0)
                 )
             )
-    if found.value is None:
+    if found.n < 2:
         return Judged(claim, found, None)
     return Judged(claim, found, Verdict.REPRODUCED if seen else Verdict.NOT_SEEN)
 
@@ -116,12 +112,12 @@ def _measured(
 ) -> Interval:
     if claim.over is None:
         return estimate(values[claim.at], logarithmic=logarithmic)
-    return difference(values[claim.at], values[claim.over], logarithmic=True)
+    if logarithmic:
+        return difference(values[claim.at], values[claim.over], logarithmic=True)
+    return statistics.quotient(_known(values[claim.at]), _known(values[claim.over]))
 
 
-def _size_verdict(claim: SizeClaim, found: Interval) -> Verdict | None:
-    if found.value is None:
-        return None
+def _size_verdict(claim: SizeClaim, found: Interval) -> Verdict:
     if found.low is None or found.high is None:
         return Verdict.NOT_SEEN
     rises = claim.reported > claim.none

@@ -77,6 +77,23 @@ def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mea
     return Interval(n, value, back(low), back(high))
 
 
+def quotient(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """The mean of `ours` over the mean of `theirs`, drawn independently; `n` as of `difference`.
+
+    There is no value where `theirs` are all 0, and no interval where a resample of them is.
+    """
+    one, other = _transformed(ours, "mean"), _transformed(theirs, "mean")
+    n = int(min(one.size, other.size))
+    if n == 0 or not other.mean():
+        return Interval(n, None, None, None)
+    value = float(one.mean() / other.mean())
+    below = _resampled(other, "mean", _SEED + 1)
+    if n < 2 or not below.all():
+        return Interval(n, value, None, None)
+    low, high = _bounds(_resampled(one, "mean", _SEED) / below)
+    return Interval(n, value, low, high)
+
+
 def _transformed(values: Sequence[float], kind: Kind) -> Floats:
     sample = np.asarray(values, np.float64)
     if kind != "geometric":

@@ -44,9 +44,10 @@ def test_a_reported_value_below_none():
 
 
 def test_a_single_run_supports_nothing():
-    assert verdict_of(size(), {"A": [7.0]}) is Verdict.NOT_SEEN
+    assert verdict_of(size(), {"A": [7.0]}) is None
+    assert verdict_of(size(), {"A": [7.0, math.nan]}) is None
     order = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
-    assert verdict_of(order, {"A": [7.0], "B": [1.0, 1.0]}) is Verdict.NOT_SEEN
+    assert verdict_of(order, {"A": [7.0], "B": [1.0, 1.0]}) is None
 
 
 def test_no_run_gives_no_verdict():
@@ -80,6 +81,30 @@ def test_a_quotient_of_two_points():
     judged = judge(claim, values, values, logarithmic=False)
     assert judged.verdict is Verdict.REPRODUCED
     assert judged.measured.value == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_quotient_of_counts_is_that_of_their_means():
+    claim = size(reported=0.25, none=1, over="B")
+    values = {"A": [0.0, 2.0, 1.0, 1.0], "B": [4.0, 5.0, 3.0, 4.0]}
+    judged = judge(claim, values, values, logarithmic=False)
+    assert judged.measured.value == pytest.approx(0.25)
+    assert judged.verdict is Verdict.REPRODUCED
+    assert judge(claim, values, values, logarithmic=False) == judged
+
+
+def test_a_quotient_to_nothing_is_not_seen():
+    claim = size(reported=0.25, none=1, over="B")
+    for values in ({"A": [0.0, 0.0], "B": [0.0, 0.0]}, {"A": [1.0, 1.0], "B": [0.0, 8.0]}):
+        judged = judge(claim, values, values, logarithmic=False)
+        assert judged.measured.low is None
+        assert judged.verdict is Verdict.NOT_SEEN
+
+
+def test_a_quotient_of_ratios_is_that_of_their_geometric_means():
+    claim = size(reported=0.5, none=1, over="B")
+    values = {"A": [1.0, 4.0], "B": [2.0, 8.0]}
+    judged = judge(claim, values, values, logarithmic=True)
+    assert judged.measured.value == pytest.approx(0.5)
 
 
 def test_the_main_claim_decides_what_is_not_seen():

@@ -1,0 +1,173 @@
+"""What recipes' measures make of runs in which someone got nothing, or did not finish."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast.analysis import analyze
+from outcast.analysis.tables import read_summary
+from outcast.reproduce import measures, recipe, reproduce
+from outcast.reproduce.measures import Run
+from outcast.reproduce.recipe import Measure, Mode, Point
+from outcast.reproduce.runs import Wanted
+from outcast.reproduce.verdict import Verdict
+from outcast.run import RunDirectory
+from outcast.sweep.store import SweepDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+DURATION_NS = 80_000_000
+ONE_SEGMENT_BPS = 1448 * 8 / 0.08
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("measures") / "run", traffic, DURATION_NS)
+    analyze(directory)
+    return directory
+
+
+def changed(analysed: RunDirectory, tmp_path: Path, bps: dict[int, float]) -> Run:
+    """The run as if the flows of these hop counts had got this on average."""
+    copy = tmp_path / "run"
+    copy.mkdir()
+    for file in analysed.path.iterdir():
+        if file.is_file():
+            (copy / file.name).write_bytes(file.read_bytes())
+    tree: dict[str, Any] = json.loads(analysed.summary.read_text())
+    for hops, mean in bps.items():
+        for part in (tree, *tree["windows"].values()):
+            part["classes"][str(hops)]["mean_goodput_bps"] = mean
+    (copy / "summary.json").write_text(json.dumps(tree))
+    hops_of = dict(pl.read_parquet(copy / "flows.parquet").select("flow", "hops").iter_rows())
+    for name in ("flows", "throughput"):
+        table = pl.read_parquet(copy / f"{name}.parquet")
+        for hops, mean in bps.items():
+            mine = pl.col("flow").replace_strict(hops_of) == hops
+            table = table.with_columns(
+                goodput_bps=pl.when(mine).then(mean).otherwise("goodput_bps")
+            )
+        table.write_parquet(copy / f"{name}.parquet")
+    return Run(copy)
+
+
+def take(run: Run, kind: str, **more: Any) -> float:
+    return measures.take(run, Measure(kind=kind, **more))
+
+
+RATIOS = (
+    ("outcast_ratio", {}),
+    ("late_outcast_ratio", {}),
+    ("class_ratio", {"hops": 2}),
+    ("group_ratio", {"group": 0}),
+)
+
+
+@pytest.mark.parametrize(("kind", "more"), RATIOS)
+def test_a_starved_class_is_the_strongest_effect_and_not_left_out(
+    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, int]
+) -> None:
+    run = changed(analysed, tmp_path, {2: 0.0, 3: 1e8})
+    half = 2 if kind.startswith("late") else 1
+    assert take(run, kind, **more) == pytest.approx(1e8 / (half * ONE_SEGMENT_BPS))
+
+
+@pytest.mark.parametrize(("kind", "more"), RATIOS)
+def test_the_opposite_is_as_far_on_the_other_side(
+    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, int]
+) -> None:
+    run = changed(analysed, tmp_path, {2: 1e8, 3: 0.0})
+    others = run.summary.classes["3"].flows
+    half = 2 if kind.startswith("late") else 1
+    assert take(run, kind, **more) == pytest.approx(half * ONE_SEGMENT_BPS / others / 1e8)
+
+
+def test_the_share_of_a_starved_class_is_above_zero(analysed: RunDirectory, tmp_path: Path) -> None:
+    run = changed(analysed, tmp_path, {2: 0.0})
+    share = take(run, "class_share", hops=2)
+    count = sum(each.flows for each in run.summary.classes.values())
+    assert share == pytest.approx(ONE_SEGMENT_BPS * count / run.summary.total_goodput_bps)
+
+
+def test_measures_that_a_run_does_not_have(analysed: RunDirectory) -> None:
+    run = Run(analysed.path)
+    for kind in ("class_ratio", "class_share", "timeouts_per_flow", "halted_s_per_flow"):
+        assert math.isnan(take(run, kind, hops=9))
+    assert math.isnan(take(run, "group_ratio", group=9))
+    assert math.isnan(take(run, "workload_goodput_bps"))
+    assert math.isnan(take(run, "window_correlation"))
+
+
+def test_flows_that_did_not_finish_count_with_the_time_they_had(
+    analysed: RunDirectory, tmp_path: Path
+) -> None:
+    run = changed(analysed, tmp_path, {})
+    ms = 1_000_000
+    pl.DataFrame(
+        [
+            (5_000, 10 * ms, 0, 2 * ms),
+            (5_000, 21 * ms, 1 * ms, None),
+            (5_000, None, None, None),
+            (200_000, 10 * ms, 0, None),
+            (None, 10 * ms, 0, None),
+        ],
+        schema={"size_bytes": pl.Int64, "t_start": pl.Int64, "late": pl.Int64, "fct": pl.Int64},
+        orient="row",
+    ).write_parquet(run.directory.path / "completions.parquet")
+    assert take(run, "completion_ms", below="100KB") == pytest.approx((2 + 60) / 2)
+    assert take(run, "completion_ms", above="100KB") == pytest.approx(70)
+    assert take(run, "completion_ms") == pytest.approx((2 + 60 + 70) / 3)
+
+
+def test_runs_without_a_value_and_without_trust_are_listed(
+    analysed: RunDirectory, tmp_path: Path
+) -> None:
+    store = SweepDirectory(tmp_path)
+    store.runs.mkdir()
+    point = Point(label="A", config="none")
+    three = [Wanted(point, seed, f"run-{seed}", None) for seed in (1, 2, 3)]
+    for each in three:
+        changed(analysed, store.runs, {2: 1e7, 3: 1e8}).directory.path.rename(
+            store.runs / each.name
+        )
+    doubtful = store.run("run-2").summary
+    tree = json.loads(doubtful.read_text())
+    tree["capture"] |= {"trusted": False, "reasons": ["packets are missing"]}
+    doubtful.write_text(json.dumps(tree))
+    alone = store.run("run-3").summary
+    tree = json.loads(alone.read_text())
+    tree["classes"].pop("3")
+    alone.write_text(json.dumps(tree))
+    assert len(read_summary(store.run("run-3")).classes) == 1
+    claim = recipe.SizeClaim(
+        text="7 times", measure=Measure(kind="outcast_ratio"), at="A", reported=7, none=1
+    )
+    made = recipe.Recipe(
+        id="X",
+        title="",
+        source="",
+        reported="",
+        points=(point,),
+        quick=Mode(repetitions=3),
+        full=Mode(repetitions=3),
+        claims=(claim,),
+        picture=recipe.Picture(kind="window_bars"),
+    )
+    wanted = [*three, Wanted(point, 4, "run-4", None)]
+    found = reproduce.conclude(made, "quick", wanted, store, {})
+    assert [(each.seed, each.reason) for each in found.failures] == [
+        (2, "not to be trusted: packets are missing"),
+        (4, "not run"),
+        (3, "has no outcast ratio"),
+    ]
+    assert found.points[0].values == {"outcast ratio": [10.0, None]}
+    assert found.verdict is None
+    ok = reproduce.conclude(made, "quick", [three[0], three[0]], store, {})
+    assert (ok.verdict, ok.failures) == (Verdict.REPRODUCED, [])
