@@ -1,9 +1,9 @@
 """The verdict on a claim and on a recipe, by a stated rule, from measured values alone.
 
 A claim of a size is *reproduced* where the effect is there (the whole 95 % interval lies on the
-reported side of the value that means none) and of the reported size (the interval reaches into
-reported / within to reported * within); *same direction, other size* where it is there only; else
-*not seen*. A claim of an order or of a bound is *reproduced* where the interval of the difference,
+reported side of the value that means none) and of the reported size (the measured value is from
+reported / within to reported * within, however far its interval reaches: noise is no agreement);
+*same direction, other size* where it is there only; else *not seen*. A claim of an order or of a bound is *reproduced* where the interval of the difference,
 or of the measure, lies wholly on the claimed side, and else *not seen*.
 
 A recipe is *not seen* where its first claim, the main one, is; *reproduced* where all its claims
@@ -124,7 +124,7 @@ def _size_verdict(claim: SizeClaim, found: Interval) -> Verdict:
     if not (found.low > claim.none if rises else found.high < claim.none):
         return Verdict.NOT_SEEN
     nearest, furthest = sorted((claim.reported / claim.within, claim.reported * claim.within))
-    equal = found.low <= furthest and found.high >= nearest
+    equal = found.value is not None and nearest <= found.value <= furthest
     return Verdict.REPRODUCED if equal else Verdict.OTHER_SIZE
 
 

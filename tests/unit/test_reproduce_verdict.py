@@ -29,6 +29,14 @@ def test_a_size_in_the_same_direction_only():
     assert verdict_of(size(), {"A": [40.0, 44.0, 39.0]}) is Verdict.OTHER_SIZE
 
 
+def test_a_wide_interval_that_reaches_the_reported_size_is_no_agreement():
+    values = {"A": [1.5, 1.6, 1.4, 8.0]}
+    found = estimate(values["A"], logarithmic=True)
+    assert found.high is not None
+    assert found.high > 7 / 1.5
+    assert verdict_of(size(), values) is Verdict.OTHER_SIZE
+
+
 def test_a_size_whose_interval_holds_no_effect_is_not_seen():
     assert verdict_of(size(), {"A": [0.9, 1.1, 1.3, 0.8]}) is Verdict.NOT_SEEN
 
