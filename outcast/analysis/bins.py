@@ -50,7 +50,7 @@ def _series(analysis: Analysis, port: PortAnalysis) -> Series:
         len(port.joined.flows),
         analysis.manifest.traffic.t_start_ns,
         analysis.bin_ns,
-        _edges_ns(analysis).size - 1,
+        analysis.manifest.traffic.t_start_ns + analysis.manifest.traffic.duration_ns,
     )
 
 

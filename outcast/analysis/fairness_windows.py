@@ -2,7 +2,8 @@
 
 A window counts the flows that are active from its beginning to its end. The windows are as long
 as `analysis.windows` says, in whole bins, as far as they are shorter than the run; where none is,
-DEFAULT_BINS bins long. They slide by one bin.
+DEFAULT_BINS bins long. They slide by one bin. A last bin that the end of the experiment cuts short
+is in none of them, unless the window is the whole run.
 """
 
 from __future__ import annotations
@@ -52,14 +53,15 @@ def sliding(bins: FlowBins, spans: Sequence[Interval], width: int) -> pl.DataFra
         spans: when each flow of `bins` was active.
         width: in bins.
     """
-    windows = bins.start_ns.size - width + 1
+    whole = bins.start_ns.size - int(bins.width_ns[-1] < bins.width_ns[0])
+    windows = max(1, whole - width + 1)
     start = bins.start_ns[:windows]
-    end = bins.start_ns[width - 1 :] + bins.width_ns[width - 1 :]
+    end = (bins.start_ns + bins.width_ns)[width - 1 :][:windows]
     begins = np.array([span.start_ns for span in spans], np.int64)[:, None]
     ends = np.array([span.end_ns for span in spans], np.int64)[:, None]
     counts = (begins <= start) & (end <= ends)
     sums = np.cumsum(np.pad(bins.goodput_bytes, ((0, 0), (1, 0))), axis=1)
-    shares = np.where(counts, sums[:, width:] - sums[:, :windows], 0)
+    shares = np.where(counts, sums[:, width : width + windows] - sums[:, :windows], 0)
     flows = counts.sum(axis=0)
     jain = _jain(shares, flows)
     rows = flows >= 2

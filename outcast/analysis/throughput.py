@@ -98,7 +98,7 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
 class Series:
     """What each flow sent through the output per bin; arrays of [flow, bin].
 
-    Bin j covers [start_ns + j * bin_ns, start_ns + (j + 1) * bin_ns).
+    Bin j covers [start_ns + j * bin_ns, start_ns + (j + 1) * bin_ns), the last one up to the end.
     """
 
     start_ns: int
@@ -109,11 +109,12 @@ class Series:
 
 
 def series(
-    packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, bins: int
+    packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, end_ns: int
 ) -> Series:
-    """Bins the packets' fresh and frame bytes; what lies outside of all bins is left out."""
+    """Bins the packets' fresh and frame bytes in [start_ns, end_ns); others are left out."""
+    bins = -(-(end_ns - start_ns) // bin_ns)
     place = (packets.stamp_ns - start_ns) // bin_ns
-    inside = (place >= 0) & (place < bins)
+    inside = (packets.stamp_ns >= start_ns) & (packets.stamp_ns < end_ns)
     cell = packets.flow[inside].astype(np.int64) * bins + place[inside]
 
     def total(weights: Array | None) -> I64:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,15 @@ def test_only_flows_active_all_the_while_count() -> None:
     assert rows[1]["jain"] == pytest.approx(100 / 108)
     assert rows[2]["jain"] == pytest.approx(0.9)
     assert rows[0]["goodput_bps"] == pytest.approx(8 * 8e9 / 10)
+
+
+def test_all_windows_are_of_one_length_where_the_last_bin_is_cut() -> None:
+    bins = bins_of([[4, 4, 4, 1], [4, 0, 4, 1]])
+    cut = dataclasses.replace(bins, width_ns=np.array([10, 10, 10, 3], np.int64))
+    rows = sliding(cut, [Interval(0, 33)] * 2, 2)
+    assert (rows["t_end"] - rows["t_start"]).to_list() == [20, 20]
+    whole = sliding(cut, [Interval(0, 33)] * 2, 4)
+    assert whole.select("t_start", "t_end").rows() == [(0, 33)]
 
 
 def test_two_that_got_nothing_have_no_index() -> None:
