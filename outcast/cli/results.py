@@ -102,9 +102,11 @@ def command(
         return
     runs = _chosen(found.runs, conditions, untrusted)
     names = list(values) or groups.default_values(runs)
+    apart = 0
     if against is not None:
         other = _chosen(dataset.load(against).runs, conditions, untrusted)
         summed = groups.compare(runs, other, keys, names, kind)
+        apart = sum(groups.how_many(each, keys) - len(summed) for each in (runs, other))
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:
@@ -115,7 +117,7 @@ def command(
     elif form == "json":
         click.echo(render.as_json(summed))
     else:
-        _print(found, runs, summed, center, against)
+        _print(found, runs, summed, center, against, apart)
 
 
 def _chosen(runs: pl.DataFrame, conditions: tuple[str, ...], untrusted: bool) -> pl.DataFrame:
@@ -140,22 +142,31 @@ def _rows(
 
 
 def _print(
-    found: Dataset, runs: pl.DataFrame, summed: list[Group], center: str, against: Path | None
+    found: Dataset,
+    runs: pl.DataFrame,
+    summed: list[Group],
+    center: str,
+    against: Path | None,
+    apart: int,
 ) -> None:
+    """The tables and what is to be known of them; `apart`: groups that one of two sweeps has."""
     from outcast.sweep import groups, render
 
     console = Console()
     console.print(render.table(summed))
     of = {"mean": "means", "geometric": "geometric means", "median": "medians"}[center]
     if against is not None:
-        apart = "ratios to" if center == "geometric" else "differences from"
-        of = f"{apart} the {of} in {against}"
+        relation = "ratios to" if center == "geometric" else "differences from"
+        of = f"{relation} the {of} in {against}"
     lines = [f"{of}, with 95 % bootstrap intervals over the runs"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
             "a group whose runs all came out the same is one run, however many seeds: without "
             "links.jitter a seed hardly changes anything, and the interval says nothing"
         )
+    lines += groups.without_value(summed)
+    if apart:
+        lines.append(f"{apart} groups that only one of both sweeps has are left out")
     missing = found.planned - found.runs.height
     if missing:
         lines.append(f"{missing} of {found.planned} runs have no result")

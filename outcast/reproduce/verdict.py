@@ -3,8 +3,9 @@
 A claim of a size is *reproduced* where the effect is there (the whole 95 % interval lies on the
 reported side of the value that means none) and of the reported size (the measured value is from
 reported / within to reported * within, however far its interval reaches: noise is no agreement);
-*same direction, other size* where it is there only; else *not seen*. A claim of an order or of a bound is *reproduced* where the interval of the difference,
-or of the measure, lies wholly on the claimed side, and else *not seen*.
+*same direction, other size* where it is there only; else *not seen*. A claim of an order or of a
+bound is *reproduced* where the interval of the difference, or of the measure, lies wholly on the
+claimed side, and else *not seen*.
 
 A recipe is *not seen* where its first claim, the main one, is; *reproduced* where all its claims
 are; else *same direction, other size*.

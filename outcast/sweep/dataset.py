@@ -46,7 +46,7 @@ class Dataset:
 
 
 def load(path: Path) -> Dataset:
-    """A sweep's dataset; made anew where runs have come in since it was written.
+    """A sweep's dataset; made anew where runs came in, or were analysed, since it was written.
 
     Raises:
         InputError: where the folder is no sweep's, or a result cannot be read.
@@ -57,7 +57,10 @@ def load(path: Path) -> Dataset:
     try:
         runs = pl.read_parquet(path / "runs.parquet")
         flows = pl.read_parquet(path / "run_flows.parquet")
-        fresh = runs["run"].to_list() == done
+        written = (path / "runs.parquet").stat().st_mtime_ns
+        fresh = runs["run"].to_list() == done and all(
+            directory.run(name).summary.stat().st_mtime_ns <= written for name in done
+        )
     except (OSError, pl.exceptions.PolarsError):
         fresh = False
     if not fresh:

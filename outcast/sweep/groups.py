@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,21 @@ def are_copies(group: Group) -> bool:
         and math.isclose(each.low, each.high, rel_tol=1e-12)
         for each in known
     )
+
+
+def without_value(summed: Sequence[Group]) -> list[str]:
+    """A sentence for each value that some runs of a group have and others do not."""
+    missing: Counter[str] = Counter()
+    for group in summed:
+        for cell in group.cells:
+            if cell.interval.n:
+                missing[cell.value] += group.runs - cell.interval.n
+    because = {"outcast_ratio": ": the class with the fewest hops got nothing"}
+    return [
+        f"{name}: {count} of the runs have none and are not in it{because.get(name, '')}"
+        for name, count in missing.items()
+        if count
+    ]
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
@@ -129,6 +145,8 @@ def compare(
 ) -> list[Group]:
     """For every group that both have, how far ours is from theirs; `runs` is the fewer.
 
+    Numbers are equal whether or not one sweep has them as whole ones.
+
     Raises:
         ConfigError: as `summarize`; and where no group is in both.
     """
@@ -177,7 +195,16 @@ def _grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any
 
 
 def _identity(at: dict[str, Any]) -> str:
-    return json.dumps(at, sort_keys=True)
+    alike = {
+        key: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for key, value in at.items()
+    }
+    return json.dumps(alike, sort_keys=True)
+
+
+def how_many(frame: pl.DataFrame, by: Sequence[str]) -> int:
+    """The number of groups that `summarize` makes."""
+    return len(_grouped(frame, by))
 
 
 def _text(value: Any) -> str:

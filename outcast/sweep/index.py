@@ -132,6 +132,7 @@ def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> El
         )
         if missing
         else None,
+        overview.listed(groups.without_value(summed)),
         element("div", table("Points", head, rows, max(1, len(keys))), class_="sortable"),
     )
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from outcast import cli
 from outcast.errors import ConfigError
-from outcast.sweep import figures, groups, statistics
+from outcast.sweep import dataset, figures, groups, index, statistics
 from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
 from tests.golden import fake_run
@@ -148,6 +148,51 @@ def test_what_is_missing_or_doubtful_is_said(
         json.loads(results(capsys, *argv, *more)[1])[0]["runs"] for more in ([], ["--untrusted"])
     ]
     assert counts == [15, 16]
+
+
+def change(summary: Path, **values: Any) -> None:
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | values))
+
+
+def test_a_run_that_was_analysed_again_counts_as_it_is_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path / "again", CONFIG[: CONFIG.index("sweep:")])
+    dataset.write(SweepDirectory(path))
+    for summary in (path / "runs").glob("*/summary.json"):
+        change(summary, outcast_ratio=100.0)
+    argv = ["--value", "outcast_ratio", "--format", "json"]
+    _, out, _ = results(capsys, str(path), *argv)
+    assert json.loads(out)[0]["values"]["outcast_ratio"]["center"] == 100
+
+
+def test_runs_without_a_value_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path / "starved")
+    for summary in sorted((path / "runs").glob("limit=16KB,*/summary.json"))[:2]:
+        change(summary, outcast_ratio=None)
+    said = "outcast_ratio: 2 of the runs have none and are not in it: the class with the fewest"
+    assert said in results(capsys, str(path))[1]
+    assert said in index.write(SweepDirectory(path)).read_text()
+    assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
+
+
+def test_groups_that_one_of_two_sweeps_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = CONFIG.replace("topology.rivals: [1, 2]", "seed: [1, 2]").replace(
+        "repetitions: 3", "repetitions: 1"
+    )
+    limits = "queue.limit: [16KB, 64KB, 512KB]"
+    assert limits in config
+    whole, parts = (
+        make_sweep(tmp_path / name, config.replace(limits, f"links.clock_offset_ppm: {values}"))
+        for name, values in (("whole", "[1, 2]"), ("parts", "[1, 2, 2.5]"))
+    )
+    argv = ["--value", "outcast_ratio", "--by", "links.clock_offset_ppm"]
+    _, out, _ = results(capsys, str(whole), "--against", str(parts), *argv)
+    assert "1 groups that only one of both sweeps has are left out" in out
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat", "cdf"])
