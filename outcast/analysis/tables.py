@@ -86,6 +86,7 @@ def _heading(summary: Summary) -> Text:
 
 
 def _table(*columns: str, left: Iterable[str]) -> Table:
+    """Headings of two lines where one would be so wide that 80 columns cut values off."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
@@ -94,7 +95,8 @@ def _table(*columns: str, left: Iterable[str]) -> Table:
 
 def _flow_table(flows: pl.DataFrame) -> Table:
     table = _table(
-        *("flow", "from", "hops", "goodput", "share", "drops", "chain", "retransmits", "timeouts"),
+        *("flow", "from", "hops", "goodput", "share", "drops", "longest\nchain", "retransmits"),
+        "timeouts",
         left=("from",),
     )
     fewest = flows["hops"].min()
@@ -117,8 +119,8 @@ def _flow_table(flows: pl.DataFrame) -> Table:
 
 def _class_table(summary: Summary) -> Table:
     table = _table(
-        *("class", "flows", "mean goodput", "least", "share", "retransmits", "timeouts"),
-        *("halted", "round trip"),
+        *("class", "flows", "mean\ngoodput", "least", "share", "retrans-\nmits", "timeouts"),
+        *("halted", "round\ntrip"),
         left=("class",),
     )
     for hops, part in summary.classes.items():
@@ -153,7 +155,7 @@ def _round_trip(part: ClassSummary) -> str:
 
 def _port_table(summary: Summary) -> Table:
     table = _table(
-        *("input port", "classes", "packets", "dropped", "rate", "longest chain", "blackouts"),
+        *("input port", "classes", "packets", "dropped", "rate", "longest\nchain", "blackouts"),
         left=("input port", "classes"),
     )
     for port, part in summary.drops.items():
