@@ -113,8 +113,9 @@ def line_chart(
             element("span", f"{level:g}", class_="y", style=f"bottom:{level / ceiling * 100:.2f}%")
         )
     for name, level in limits:
+        side = "level below" if _crowded_above(lines, level, ceiling) else "level"
         plot.append(
-            element("span", name, class_="level", style=f"bottom:{level / ceiling * 100:.2f}%")
+            element("span", name, class_=side, style=f"bottom:{level / ceiling * 100:.2f}%")
         )
     for place in ticks(low, high, 5):
         left = (place - low) / span * 100
@@ -122,6 +123,13 @@ def line_chart(
     plot.append(element("span", y_label, class_="y-label"))
     plot.append(element("span", x_label, class_="x-label"))
     return element("figure", element("figcaption", title), legend(lines), plot, class_="chart")
+
+
+def _crowded_above(lines: Sequence[Line], level: float, ceiling: float) -> bool:
+    """Whether a name written above the level, at the right, would lie over more of the curves."""
+    ends = np.concatenate([line.y[-max(1, line.y.size // 8) :] for line in lines] or [np.zeros(0)])
+    away = (ends - level) / ceiling
+    return int(np.sum((away > 0) & (away < 0.12))) > int(np.sum((away < 0) & (away > -0.12)))
 
 
 def _curve(x: Array, line: Line, at: object) -> list[Element]:

@@ -165,16 +165,19 @@ def _sliding_fairness(frame: pl.DataFrame) -> Element:
     """Of the windows of the analysis, which count the flows that are active all the while."""
     frame = frame.with_columns(width=pl.col("t_end") - pl.col("t_start"))
     grid = frame.select("t_end").unique().sort("t_end")
+    widths = frame["width"].unique().sort().to_list()
     lines = []
-    for place, width in enumerate(frame["width"].unique().sort().to_list()):
+    for place, width in enumerate(widths):
         mine = frame.filter(pl.col("width") == width).select("t_end", "jain")
         y = grid.join(mine, on="t_end", how="left").sort("t_end")["jain"]
         label = f"over the {width / 1e6:g} ms before"
         lines.append(Line(label, FAIRNESS[place % len(FAIRNESS)], y.to_numpy().astype(float), None))
     known = frame["jain"].drop_nulls().to_list()
     seen = f"between {min(known):.2f} and {max(known):.2f}" if known else "nowhere known"
+    # A single curve has no legend, so that its window stands in the title.
+    window = f" over the {widths[0] / 1e6:g} ms before" if len(widths) == 1 else ""
     return charts.line_chart(
-        "Jain's index of the flows active: 1 where all got the same",
+        f"Jain's index of the flows active{window}: 1 where all got the same",
         f"Jain's index {seen}",
         np.append(0.0, grid["t_end"].to_numpy() / 1e9),
         [replace(line, y=np.append(np.nan, line.y)) for line in lines],

@@ -36,6 +36,8 @@ def sections(run: RunTables) -> list[Element]:
 def _number(value: object, form: str = ",.6g") -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     return format(value, form) if isinstance(value, float) else str(value)
@@ -97,13 +99,19 @@ def sockets(run: RunTables, frame: pl.DataFrame) -> Element:
         if lines:
             what = f"{title} of a flow of each class over time"
             parts.append(charts.line_chart(what, what, x, lines, "time (s)", unit))
-    wanted = ("retransmits", "timeouts", "delivered", "delivered_ce", "bytes_acked")
+    wanted = {
+        "retransmits": "retransmits",
+        "timeouts": "timeouts",
+        "delivered": "segments delivered",
+        "delivered_ce": "of them marked (CE)",
+        "bytes_acked": "bytes acknowledged",
+    }
     columns = [name for name in wanted if name in frame.columns]
     last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
     parts.append(
         table(
             "The sockets' own counts at the last sample",
-            ["flow", "host", *(name.replace("_", " ") for name in columns)],
+            ["flow", "host", *(wanted[name] for name in columns)],
             _rows(last),
             numbers_from=2,
         )
@@ -135,6 +143,8 @@ def utilisation(run: RunTables, frame: pl.DataFrame) -> Element:
     groups = [(name, name, OTHERS[place % len(OTHERS)]) for place, name in enumerate(names)]
     percent = frame.with_columns(pl.col("utilisation") * 100)
     x, lines = _over_time(percent, "port", "utilisation", groups)
+    # Each value is of a bin: with the last one's end the curve is drawn as steps.
+    x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
     mean = percent["utilisation"].mean()
     text = "The bottleneck has no rate of its own to compare with."
     if isinstance(mean, float):
@@ -185,9 +195,19 @@ def links(run: RunTables, frame: pl.DataFrame) -> Element:
     if "bytes" in shown:
         ordered = ordered.sort("bytes", descending=True)
     texts = sum(1 for name in shown if ordered[name].dtype == pl.String)
+    if "utilisation" in shown:
+        percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
+        ordered = ordered.with_columns(percent)
+    heads = {
+        "port": "sent by",
+        "neighbour": "to",
+        "flows": "flows' data",
+        "acknowledged": "flows' acknowledgements",
+        "other": "generated traffic",
+    }
     listed = table(
-        "What each link carried, a row per direction",
-        [name.replace("_", " ") for name in shown],
+        "What each link carried, a row per direction; of how many flows",
+        [heads.get(name, name) for name in shown],
         _rows(ordered),
         numbers_from=texts,
     )

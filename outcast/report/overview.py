@@ -159,8 +159,12 @@ def sentences(run: RunTables) -> list[str]:
 
 
 def spaced(text: object) -> str:
-    """A setting's quantity for reading: `5us` as `5 µs`."""
-    return re.sub(r"(?<=[0-9]) us$", " µs", re.sub(r"(?<=[0-9])(?=[A-Za-z]+$)", " ", str(text)))
+    """A setting's quantity for reading: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
+    if found is None:
+        return str(text)
+    units = {"us": "µs", "gbit": "Gbps", "mbit": "Mbps", "kbit": "kbps", "bit": "bps"}
+    return f"{found[1]} {units.get(found[2], found[2])}"
 
 
 def _delay(asked: dict[str, Any]) -> str:
@@ -168,7 +172,7 @@ def _delay(asked: dict[str, Any]) -> str:
     delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
     if delay in nothing:
         return ""
-    more = f" (and up to {spaced(jitter)} more)" if jitter not in nothing else ""
+    more = f" (give or take up to {spaced(jitter)})" if jitter not in nothing else ""
     return f", {spaced(delay)} of delay each{more}"
 
 
@@ -180,7 +184,7 @@ def _queue(record: BottleneckRecord) -> str:
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
     if queue.rate_bps is not None:
-        parts.append(f"is sent at {spaced(format_rate(queue.rate_bps))}")
+        parts.append(f"drains at {spaced(format_rate(queue.rate_bps))}")
     return " and ".join(parts)
 
 
@@ -250,7 +254,9 @@ def again(run: RunTables) -> Element:
         config = run.directory.config.read_text(encoding="utf-8")
     except OSError:
         config = "config.yaml cannot be read"
-    seconds = ", ".join(f"{phase} {value:g} s" for phase, value in run.manifest.wall_s.items())
+    seconds = ", ".join(
+        f"{phase.replace('_', ' ')} {value:g} s" for phase, value in run.manifest.wall_s.items()
+    )
     return section(
         "again",
         "Run it again",

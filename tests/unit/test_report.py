@@ -103,7 +103,7 @@ def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
 
 def test_quantities_for_reading() -> None:
     assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7)] == [
-        *("5 µs", "1 gbit", "12 packets", "2.5 ms", "7"),
+        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7"),
     ]
 
 
@@ -198,7 +198,10 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
     written = {
         "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
         "ports": {"t": t, "port": ["s1-eth1"] * 5, "backlog_bytes": t // 1000, "drops": t // 10**5},
-        "links": {"port": ["s1-eth1"], "node": ["s1"], "neighbour": ["h1"], "bytes": [12_345_678]},
+        "links": {
+            **{"port": ["s1-eth1"], "node": ["s1"], "neighbour": ["h1"]},
+            **{"other": [False], "bytes": [12_345_678], "utilisation": [0.5478]},
+        },
         "completions": {
             "workload": [0, 0, 1],
             "kind": ["poisson", "poisson", "incast"],
@@ -209,7 +212,7 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
         pl.DataFrame(columns).write_parquet(directory.path / f"{name}.parquet")
     assert set(written) <= set(identities(directory))
     text = (directory.path / "report.html").read_text(encoding="utf-8")
-    for shown in ("12,345,678", "0: poisson", "1: incast", "7.000", "cwnd"):
+    for shown in ("12,345,678", "54.8%", ">no<", "0: poisson", "1: incast", "7.000", "cwnd"):
         assert (shown in text) == (shown != "cwnd")
 
 
@@ -225,7 +228,7 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
     assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
     assert "They start all at once. The run lasts 30 ms." in words
     assert "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop), s1-eth3 (3-hop)" in words
-    assert "(tbf) has room for 16 KB and is sent at 1 gbit" in words
+    assert "(tbf) has room for 16 KB and drains at 1 Gbps" in words
 
 
 def test_generated_traffic_alone(run: RunDirectory) -> None:
