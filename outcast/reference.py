@@ -7,6 +7,7 @@ they are not up to date.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def _table(definition: Schema, schema: Schema) -> list[str]:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for name, part in definition["properties"].items():
         default = "required" if name in required else _default(definition, name, part)
-        meaning = part.get("description", "")
+        meaning = re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", part.get("description", ""))
         rows.append(f"| `{name}` | {_value(part, schema)} | {default} | {meaning} |")
     return rows
 

@@ -1,5 +1,7 @@
 """MkDocs' hook: the README is the first page, and files beside the docs are named, not linked.
 
+In a table's code a viewer of the repository wants a bar to be escaped, Python-Markdown does not.
+
 A page may link to a file of the repository (`../outcast/traffic.py`), which a viewer of the
 repository follows; the site holds the docs alone, so there the link becomes the file's path.
 """
@@ -13,6 +15,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+_CODE = re.compile(r"`[^`]+`")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)\)")
 
 
@@ -45,7 +48,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Replaces links that leave docs/ for a file of the repository."""
+    """Replaces links that leave docs/ for a file of the repository, and escaped bars in tables."""
     docs = Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 
@@ -57,7 +60,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         named = f"`{path}`"
         return named if match[1].strip("`") in (path.name, str(path)) else f"{match[1]} ({named})"
 
-    return _LINK.sub(replaced, markdown)
+    lines = (
+        _CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line[:1] == "|" else line
+        for line in markdown.split("\n")
+    )
+    return _LINK.sub(replaced, "\n".join(lines))
 
 
 def _from_docs(match: re.Match[str], root: Path) -> str:

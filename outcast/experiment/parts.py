@@ -71,9 +71,21 @@ def _unit(kind: str, parse: Any, format_: Any) -> Any:
 RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
-QueueLimit = Annotated[
+
+
+def _limit(schema: dict[str, Any]) -> Any:
+    return (
+        BeforeValidator(_parse_limit),
+        PlainSerializer(_format_limit, return_type=str),
+        WithJsonSchema({"type": "string", **schema}),
+    )
+
+
+QueueLimit = Annotated[Limit, *_limit({"examples": ["16KB", "11 packets"]})]
+PacketLimit = Annotated[
     Limit,
-    BeforeValidator(_parse_limit),
-    PlainSerializer(_format_limit, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["16KB", "11 packets"]}),
+    *_limit({"pattern": r"^\s*[0-9]+\s*(packets?|p)\s*$", "examples": ["11 packets"]}),
 ]
+"""Of a queue that counts packets alone; the queue itself refuses another."""
+ByteLimit = Annotated[Limit, *_limit({"pattern": UNIT_SCHEMA["size"]})]
+"""Of a queue that counts bytes alone; the queue itself refuses another."""

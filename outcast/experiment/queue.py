@@ -7,7 +7,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, QueueLimit, SizeBytes, TimeNs
+from outcast.experiment.parts import (
+    MTU_FRAME_BYTES,
+    ByteLimit,
+    PacketLimit,
+    Part,
+    QueueLimit,
+    SizeBytes,
+    TimeNs,
+)
 
 
 class _Queue(Part):
@@ -50,7 +58,7 @@ class _Shaped(_Queue):
 
 class _CountsPackets(_Shaped):
     kind: str
-    limit: QueueLimit
+    limit: PacketLimit
 
     @model_validator(mode="after")
     def _counts_packets(self) -> _CountsPackets:
@@ -69,7 +77,7 @@ class Bfifo(_Shaped):
     """tc-bfifo(8): taildrop counted in bytes, under a shaper at the link's rate."""
 
     kind: Literal["bfifo"]
-    limit: QueueLimit
+    limit: ByteLimit
 
     @model_validator(mode="after")
     def _counts_bytes(self) -> Bfifo:
@@ -82,7 +90,7 @@ class Red(_Shaped):
     """tc-red(8): random early detection under a shaper (Floyd and Jacobson 1993)."""
 
     kind: Literal["red"]
-    limit: QueueLimit
+    limit: ByteLimit
     min_packets: int = Field(default=5, ge=1, description="no drop below this average")
     max_packets: int = Field(default=15, ge=2, description="every packet dropped above it")
     probability: float = Field(default=0.1, gt=0, le=1, description="of a drop at the maximum")
@@ -252,7 +260,7 @@ class Cake(_ControlsDelay):
     """
 
     kind: Literal["cake"]
-    limit: QueueLimit = Field(description="the kernel's memory for packets, headers and all")
+    limit: ByteLimit = Field(description="the kernel's memory for packets, headers and all")
     rtt_ns: TimeNs = Field(
         default=100_000_000, alias="rtt", description="of the path; the target is a 20th of it"
     )
