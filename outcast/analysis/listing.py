@@ -309,7 +309,7 @@ def detail(source: Path, row: int) -> str:
     Raises InputError where there is no such packet or its capture does not hold it.
     """
     table, start_ns = _open(source)
-    found = table.select(_COLUMNS).slice(row, 1).collect() if row >= 0 else pl.DataFrame()
+    found = table.select(_COLUMNS).slice(row, 1).collect() if 0 <= row < 2**63 else pl.DataFrame()
     if not found.height:
         raise InputError(f"{source}: no packet {row}")
     values = found.row(0, named=True)

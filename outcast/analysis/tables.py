@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import polars as pl
 from pydantic import ValidationError
@@ -30,6 +31,22 @@ def read_summary(directory: RunDirectory) -> Summary:
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{directory.summary}: cannot be read: {first}") from None
+
+
+@contextmanager
+def reading(directory: RunDirectory) -> Iterator[None]:
+    """Around whatever uses the tables of a run: InputError where one is broken, or not as expected.
+
+    A table of another program, or version, can be whole and lack a column.
+    """
+    try:
+        yield
+    except (FileNotFoundError, pl.exceptions.PolarsError) as error:
+        first = str(error).splitlines()[0]
+        path = directory.path
+        raise InputError(
+            f"{path}: its tables cannot be read: {first}; `outcast analyze {path}` writes them anew"
+        ) from None
 
 
 def format_bps(rate_bps: float) -> str:

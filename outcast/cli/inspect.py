@@ -73,6 +73,9 @@ def command(
         return
     if within is not None and around is None:
         raise ConfigError("--within: only together with --around")
+    # Not a number is not below anything.
+    if around is not None and not abs(around) < 1e9:
+        raise ConfigError(f"--around {around:g}: allowed is a time of the run in seconds")
     try:
         within_ns = parse_time_ns(within or "1ms")
     except ValueError as error:
@@ -103,6 +106,7 @@ def command(
 
 def _show_links(source: Path, form: str) -> None:
     from outcast.analysis import links
+    from outcast.analysis.tables import reading
     from outcast.run import RunDirectory
 
     if not source.is_dir():
@@ -110,7 +114,8 @@ def _show_links(source: Path, form: str) -> None:
     if form == "table":
         from rich.console import Console
 
-        Console().print(links.render(RunDirectory(source)))
+        with reading(RunDirectory(source)):
+            Console().print(links.render(RunDirectory(source)))
         return
     for line in links.lines(RunDirectory(source), form):
         click.echo(line)

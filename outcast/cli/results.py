@@ -106,7 +106,7 @@ def command(
     if against is not None:
         other = _chosen(dataset.load(against).runs, conditions, untrusted)
         summed = groups.compare(runs, other, keys, names, kind)
-        apart = sum(groups.how_many(each, keys) - len(summed) for each in (runs, other))
+        apart = sum(len(groups.grouped(each, keys)) - len(summed) for each in (runs, other))
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:

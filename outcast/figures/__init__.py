@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
-import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.analysis.tables import read_summary
+from outcast.analysis.tables import read_summary, reading
 from outcast.errors import InputError
 from outcast.figures.completions import completion_times
 from outcast.figures.drawn_run import DrawnRun
@@ -53,16 +52,15 @@ def draw(directory: RunDirectory) -> list[Path]:
     """
     run = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
     paths = []
-    try:
-        with matplotlib.rc_context(STYLE):
-            for name, make in FIGURES:
-                path = directory.path / name
-                figure = make(run)
+    with reading(directory), matplotlib.rc_context(STYLE):
+        for name, make in FIGURES:
+            path = directory.path / name
+            figure = make(run)
+            try:
                 if figure is None:
                     path.unlink(missing_ok=True)
                 else:
                     paths.append(save(figure, path))
-    except (OSError, pl.exceptions.PolarsError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{directory.path}: its tables cannot be read: {first}") from None
+            except OSError as error:
+                raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     return paths

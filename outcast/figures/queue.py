@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.analysis.tables import read_summary
+from outcast.analysis.tables import read_summary, reading
 from outcast.errors import InputError
 from outcast.figures.drawn_run import DrawnRun
 from outcast.figures.drops import around, worst_blackout
@@ -31,7 +31,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
     run = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
     middle = run.manifest.traffic.t_start_ns + around_ns
     low, high = middle - within_ns, middle + within_ns
-    with matplotlib.rc_context(STYLE):
+    with reading(directory), matplotlib.rc_context(STYLE):
         busiest = (
             run.table("queue")
             .filter(pl.col("t").is_between(low, high))

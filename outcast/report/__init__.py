@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from outcast.analysis.tables import reading
 from outcast.errors import InputError, OutcastError
 from outcast.report import goodput, losses, measurements, overview, timeline, viewer
 from outcast.report.markup import Element, element
@@ -23,7 +24,8 @@ def write(directory: RunDirectory) -> Path:
 
     Raises InputError where the run has not been analysed or the file cannot be written.
     """
-    text = make(read(directory))
+    with reading(directory):
+        text = make(read(directory))
     path = directory.path / NAME
     try:
         write_text(path, text)

@@ -252,7 +252,7 @@ def again(run: RunTables) -> Element:
         )
     try:
         config = run.directory.config.read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         config = "config.yaml cannot be read"
     seconds = ", ".join(
         f"{phase.replace('_', ' ')} {value:g} s" for phase, value in run.manifest.wall_s.items()

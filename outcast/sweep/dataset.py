@@ -138,9 +138,11 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("capture", {}), dict):
+        raise InputError(f"{path}: not the summary of a run")
     return tree
 
 

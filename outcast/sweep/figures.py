@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from outcast import units
 from outcast.errors import ConfigError
 from outcast.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE, VERMILION
-from outcast.sweep.groups import Group, numbers
+from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.render import heading, scale
 
 FigureKind = Literal["line", "bar", "heat", "cdf"]
@@ -157,14 +157,13 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str) -> Figure:
     """The share of rows (runs or flows) up to each value, a step curve for each group."""
     figure, axes = _axes()
     factor, _ = scale(value)
-    parts = frame.group_by(list(by), maintain_order=True) if by else [((), frame)]
     labels = []
-    for number, (at, rows) in enumerate(parts):
+    for number, (at, rows) in enumerate(grouped(frame, by)):
         found = np.sort(np.array(numbers(rows, value)) / factor)
         if not found.size:
             continue
         share = np.arange(1, found.size + 1) / found.size
-        labels.append(", ".join(f"{k}={_label(v)}" for k, v in zip(by, at, strict=True)))
+        labels.append(", ".join(f"{k}={_label(v)}" for k, v in at.items()))
         axes.step(
             np.concatenate([found[:1], found]),
             np.concatenate([[0.0], share]),

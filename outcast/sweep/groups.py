@@ -127,10 +127,8 @@ def summarize(
         ConfigError: where a column is missing or holds no numbers, or a geometric mean is asked
             for of values that are not above zero.
     """
-    for key in by:
-        _column(frame, key, "--by")
     groups = []
-    for at, rows in _grouped(frame, by):
+    for at, rows in grouped(frame, by):
         cells = tuple(Cell(name, _central(rows, name, kind)) for name in values)
         groups.append(Group(at, rows.height, cells))
     return groups
@@ -150,12 +148,9 @@ def compare(
     Raises:
         ConfigError: as `summarize`; and where no group is in both.
     """
-    for frame in (ours, theirs):
-        for key in by:
-            _column(frame, key, "--by")
-    others = {_identity(at): rows for at, rows in _grouped(theirs, by)}
+    others = {_identity(at): rows for at, rows in grouped(theirs, by)}
     groups = []
-    for at, rows in _grouped(ours, by):
+    for at, rows in grouped(ours, by):
         other = others.get(_identity(at))
         if other is None:
             continue
@@ -187,11 +182,18 @@ def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
     return statistics.central(numbers(frame, name, kind), kind)
 
 
-def _grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    if not by:
+def grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+    """The rows of each group, with its values at the keys; all rows without any key.
+
+    Raises ConfigError where a key is no column.
+    """
+    keys = list(dict.fromkeys(by))
+    for key in keys:
+        _column(frame, key, "--by")
+    if not keys:
         return [({}, frame)] if frame.height else []
-    parts = frame.group_by(list(by), maintain_order=True)
-    return [(dict(zip(by, at, strict=True)), rows) for at, rows in parts]
+    parts = frame.group_by(keys, maintain_order=True)
+    return [(dict(zip(keys, at, strict=True)), rows) for at, rows in parts]
 
 
 def _identity(at: dict[str, Any]) -> str:
@@ -200,11 +202,6 @@ def _identity(at: dict[str, Any]) -> str:
         for key, value in at.items()
     }
     return json.dumps(alike, sort_keys=True)
-
-
-def how_many(frame: pl.DataFrame, by: Sequence[str]) -> int:
-    """The number of groups that `summarize` makes."""
-    return len(_grouped(frame, by))
 
 
 def _text(value: Any) -> str:

@@ -101,7 +101,7 @@ class SweepDirectory:
                 told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
                 told.pop("attempts", None)
                 found[file.parent.name] = Failure(**told)
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError, TypeError, AttributeError):
                 continue
         return found
 

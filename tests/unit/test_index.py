@@ -74,6 +74,14 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
     assert 'class="trust bad"' in top
 
 
+@pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
+def test_a_reason_that_cannot_be_read_is_passed_by(sweep: SweepDirectory, text: str) -> None:
+    (name,) = state.read(sweep).failures
+    (sweep.failed / name / "why.json").write_text(text)
+    read = state.read(sweep)
+    assert (list(read.failures), read.left[0]) == ([], name)
+
+
 def test_the_points_are_those_of_outcast_results(
     sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:

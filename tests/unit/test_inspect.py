@@ -8,6 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from outcast.cli import invoke as outcast
@@ -144,6 +145,8 @@ def test_a_run_counts_time_from_its_traffics_start(
         (["--port", "s9"], "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
         (["--flow", "h1"], "--flow h1: allowed is"),
         (["--within", "1ms"], "--within: only together with --around"),
+        (["--around", "nan"], "--around nan: allowed is a time of the run in seconds"),
+        (["--around", "1e300"], "--around 1e+300: allowed is"),
         (["--around", "1", "--within", "1"], "--within"),
         (["--verdict", "lost"], "lost"),
     ],
@@ -187,8 +190,35 @@ def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert f"found {packet['queue_bytes']} bytes queued" in text
     assert outcast(["inspect", str(run), "--packet", "3000"]) == 2
     assert outcast(["inspect", str(run), "--packet", "-1"]) == 2
+    assert outcast(["inspect", str(run), "--packet", str(10**30)]) == 2
     assert outcast(["inspect", str(run / "packets.parquet"), "--packet", "1"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("queue", ["--around", "0.01", "--png", "x.png"]), ("links", ["--links"])],
+)
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_table_that_is_broken_or_of_another_kind(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    arguments: list[str],
+    broken: bool,
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    if broken:
+        (copy / f"{name}.parquet").write_bytes(b"PAR1")
+    else:
+        pl.DataFrame({"one": [1]}).write_parquet(copy / f"{name}.parquet")
+    capsys.readouterr()
+    assert outcast(["inspect", str(copy), *arguments]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert str(copy) in error
+    assert "cannot be read" in error
 
 
 def test_a_queue_that_drops_later_says_what_is_left_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -171,6 +172,26 @@ def test_a_run_that_was_not_analysed(tmp_path: Path, capsys: pytest.CaptureFixtu
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     assert outcast(["report", str(directory.path)]) == 2
     assert "no summary.json; `outcast analyze" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["packets", "queue", "blackouts", "throughput", "flows", "bins"])
+def test_a_table_of_another_kind(
+    run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    pl.DataFrame({"one": [1]}).write_parquet(copy / f"{name}.parquet")
+    assert outcast(["report", str(copy)]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert f"`outcast analyze {copy}` writes them anew" in error
+
+
+def test_a_configuration_that_is_no_text(run: RunDirectory, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    (copy / "config.yaml").write_bytes(b"\xff\xfe")
+    text = report.write(RunDirectory(copy)).read_text(encoding="utf-8")
+    assert "config.yaml cannot be read" in text
 
 
 def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:

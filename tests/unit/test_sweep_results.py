@@ -104,6 +104,14 @@ def test_a_table_for_people(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "95 % bootstrap intervals over the runs" in out
 
 
+def test_a_key_that_is_named_twice_counts_once(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once = results(capsys, str(sweep), "--by", "queue.limit")
+    assert once[0] == 0
+    assert results(capsys, str(sweep), "--by", "queue.limit", "--by", "queue.limit") == once
+
+
 def test_columns_are_listed(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = results(capsys, str(sweep), "--columns")
     assert {"run", "seed", "queue.limit", "trusted", "outcast_ratio"} <= set(out.split())
@@ -222,6 +230,7 @@ def test_the_distribution_of_flows(
         (["--where", "queue.limit=1KB"], "no run has that; allowed is 16KB, 512KB, 64KB"),
         (["--where", "limit=16KB"], "no such column; allowed are queue.limit"),
         (["--by", "nothing"], "no such column"),
+        (["--figure", "cdf", "--by", "nothing"], "no such column"),
         (["--value", "engine"], "holds no numbers"),
         (["--value", "none"], "no such column"),
         (["--figure", "heat", "--by", "queue.limit"], "two keys"),
@@ -243,6 +252,19 @@ def test_a_folder_that_is_no_sweep_is_refused(
 ) -> None:
     assert results(capsys, str(tmp_path))[0] == 2
     assert results(capsys, str(tmp_path / "none"))[0] == 2
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"capture": 1}', '{"capt'])
+def test_a_summary_that_is_none_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = make_sweep(tmp_path / "broken", CONFIG[: CONFIG.index("sweep:")])
+    summary = next((path / "runs").glob("*/summary.json"))
+    summary.write_text(text)
+    status, _, err = results(capsys, str(path))
+    assert status == 2
+    assert str(summary) in err
+    assert len(err.splitlines()) == 1
 
 
 # --- statistics
