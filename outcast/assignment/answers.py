@@ -40,7 +40,7 @@ def blank() -> str:
             "",
             f"# {question.asked}",
             f"# runs/{question.task.name}: {question.where}",
-            f"{question.key}: {GAP}  # {question.unit}",
+            f"{question.key}: {GAP}  # {question.unit or 'a number without unit'}",
         ]
     for essay in ESSAYS:
         lines += ["", f"# {essay.asked}", f"{essay.key}: |", f"  {GAP}"]
@@ -68,7 +68,7 @@ def read(path: Path) -> Answers:
         elif isinstance(value, bool) or not isinstance(value, (int, float)):
             missing.append(
                 f"{path.name}: {question.key}: {str(value)[:40]!r} is no number; "
-                f"allowed is one in {question.unit}, without the unit"
+                + ("allowed is one as 12.5" + (question.unit and f", for 12.5 {question.unit}"))
             )
         elif not math.isfinite(value):
             missing.append(f"{path.name}: {question.key}: {value} is not finite")

@@ -20,6 +20,7 @@ class Question:
     """One number that a student reads from a run of theirs.
 
     Attributes:
+        unit: that the answer is in; empty where it has none.
         asked: the question in a line.
         where: the file and key where the answer stands.
         known: the right values, from an analysed run; none where the run has no such number.
@@ -170,7 +171,7 @@ QUESTIONS = (
     ),
     Question(
         "outcast_ratio",
-        "1",
+        "",
         tasks.UNFAIR,
         "How many times as much is the second as the first?",
         "summary.json, outcast_ratio",
@@ -264,7 +265,7 @@ QUESTIONS = (
         "us",
         tasks.UNFAIR,
         "How long does a full frame (1514 bytes) take on the receiver's link?",
-        "reckon it; summary.json, phase, packet_time_us has it too",
+        "work it out; summary.json, phase, packet_time_us has it too",
         _packet_time,
         relative=0.01,
     ),
@@ -274,7 +275,7 @@ QUESTIONS = (
         tasks.UNFAIR,
         "In blackouts, how many of the losing port's packets came in within the first tenth of a "
         "packet time after a departure?",
-        "summary.json, phase, during_lost, first of ten",
+        "summary.json, phase, during_lost, the first of ten shares: 0.25 is 25 %",
         _first_tenth(True),
         absolute=1.0,
     ),
@@ -283,13 +284,13 @@ QUESTIONS = (
         "%",
         tasks.UNFAIR,
         "And of the other port's?",
-        "summary.json, phase, during_others, first of ten",
+        "summary.json, phase, during_others, the first of ten shares",
         _first_tenth(False),
         absolute=1.0,
     ),
     Question(
         "remedy_ratio",
-        "1",
+        "",
         tasks.REMEDY,
         "With your remedy, how many times as much as the 2-hop flow does a 6-hop flow get?",
         "summary.json, outcast_ratio",

@@ -19,19 +19,25 @@ def render(graded: Sequence[Graded]) -> Table:
     for heading in ("student", "verdict", *(task.name for task in tasks.TASKS)):
         table.add_column(heading, no_wrap=True)
     table.add_column("answers", justify="right", no_wrap=True)
-    table.add_column("wrong", overflow="fold")
     for each in graded:
         table.add_row(
             *(_student(each), each.verdict, *_states(each)),
             f"{each.right}/{len(each.answered)}" if each.answered else "",
-            ", ".join(_wrong(each)),
         )
     return table
 
 
 def notes(graded: Sequence[Graded]) -> list[str]:
     """What the table has no room for, in lines, each beginning with the folder."""
-    return [f"{each.place}: {note}" for each in graded for note in each.notes]
+    lines = []
+    for each in graded:
+        wrong = [
+            found.key for found in each.answered if found.answer is not None and not found.right
+        ]
+        if wrong:
+            lines.append(f"{each.place}: wrong: {', '.join(wrong)}")
+        lines += [f"{each.place}: {note}" for note in each.notes]
+    return lines
 
 
 def as_csv(graded: Sequence[Graded]) -> str:
@@ -97,7 +103,3 @@ def _student(each: Graded) -> str:
 def _states(each: Graded) -> list[str]:
     states = {run.task.name: run.state for run in each.runs}
     return [states.get(task.name, "") for task in tasks.TASKS]
-
-
-def _wrong(each: Graded) -> list[str]:
-    return [answered.key for answered in each.answered if not answered.right]

@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import polars as pl
 
+pl.Config.set_tbl_rows(40)
 RUN = Path(sys.argv[1] if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir() else "runs/unfair")
 
 # %% [markdown]
@@ -20,7 +21,8 @@ RUN = Path(sys.argv[1] if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir() else 
 
 # %%
 flows = pl.read_parquet(RUN / "flows.parquet")
-print(flows.select("flow", "src", "hops", "ingress", "goodput_bps", "packets", "dropped"))
+mbps = (pl.col("goodput_bps") / 1e6).alias("goodput_mbps")
+print(flows.select("flow", "src", "hops", "ingress", mbps, "packets", "dropped"))
 by_sender = flows.group_by("src", maintain_order=True).agg(
     pl.len().alias("flows"), (pl.mean("goodput_bps") / 1e6).alias("mean_goodput_mbps")
 )
