@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from outcast.cli import shared
 from outcast.errors import InputError, UntrustedError
 
 
@@ -65,13 +66,7 @@ def check(directory: Path) -> None:
 @click.option(
     "--no-replay", is_flag=True, help="Do not make the runs again; then none is called genuine."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-)
+@shared.form
 def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
     """Say which runs in DIR... are genuine, which answers are right, and what was copied."""
     from rich.console import Console

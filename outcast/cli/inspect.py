@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from outcast.cli import shared
 from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
@@ -42,13 +43,7 @@ from outcast.units import parse_time_ns
     is_flag=True,
     help="Show what every link of a run carried, and the flows planned to cross it, instead.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-)
+@shared.form
 def command(
     source: Path,
     port: str | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from outcast.cli import shared
 from outcast.errors import RunError
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
     default=True,
     help="Few seeds and short runs, or as many and as long as the findings rest on.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="So many virtual runs at a time [default: as many as cores].",
-)
+@shared.jobs
 @click.option(
     "-o",
     "--output",
@@ -51,7 +46,6 @@ def command(
     Exit status 1 if a figure has no verdict, since runs of it failed.
     """
     from outcast.cli.kernel import provide
-    from outcast.cli.run import interrupt
     from outcast.reproduce import index, recipe, reproduce, runs
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
@@ -67,8 +61,7 @@ def command(
     mode: Literal["quick", "full"] = "quick" if quick else "full"
     wanted = {each.id: runs.wanted(each, mode) for each in chosen}
     everything = [run for each in wanted.values() for run in each]
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    shared.end_as_interrupted()
     for run in everything:
         if run.wanted is not None:
             provide(run.wanted)

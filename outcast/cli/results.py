@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from outcast.cli import shared
 from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from outcast.sweep.dataset import Dataset
     from outcast.sweep.groups import Group
-
-FORMATS = ("table", "csv", "json")
 
 
 @click.command("results")
@@ -55,7 +54,7 @@ FORMATS = ("table", "csv", "json")
     metavar="DIR",
     help="Print the differences from this sweep.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@shared.form
 @click.option(
     "--figure",
     type=click.Choice(["line", "bar", "heat", "cdf"]),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 
 import click
 from rich.console import Console
 
+from outcast.cli import shared
 from outcast.errors import UntrustedError
 from outcast.run import RunDirectory
 
@@ -21,13 +20,7 @@ from outcast.run import RunDirectory
     type=click.Choice(["auto", "realtime", "virtual"]),
     help="Instead of the configuration's.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
-)
+@shared.overrides
 @click.option(
     "-o",
     "--output",
@@ -62,8 +55,7 @@ def command(
     from outcast.plan import make_plan
     from outcast.progress import Progress
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    shared.end_as_interrupted()
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
     wanted = experiment.load(config, overrides)
@@ -93,8 +85,3 @@ def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
 
     count = replay.require_equal(one, other)
     console.print(f"replay: {count} captures, equal byte by byte", highlight=False)
-
-
-def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Being asked to end is as Ctrl-C: what the run made is removed on the way out."""
-    raise KeyboardInterrupt

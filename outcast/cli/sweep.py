@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import click
 from rich.console import Console
 
 from outcast import units
+from outcast.cli import shared
 from outcast.errors import ConfigError, RunError, UntrustedError
 
 if TYPE_CHECKING:
@@ -23,22 +23,11 @@ if TYPE_CHECKING:
 
 @click.command("sweep")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key, dots between levels: sweep.queue.limit='[16KB, 64KB]'. Can be repeated.",
-)
+@shared.overrides
 @click.option(
     "--dry-run", is_flag=True, help="Say what would be run and what it takes; run nothing."
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="So many virtual runs at a time [default: as many as cores].",
-)
+@shared.jobs
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
@@ -77,19 +66,19 @@ def command(
 ) -> None:
     """Run the cross product of CONFIG's `sweep:` with its repetitions.
 
+    The lists of values can be set too: --set sweep.queue.limit='[16KB, 64KB]'.
+
     Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
     """
     from outcast import experiment
     from outcast.cli.kernel import provide
-    from outcast.cli.run import interrupt
     from outcast.engines import choice
     from outcast.sweep import index, make, measured, plan
     from outcast.sweep.display import Display
     from outcast.sweep.scheduler import Limits
     from outcast.sweep.store import SweepDirectory
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    shared.end_as_interrupted()
     limits = Limits(
         keep_free_bytes=_quantity("--keep-free", keep_free, units.parse_size_bytes),
         deadline_s=_quantity("--deadline", deadline, units.parse_time_ns) / 1e9

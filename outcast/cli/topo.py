@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outcast.cli import shared
+
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
     from outcast.plan import Plan
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("topo")
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@shared.overrides
 @click.option("--dot", is_flag=True, help="Print Graphviz's dot language.")
 @click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw into a file.")
 def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | None) -> None:

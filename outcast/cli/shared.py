@@ -1,0 +1,39 @@
+"""What several verbs have in common: options that mean the same, and how a long run is ended."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+import click
+
+FORMATS = ("table", "csv", "json")
+
+jobs = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many virtual runs at a time [default: as many as cores].",
+)
+
+form = click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
+)
+
+overrides = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
+)
+
+
+def end_as_interrupted() -> None:
+    """Being asked to end is as Ctrl-C from now on: what a run made is removed on the way out."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
