@@ -18,6 +18,7 @@ from outcast.assignment.folder import Folder, Identity
 from outcast.assignment.grade import Graded, grade
 from outcast.assignment.questions import QUESTIONS
 from tests.golden.submission import GoldenRunner, submit
+from tests.unit.test_assignment_evidence import analyze_again, edited_drop_counter
 
 ANA, BEN = Identity("nets", "ana"), Identity("nets", "ben")
 
@@ -126,6 +127,15 @@ def test_a_submission_of_another_assignment(inbox: Path) -> None:
     assert found["old"].verdict == "rejected"
     assert "of another assignment: nets25, most are of nets" in found["old"].notes[-1]
     assert found["ana"].verdict == "consistent"
+
+
+def test_a_run_that_is_not_to_be_trusted_is_rejected(inbox: Path) -> None:
+    run = Folder(inbox / "ana").run(tasks.UNFAIR)
+    edited_drop_counter(run)
+    analyze_again(run)
+    found = graded(inbox, replay=False)
+    assert [found[name].verdict for name in ("ana", "ben")] == ["rejected", "consistent"]
+    assert any("its queue counted" in note for note in found["ana"].notes)
 
 
 def test_what_is_missing_is_incomplete_and_not_rejected(inbox: Path) -> None:

@@ -96,6 +96,104 @@ def test_the_share_of_a_starved_class_is_above_zero(analysed: RunDirectory, tmp_
     assert share == pytest.approx(ONE_SEGMENT_BPS * count / run.summary.total_goodput_bps)
 
 
+def test_shares_of_all_classes_add_up_to_their_flows(analysed: RunDirectory) -> None:
+    run = Run(analysed.path)
+    classes = run.summary.classes
+    shares = {hops: take(run, "class_share", hops=int(hops)) for hops in classes}
+    assert sum(shares[hops] * classes[hops].flows for hops in classes) == pytest.approx(
+        sum(each.flows for each in classes.values())
+    )
+
+
+def rewrite(run: Run, **values: Any) -> Run:
+    """The run with other values in its summary."""
+    path = run.directory.summary
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return Run(run.directory.path)
+
+
+def test_chains_of_a_class(analysed: RunDirectory, tmp_path: Path) -> None:
+    run = rewrite(changed(analysed, tmp_path, {}), flow_chains={"3": {"1": 6, "2": 3, "4": 1}})
+    flows = run.summary.classes["3"].flows
+    assert take(run, "chain_share", hops=3) == 0.6
+    assert take(run, "chain_share", hops=3, length=2) == 0.3
+    assert take(run, "chain_share", hops=3, length=3) == 0
+    assert take(run, "long_chain_share", hops=3, length=2) == 0.4
+    assert take(run, "long_chains_per_flow", hops=3, length=2) == pytest.approx(4 / flows)
+    assert math.isnan(take(run, "chain_share", hops=2))
+    assert take(run, "long_chains_per_flow", hops=2, length=1) == 0
+
+
+def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) -> None:
+    run = changed(analysed, tmp_path, {2: 1e8, 3: 1e8})
+    path = run.directory.path / "throughput.parquet"
+    early = pl.col("t") < DURATION_NS / 2
+    pl.read_parquet(path).with_columns(
+        goodput_bps=pl.when(early).then(pl.col("flow") * 1e9).otherwise("goodput_bps")
+    ).write_parquet(path)
+    assert take(run, "late_outcast_ratio") == 1
+
+
+def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_path: Path) -> None:
+    run = changed(analysed, tmp_path, {})
+    by_hops = {port.hops[0]: name for name, port in run.summary.drops.items()}
+    packet = measures.packet_ns(run)
+    rows = [
+        (by_hops[2], 0, 2, 3, 5),
+        (by_hops[3], 100, 104, 4, 5),
+        (by_hops[3], 200, 204, 4, 5),
+        (by_hops[2], 300, 305, 6, 0),
+        (by_hops[2], 400, 900_000, 7, 5),
+    ]
+    pl.DataFrame(
+        {
+            "ingress": [port for port, *_ in rows],
+            "t_start": [begin * packet for _, begin, *_ in rows],
+            "t_end": [end * packet for _, _, end, *_ in rows],
+            "drops": [drops for *_, drops, _ in rows],
+            "others_through": [through for *_, through in rows],
+        },
+        schema_overrides={"ingress": pl.Categorical},
+    ).write_parquet(run.directory.path / "blackouts.parquet")
+    pl.DataFrame(
+        {
+            "t": [at * packet for at in (99, 100, 102, 104, 105, 201)],
+            "queue_packets": [2, 11, 10, 12, 30, 50],
+        }
+    ).write_parquet(run.directory.path / "queue.parquet")
+    assert take(run, "longest_blackout") == 4
+    assert take(run, "longest_blackout", hops=2) == 3
+    assert take(run, "longest_blackout", hops=9) == 0
+    assert take(run, "queue_span_in_longest_blackout") == 2
+
+
+def test_the_least_of_the_far_flows_and_their_round_trips(
+    analysed: RunDirectory, tmp_path: Path
+) -> None:
+    run = rewrite(changed(analysed, tmp_path, {2: 1e3, 3: 4e6}), start_s=0.01, end_s=0.05)
+    path = run.directory.path / "flows.parquet"
+    flows = pl.read_parquet(path)
+    far = flows.filter(pl.col("hops") == 3)["flow"]
+    mine = pl.col("flow") == far[0]
+    flows.with_columns(goodput_bps=pl.when(mine).then(1e6).otherwise("goodput_bps")).write_parquet(
+        path
+    )
+    mean = (4e6 * (len(far) - 1) + 1e6) / len(far)
+    assert take(run, "least_of_far") == pytest.approx(1e6 / mean)
+    near = flows.filter(pl.col("hops") == 2)["flow"][0]
+    ms = 1_000_000
+    pl.DataFrame(
+        {
+            "flow": [far[0], far[0], far[1], far[0], near],
+            "t": [9 * ms, 10 * ms, 50 * ms, 51 * ms, 20 * ms],
+            "srtt_us": [9000, 1000, 2000, 9000, 500],
+        },
+        schema_overrides={"flow": pl.Int32},
+    ).write_parquet(run.directory.path / "sockets.parquet")
+    assert take(run, "rtt_ms", hops=3) == pytest.approx(1.5)
+    assert take(run, "rtt_ms", hops=2) == pytest.approx(0.5)
+
+
 def test_measures_that_a_run_does_not_have(analysed: RunDirectory) -> None:
     run = Run(analysed.path)
     for kind in ("class_ratio", "class_share", "timeouts_per_flow", "halted_s_per_flow"):
