@@ -152,12 +152,13 @@ def _print(
     from outcast.sweep import groups, render
 
     console = Console()
-    console.print(render.table(summed))
-    of = {"mean": "means", "geometric": "geometric means", "median": "medians"}[center]
+    shown = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
+    of = f"{shown}s"
     if against is not None:
-        relation = "ratios to" if center == "geometric" else "differences from"
-        of = f"{relation} the {of} in {against}"
-    lines = [f"{of}, with 95 % bootstrap intervals over the runs"]
+        shown = "ratio" if center == "geometric" else "difference"
+        of = f"{shown}s {'to' if shown == 'ratio' else 'from'} the {of} in {against}"
+    console.print(render.table(summed, shown))
+    lines = [f"{of}, with 95 % bootstrap intervals over the runs; a single run has none"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
             "a group whose runs all came out the same is one run, however many seeds: without "

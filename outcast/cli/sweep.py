@@ -152,14 +152,15 @@ def _show_plan(
     jobs: int | None,
 ) -> None:
     from outcast.sweep.display import format_bytes, format_duration
+    from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
     engines = Counter(run.size.engine for run in planned.runs)
     lines = [
-        f"{len(points)} runs into {target}: {len(settings)} points, "
-        f"{planned.experiment.repetitions} repetitions; "
+        f"{counted(len(points), 'run')} into {target}: {counted(len(settings), 'point')}, "
+        f"{counted(planned.experiment.repetitions, 'repetition')}; "
         + ", ".join(f"{count} {engine}" for engine, count in engines.items())
     ]
     for key in swept_keys(points):

@@ -109,7 +109,8 @@ def bar(groups: Sequence[Group], value: str) -> Figure:
             width * 0.92,
             color=COLOURS[number % len(COLOURS)],
             label=label,
-            yerr=[center - low, high - center],
+            # No whisker where there is no interval: one of no length would claim certainty.
+            yerr=np.where(high > low, [center - low, high - center], np.nan),
             capsize=3,
             error_kw={"elinewidth": 1},
         )

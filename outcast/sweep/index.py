@@ -122,8 +122,14 @@ def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> El
         "Results",
         element(
             "p",
-            "Means over the runs of each point, with 95 % bootstrap intervals (of few runs they "
-            "are too narrow). A click on a heading sorts.",
+            (
+                "Means over the runs of each point, with 95 % bootstrap intervals (of few runs "
+                "they are too narrow)."
+                if max(group.runs for group in summed) > 1
+                else "One run of each point: chance is in every number, and no interval says "
+                "how much."
+            )
+            + " A click on a heading sorts.",
         ),
         element(
             "p",
@@ -171,7 +177,7 @@ def _drawn(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> list
         section(
             "figures",
             "Figures",
-            element("p", note) if summed[0].at else None,
+            element("p", note) if summed[0].at and max(each.runs for each in summed) > 1 else None,
             element("div", *made, class_="figures"),
         )
     ]

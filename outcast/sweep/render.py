@@ -17,15 +17,15 @@ from outcast.sweep.groups import Cell, Group
 from outcast.sweep.statistics import Interval
 
 
-def table(groups: Sequence[Group]) -> RenderableType:
-    """A table for each value: a row per group, with the interval."""
+def table(groups: Sequence[Group], center: str) -> RenderableType:
+    """A table for each value: a row per group, with the interval; `center` heads what it is of."""
     parts: list[RenderableType] = []
     for number, cell in enumerate(groups[0].cells if groups else ()):
         shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
         shown.title = Text(heading(cell.value), style="bold")
         for key in _keys(groups):
             shown.add_column(key, overflow="fold")
-        for column in ("runs", "center", "95 % interval"):
+        for column in ("runs", center, "95 % interval"):
             shown.add_column(column, justify="right", no_wrap=True)
         for group in groups:
             shown.add_row(
@@ -81,7 +81,7 @@ def heading(name: str) -> str:
         parts = [f"workload {parts[1]}", parts[2]]
     if len(parts) == 3 and parts[0] == "classes":
         parts = [f"{parts[1]}-hop", parts[2]]
-    text = " ".join(parts).replace("_", " ")
+    text = " ".join(parts).replace("_", " ").replace("jain index", "Jain's index")
     return f"{text}, {unit}" if unit else text
 
 

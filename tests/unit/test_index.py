@@ -171,7 +171,7 @@ def test_the_picture_fits_the_keys(tmp_path: Path, swept: str, words: str) -> No
 def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> None:
     text = index.write(sweep).read_text(encoding="utf-8")
     common = text[text.index("All have in common") :].split("</p>")[0]
-    assert "links of 100 mbit" in common
+    assert "links of 100 Mbps" in common
     assert "a linear topology" in common
     assert "16" not in common
 
