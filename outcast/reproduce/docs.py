@@ -32,14 +32,15 @@ IMAGES = "images/reproduction"
 def markdown(results: Sequence[Result]) -> str:
     """The results as Markdown, a table and a section for each."""
     lines = [
-        "| id | experiment | reported | measured (main claim) | verdict | mode |",
+        "| id | experiment | reported | main claim, measured | verdict | mode |",
         "|" + "---|" * 6,
     ]
     for result in results:
         main = result.claims[0]
         lines.append(
             f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
-            f"| {measured_text(main)} | {verdict_text(result.verdict)} | {result.mode} |"
+            f"| {main.text}: {measured_text(main)} | {verdict_text(result.verdict)} "
+            f"| {result.mode} |"
         )
     for result in results:
         lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]

@@ -11,7 +11,7 @@ from outcast.figures import style
 from outcast.report.markup import Element, Part, element, table
 from outcast.report.page import document, section
 from outcast.report.pictures import picture
-from outcast.reproduce.result import ClaimRecord, Result
+from outcast.reproduce.result import ClaimRecord, Result, number
 from outcast.reproduce.verdict import Verdict
 from outcast.run import write_text
 from outcast.sweep.points import as_text
@@ -34,8 +34,8 @@ def measured_text(claim: ClaimRecord) -> str:
     if claim.mean is None:
         return "-"
     if claim.low is None or claim.high is None:
-        return f"{claim.mean:.3g} (no interval)"
-    return f"{claim.mean:.3g} [{claim.low:.3g}, {claim.high:.3g}]"
+        return f"{number(claim.mean)} (no interval)"
+    return f"{number(claim.mean)} [{number(claim.low)}, {number(claim.high)}]"
 
 
 def seeds_text(result: Result) -> str:
@@ -55,7 +55,10 @@ def write_index(folder: Path, results: Sequence[Result]) -> Path:
             result.title,
             _long(result.reported),
             element(
-                "data", measured_text(main), value="-" if main.mean is None else repr(main.mean)
+                "data",
+                element("span", f"{main.text}: ", class_="soft"),
+                measured_text(main),
+                value="-" if main.mean is None else repr(main.mean),
             ),
         ]
         for result in results

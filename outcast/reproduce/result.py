@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -151,13 +152,18 @@ def rule(claim: Claim) -> str:
             return f"{name} at {claim.greater} above {other}at {claim.lesser} ({relation})"
         case BoundClaim():
             if claim.at_least is not None:
-                return f"{name} at {_where(claim)} at least {claim.at_least:g}"
-            return f"{name} at {_where(claim)} at most {claim.at_most:g}"
+                return f"{name} at {_where(claim)} at least {number(claim.at_least)}"
+            return f"{name} at {_where(claim)} at most {number(claim.at_most or 0.0)}"
         case _:
             return (
                 f"{name} at {_where(claim)}: reported {claim.reported:g}, no effect would be "
                 f"{claim.none:g}, within a factor of {claim.within:g}"
             )
+
+
+def number(value: float) -> str:
+    """Three digits; from a million on as `313 M`."""
+    return f"{value / 1e6:.3g} M" if abs(value) >= 1e6 else f"{value:.3g}"
 
 
 def _where(claim: SizeClaim | BoundClaim) -> str:
@@ -166,7 +172,7 @@ def _where(claim: SizeClaim | BoundClaim) -> str:
 
 def describe(measure: Measure) -> str:
     """A measure in words."""
-    words = [measure.kind.replace("_", " ")]
+    words = [re.sub(" (bps|ms)$", r" (\1)", measure.kind.replace("_", " "))]
     if measure.hops is not None:
         words.append(f"of {measure.hops}-hop flows")
     if measure.length is not None:
