@@ -110,7 +110,11 @@ def _show(console: Console, result: Result, output: Path) -> None:
         table.add_row(claim.text, index.measured_text(claim), index.verdict_text(claim.verdict))
     console.print(table)
     for failure in result.failures:
-        console.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
+        console.print(
+            f"left out: {failure.label}, seed {failure.seed}: {failure.reason}",
+            highlight=False,
+            markup=False,
+        )
     console.print(
         f"verdict: {index.verdict_text(result.verdict)} ({index.seeds_text(result)}); "
         f"{output / result.id / result.figure}",

@@ -76,6 +76,10 @@ def edited_summary(run: RunDirectory) -> None:
     edit(run.summary, lambda tree: tree.update(outcast_ratio=1.0))
 
 
+def slightly_edited_summary(run: RunDirectory) -> None:
+    edit(run.summary, lambda tree: tree.update(outcast_ratio=tree["outcast_ratio"] * 1.000001))
+
+
 def edited_table(run: RunDirectory) -> None:
     path = run.path / "flows.parquet"
     pl.read_parquet(path).with_columns(goodput_bps=pl.col("goodput_bps") * 2).write_parquet(path)
@@ -122,7 +126,7 @@ def test_an_edited_file_does_not_fit_its_hash(
     assert "changed after the run" in found.reasons[0]
 
 
-@pytest.mark.parametrize("forge", [edited_summary, edited_table])
+@pytest.mark.parametrize("forge", [edited_summary, slightly_edited_summary, edited_table])
 def test_an_edited_result_with_new_hashes_is_not_what_the_captures_give(
     forge: Callable[[RunDirectory], None], made: Folder
 ) -> None:

@@ -85,6 +85,9 @@ def test_captured_round_trips_go_before_sampled_ones(run: DrawnRun) -> None:
     figure = senders.rtt_over_time(run)
     assert figure is not None
     assert [float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines] == [7, 5]
+    middle_s = DURATION_NS / 200 / 2 / 1e9
+    times = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
+    assert times == [[pytest.approx(middle_s)]] * 2
     assert "captured" in figure.get_suptitle()
 
 
@@ -103,13 +106,18 @@ def test_windows_of_each_flow_or_of_many_each_class(run: DrawnRun) -> None:
 
 
 def test_timeouts_by_count_and_time(run: DrawnRun) -> None:
+    tcp = {
+        hops: part.model_copy(update={"timeouts": 99, "halted_s": 0.004 * int(hops)})
+        for hops, part in run.summary.tcp.items()
+    }
+    run = replace(run, summary=run.summary.model_copy(update={"tcp": tcp}))
     figure = senders.timeouts_by_class(run)
     assert figure is not None
     left, right = figure.axes
     # The kernel counted two at every host.
     assert [bar.get_height() for bar in left.patches] == [2, 2]
-    lone = run.summary.tcp["2"].halted_s / run.summary.duration_s * 100
-    assert right.patches[0].get_height() == pytest.approx(lone)
+    percent = [100 * 0.008 / 0.08, 100 * 0.012 / 12 / 0.08]
+    assert [bar.get_height() for bar in right.patches] == pytest.approx(percent)
 
 
 def test_fairness_over_windows_and_the_changes(run: DrawnRun) -> None:
@@ -122,8 +130,21 @@ def test_fairness_over_windows_and_the_changes(run: DrawnRun) -> None:
     table = pl.read_parquet(run.directory.path / "fairness.parquet")
     drawn = np.asarray(axes.lines[0].get_ydata())
     np.testing.assert_array_equal(drawn, table["jain"].to_numpy())
+    ends = np.asarray(axes.lines[0].get_xdata())
+    np.testing.assert_allclose(ends, table["t_end"].to_numpy() / 1e9)
     assert legend(figure) == ["windows of 40ms"]
     assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
+
+
+def test_a_time_without_two_flows_is_a_gap(run: DrawnRun) -> None:
+    path = run.directory.path / "fairness.parquet"
+    table = pl.read_parquet(path)
+    table.filter(~pl.int_range(pl.len()).is_between(10, 19)).write_parquet(path)
+    figure = fairness.fairness_over_time(run)
+    assert figure is not None
+    before, after = (np.asarray(line.get_xdata()) for line in figure.axes[0].lines[:2])
+    assert (before.size, after.size) == (10, table.height - 20)
+    assert legend(figure) == ["windows of 40ms"]
 
 
 def test_flows_that_join_and_leave(run: DrawnRun) -> None:
@@ -156,7 +177,14 @@ def test_the_link_over_time_with_its_marks(run: DrawnRun) -> None:
     bins = pl.read_parquet(run.directory.path / "bins.parquet")
     busy = figure.axes[0].patches[0].get_data().values  # type: ignore[attr-defined]
     assert busy.tolist() == pytest.approx((100 * bins["utilisation"]).to_list())
-    assert len(figure.axes[2].patches) == 1
+    queue = [patch.get_data().values for patch in figure.axes[1].patches]  # type: ignore[attr-defined]
+    for drawn, name in zip(queue, ("queue_max_bytes", "queue_mean_bytes"), strict=True):
+        assert drawn.tolist() == pytest.approx((bins[name] / 1024).to_list())
+    (losses,) = figure.axes[2].patches
+    # Bins are of 1 ms.
+    drops = losses.get_data().values.tolist()  # type: ignore[attr-defined]
+    assert drops == pytest.approx(bins["dropped"].to_list())
+    assert sum(drops) > 0
     pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
         run.directory.path / "ports.parquet"
     )
