@@ -13,7 +13,7 @@ are; else *same direction, other size*.
 Intervals are bootstrapped over seeds (outcast/sweep/statistics.py, which says how far those of a
 few runs are too narrow); a single run has none, and gives no verdict. Of ratios the logarithm is
 averaged, since they are positive and skewed; of other measures a quotient of two points is that of
-their means.
+their means. Two measures of one point are compared run by run.
 """
 
 from __future__ import annotations
@@ -60,6 +60,17 @@ def difference(greater: Sequence[float], lesser: Sequence[float], *, logarithmic
     return statistics.difference(_known(greater), _known(lesser), _kind(logarithmic))
 
 
+def paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
+    """`difference` of two measures of the same runs, whose values go together run by run."""
+    pairs = [
+        (one, other)
+        for one, other in zip(greater, lesser, strict=True)
+        if math.isfinite(one) and math.isfinite(other)
+    ]
+    apart = [one / other if logarithmic else one - other for one, other in pairs]
+    return estimate(apart, logarithmic=logarithmic)
+
+
 def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
@@ -85,7 +96,8 @@ def judge(
     """
     match claim:
         case OrderClaim():
-            found = difference(
+            apart = paired if claim.greater == claim.lesser else difference
+            found = apart(
                 values[claim.greater], lesser_values[claim.lesser], logarithmic=logarithmic
             )
             seen = found.low is not None and found.low > (1.0 if logarithmic else 0.0)

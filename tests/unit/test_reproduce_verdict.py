@@ -69,6 +69,20 @@ def test_an_order_needs_the_whole_interval_of_the_difference():
     assert verdict_of(order, {"A": [1.0, 3.0, 0.5], "B": [1.0, 1.1, 0.9]}) is Verdict.NOT_SEEN
 
 
+def test_two_measures_of_the_same_runs_are_compared_run_by_run():
+    order = OrderClaim(text="more", measure=RATIO, greater="A", lesser="A", lesser_measure=RATIO)
+    more, less = [1.1, 5.1, 9.1, 30.1], [1.0, 5.0, 9.0, 30.0]
+    got = judge(order, {"A": more}, {"A": less}, logarithmic=False)
+    assert got.verdict is Verdict.REPRODUCED
+    assert got.measured.low == pytest.approx(0.1)
+    # What one has the other lacks: apart by 6 and -4.
+    got = judge(order, {"A": [8.0, 3.0]}, {"A": [2.0, 7.0]}, logarithmic=False)
+    assert (got.measured.value, got.measured.low) == (1, -4)
+    got = judge(order, {"A": [8.0, math.nan, 2.0]}, {"A": [2.0, 7.0, 1.0]}, logarithmic=True)
+    assert got.measured.n == 2
+    assert got.measured.value == pytest.approx(8**0.5)
+
+
 def test_bounds():
     at_least = BoundClaim(text="fair", measure=RATIO, at="A", at_least=0.9)
     assert verdict_of(at_least, {"A": [0.95, 0.97, 0.99]}, False) is Verdict.REPRODUCED
