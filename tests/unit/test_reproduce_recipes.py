@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from outcast.errors import ConfigError
-from outcast.reproduce import measures, model, pictures, recipe, runs
-from outcast.reproduce.recipe import OrderClaim
+from outcast.reproduce import measures, model, pictures, recipe, result, runs
+from outcast.reproduce.recipe import Mode, OrderClaim, Point
+from outcast.units import parse_time_ns
 
 RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2
@@ -26,6 +27,25 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     wanted = runs.wanted(RECIPES[name], mode)
     assert len(wanted) == len({(each.point.label, each.seed) for each in wanted})
     assert all(each.wanted is None or each.wanted.seed == each.seed for each in wanted)
+    found = RECIPES[name]
+    repetitions = (found.quick if mode == "quick" else found.full).repetitions
+    # An interval needs several, and every one is a seed of its own.
+    assert repetitions >= 2
+    for point in found.points:
+        seeds = [each.seed for each in wanted if each.point == point]
+        assert seeds == list(range(1, repetitions + 1))
+    # A window that a claim is about is one that the run's analysis sums up.
+    experiments = {each.point.label: each.wanted for each in wanted}
+    for claim in found.claims:
+        for label, measure in result.asked(claim):
+            if measure.window is not None:
+                assert parse_time_ns(measure.window) in experiments[label].analysis.windows_ns
+
+
+def test_a_points_settings_go_before_the_modes():
+    point = Point(label="A", config="none", set={"duration": "2s"})
+    settings = RECIPES["W4"].settings(point, Mode(repetitions=2, set={"duration": "9s", "seed": 5}))
+    assert settings == {"duration": "2s", "seed": 5}
 
 
 @pytest.mark.parametrize("name", ROWS)
