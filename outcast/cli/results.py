@@ -93,6 +93,8 @@ def command(
         return
     if output is not None and figure is None:
         raise ConfigError("-o: names a figure's file; allowed together with --figure")
+    if figure == "cdf" and against is not None:
+        raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
     kind: Kind = center  # type: ignore[assignment]  # click has checked it
     keys = list(by) or groups.default_by(found)
     if figure == "cdf":
@@ -109,7 +111,9 @@ def command(
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:
-        click.echo(str(_draw(figure, summed, names[0], directory, output)))
+        path = output or directory / f"{names[0]}-{figure}.png"
+        title = None if against is None else _named(center, against)[1]
+        click.echo(str(_draw(figure, summed, names[0], title, path)))
         return
     if form == "csv":
         click.echo(render.as_csv(summed), nl=False)
@@ -152,11 +156,7 @@ def _print(
     from outcast.sweep import groups, render
 
     console = Console()
-    shown = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
-    of = f"{shown}s"
-    if against is not None:
-        shown = "ratio" if center == "geometric" else "difference"
-        of = f"{shown}s {'to' if shown == 'ratio' else 'from'} the {of} in {against}"
+    shown, of = _named(center, against)
     console.print(render.table(summed, shown))
     lines = [f"{of}, with 95 % bootstrap intervals over the runs; a single run has none"]
     if any(groups.are_copies(group) for group in summed):
@@ -177,11 +177,23 @@ def _print(
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
-def _draw(kind: str, summed: list[Group], value: str, directory: Path, output: Path | None) -> Path:
+def _named(center: str, against: Path | None) -> tuple[str, str]:
+    """What one number is, and what all of them are."""
+    shown = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
+    if against is None:
+        return shown, f"{shown}s"
+    if center == "geometric":
+        return "ratio", f"ratios to the {shown}s in {against}"
+    return "difference", f"differences from the {shown}s in {against}"
+
+
+def _draw(kind: str, summed: list[Group], value: str, title: str | None, path: Path) -> Path:
     from outcast.sweep import figures
 
     made = {"line": figures.line, "bar": figures.bar, "heat": figures.heat}[kind](summed, value)
-    return _save(made, output or directory / f"{value}-{kind}.png")
+    if title is not None:
+        made.axes[0].set_title(title, fontsize="small")
+    return _save(made, path)
 
 
 def _draw_cdf(

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context
 
 from outcast import cli
 from outcast.errors import ConfigError
@@ -213,6 +214,17 @@ def test_every_figure_is_drawn(
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("kind", ["line", "bar", "heat"])
+def test_a_figure_of_differences_says_so(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    file = tmp_path / f"{kind}.svg"
+    argv = ["--against", str(sweep), "--figure", kind, "-o", str(file)]
+    with rc_context({"svg.fonttype": "none"}):
+        assert results(capsys, str(sweep), *argv)[0] == 0
+    assert f"differences from the means in {sweep}" in file.read_text()
+
+
 def test_the_distribution_of_flows(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,6 +247,7 @@ def test_the_distribution_of_flows(
         (["--value", "none"], "no such column"),
         (["--figure", "heat", "--by", "queue.limit"], "two keys"),
         (["-o", "x.png"], "allowed together with --figure"),
+        (["--figure", "cdf", "--against", "x"], "a difference has no cdf"),
         (["--figure", "bar", "-o", "/nowhere/x.png"], "-o /nowhere/x.png"),
     ],
 )
