@@ -85,15 +85,15 @@ def _capacity(run: RunTables) -> list[str]:
         found = part.capacity
         if found is None:
             continue
-        upto = f" and less than {found.below:,}" if found.below is not None else ""
+        upto = f" and less than {found.below}" if found.below is not None else ""
         verdict = {
-            True: f"; the configured {found.configured:,} agrees",
-            False: f"; the configured {found.configured:,} does not agree",
+            True: f"; the configured {found.configured} agrees",
+            False: f"; the configured {found.configured} does not agree",
             None: "",
         }[found.agrees]
         texts.append(
             f"By what was taken and what was refused, the queue of {port} has room for at least "
-            f"{found.at_least:,}{upto} {found.unit} (confidence {found.confidence:.2f} of 1)"
+            f"{found.at_least}{upto} {found.unit} (confidence {found.confidence:.2f} of 1)"
             f"{verdict}."
         )
     return texts

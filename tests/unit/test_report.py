@@ -280,3 +280,16 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
     assert "20 generated flows (incast) ran, 1 of them not to the end, at 950 Mbps" in text
     assert "<dt>incast, median time</dt><dd>1.5 ms</dd>" in text
     assert "outcast ratio" not in text
+
+
+def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
+    read = tables.read(run)
+    port, queue = next(iter(read.summary.queue.items()))
+    assert queue.capacity is not None
+    unknown = queue.capacity.model_copy(update={"configured": None, "agrees": None})
+    of_port = {port: queue.model_copy(update={"capacity": unknown})}
+    text = report.make(
+        tables.RunTables(run, read.manifest, read.summary.model_copy(update={"queue": of_port}))
+    )
+    assert f"{port} has room for at least {unknown.at_least}" in text
+    assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]
