@@ -100,7 +100,7 @@ def start_clients(
         flow.flow: commands.spawn(
             f"the client of flow {flow.flow} at {flow.src}",
             senders.sender_arguments(stream, flow, t_start_ns, seed)
-            if stream is not None and senders.needed(flow.transport)
+            if stream is not None and senders.sends(flow)
             else client_arguments(flow, t_start_ns),
             netns=netns(flow.src),
             stdout=logs / f"client.{flow.flow}.out",
@@ -142,7 +142,7 @@ def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
     if flow.size_bytes is not None:
         return [*argv, "-n", str(flow.size_bytes)]
     assert flow.duration_ns is not None
-    return [*argv, "-t", f"{flow.duration_ns / 1e9:g}"]
+    return [*argv, "-t", f"{flow.duration_ns / 1e9:.12g}"]
 
 
 def await_end(
@@ -194,7 +194,7 @@ def check_client(flow: Flow, process: Process) -> None:
     status = process.popen.returncode
     text = process.output()
     errors = process.errors()
-    said_bytes = senders.sent_bytes if senders.needed(flow.transport) else client_bytes
+    said_bytes = senders.sent_bytes if senders.sends(flow) else client_bytes
     if status or said_bytes(text) is None:
         raise CommandError(process.argv, status, errors or text)
 

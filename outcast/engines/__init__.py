@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 from outcast import errors, senders, transport
 from outcast.experiment import Experiment
 from outcast.ledger import Entry
+from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -41,6 +42,8 @@ def require_compiler(experiment: Experiment) -> None:
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if any(senders.needed(each) for each in transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
+    elif any(senders.sends(flow) for flow in make_plan(experiment).flows):
+        needed_for.append("a flow that does not last whole hundredths of a second")
     if needed_for and shutil.which("cc") is None:
         raise errors.FeatureMissingError(
             f"a C compiler, cc, is missing: {' and '.join(needed_for)} needs one; install the "

@@ -51,6 +51,7 @@ from outcast.commands import Commands, SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.errors import OutcastError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
+from outcast.flows import Flow
 from outcast.load import LoadMeter, read
 from outcast.network import Network
 from outcast.openvswitch import Datapath, OpenVSwitch
@@ -210,7 +211,7 @@ class _Run:
         )
         generators.prepare(network.netns)
         stream = None
-        if any(senders.needed(flow.transport) for flow in flows):
+        if any(senders.sends(flow) for flow in flows):
             stream = senders.build(self.scratch, self.commands)
         subflows = multipath.configure(flows, network.netns, self.commands)
         if subflows:
@@ -224,6 +225,8 @@ class _Run:
         receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2
+        active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
+        self._check_connected(network, [flow for flow in flows if flow not in active])
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
         times = sorted({middle_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))})
         reported = {middle_s}
@@ -231,8 +234,7 @@ class _Run:
         def on_sample(t_s: float) -> None:
             if reported and t_s >= middle_s:
                 reported.clear()
-                for host in sorted({name for flow in flows for name in (flow.src, flow.dst)}):
-                    self.samples += sockets.sample_sockets(network.netns(host), self.commands)
+                self.samples += self._sample(network, flows)
             self._report_goodput(network, t_s)
 
         def watch_running() -> None:
@@ -260,10 +262,7 @@ class _Run:
         t_end_ns = time.time_ns()
         load.finish()
         traffic.stop_servers(servers)
-        sockets.check_sockets(
-            [flow for flow in flows if _is_active(flow.start_ns, flow.duration_ns, middle_s)],
-            self.samples,
-        )
+        sockets.check_sockets(active, self.samples)
         for requested_ns in sorted({flow.transport.min_rto_ns for flow in flows}):
             min_rto_ns = transport.effective_min_rto_ns(requested_ns, transport.kernel_hz())
             own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
@@ -274,6 +273,18 @@ class _Run:
         return TrafficRecord(
             t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
         )
+
+    def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
+        hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
+        return [
+            sample
+            for host in hosts
+            for sample in sockets.sample_sockets(network.netns(host), self.commands)
+        ]
+
+    def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
+        """The same as in the middle of the run, of flows that will not be active then."""
+        sockets.check_sockets(flows, self._sample(network, flows))
 
     def _report_goodput(self, network: Network, t_s: float) -> None:
         """The mean goodput of each class since the last report, from the receivers' sockets."""
@@ -297,12 +308,16 @@ class _Run:
         self.emit({"event": "goodput", "t_s": round(t_s, 3), "classes": classes})
 
     def _drain(self, network: Network) -> None:
-        """Until the studied queue is empty and tcpdump has read its ring."""
+        """Until the studied queues are empty and tcpdump has read its ring."""
         end = time.monotonic() + DRAIN_DEADLINE_S
-        port = self.plan.bottleneck.egress
-        while counters.port_counters(network, [port])[port]["qlen"]:
+        studied = [each.egress for each in (self.plan.bottleneck, *self.plan.others)]
+        while left := [
+            port
+            for port, counted in counters.port_counters(network, studied).items()
+            if counted["qlen"]
+        ]:
             if time.monotonic() > end:
-                raise ReadBackError(port, "packets queued after the flows' end", 0, "some")
+                raise ReadBackError(left[0], "packets queued after the flows' end", 0, "some")
             time.sleep(0.05)
         time.sleep(capture.RING_TIMEOUT_S * 1.25)
 

@@ -1,4 +1,6 @@
-"""Our own sender and receiver, for what iperf cannot send: TCPRand's payloads, Multipath TCP.
+"""Our own sender and receiver, for what iperf cannot send.
+
+That is TCPRand's payloads, Multipath TCP, and flows of a length that iperf does not keep.
 
 In C, compiled by the run that needs it: at 1 Gbps a flow of small payloads is some hundred thousand
 writes a second, handed to the kernel by sendmmsg(2). stream.c is a program that sends one flow or
@@ -17,13 +19,26 @@ from outcast.flows import Flow
 
 PROGRAM = Path(__file__).with_name("stream.c")
 PAYLOADS = Path(__file__).with_name("tcprand.c")
+IPERF_DURATION_NS = 10_000_000
+"""iperf(1) cuts a time off to hundredths of a second."""
+IPERF_LEAST_BYTES = 60
+"""Asked for less than its own header, iperf sends without end."""
 UNPACED_BPS = 10**12
 """Above any link here: a rate that limits nothing, and has TCP pace by its own."""
 
 
 def needed(transport: Transport) -> bool:
-    """Whether flows with these settings are ours to send."""
+    """Whether flows with these settings are ours to send and to receive."""
     return transport.tcprand is not None or transport.mptcp is not None
+
+
+def sends(flow: Flow) -> bool:
+    """Whether a flow is ours to send, be it to iperf's server."""
+    if needed(flow.transport):
+        return True
+    if flow.size_bytes is not None:
+        return flow.size_bytes < IPERF_LEAST_BYTES
+    return bool((flow.duration_ns or 0) % IPERF_DURATION_NS)
 
 
 def build(folder: Path, commands: Commands) -> Path:

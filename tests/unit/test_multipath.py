@@ -12,25 +12,9 @@ from outcast import multipath, sockets
 from outcast.commands import SystemCommands
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Transport
-from outcast.flows import Flow
+from tests.flows import wants
 
-FLOW = Flow(
-    flow=0,
-    group=0,
-    src="h2",
-    src_ip="10.0.0.2",
-    sport=20001,
-    dst="h1",
-    dst_ip="10.0.0.1",
-    dport=5001,
-    path=("h2", "s1", "h1"),
-    return_path=("h1", "s1", "h2"),
-    hops=2,
-    start_ns=0,
-    duration_ns=10**9,
-    size_bytes=None,
-    transport=Transport.model_validate({"mptcp": {"subflows": 3}}),
-)
+FLOW = wants(mptcp={"subflows": 3})
 PLAIN = replace(FLOW, flow=1, src="h3", transport=Transport())
 
 # Of `ss -tinoHO`, shortened: a connection's own socket, two that joined, and another's.

@@ -15,26 +15,20 @@ from hypothesis import strategies as st
 from outcast import senders
 from outcast.commands import SystemCommands
 from outcast.experiment import Transport
-from outcast.flows import Flow
+from tests import flows
+from tests.flows import wants
 
 MSS = 1448
 BETA = 717 / 1024
 
-FLOW = Flow(
+FLOW = replace(
+    flows.FLOW,
     flow=3,
-    group=0,
-    src="h2",
     src_ip="127.0.0.1",
-    sport=0,
-    dst="h1",
     dst_ip="127.0.0.1",
-    dport=5001,
-    path=("h2", "s1", "h1"),
-    return_path=("h1", "s1", "h2"),
-    hops=2,
+    sport=0,
     start_ns=0,
     duration_ns=200_000_000,
-    size_bytes=None,
 )
 
 
@@ -44,10 +38,6 @@ class Adaptive(ctypes.Structure):
 
 class Epoch(ctypes.Structure):
     _fields_ = [("alpha", ctypes.c_double), ("w_max", ctypes.c_double)]
-
-
-def wants(**settings: object) -> Flow:
-    return replace(FLOW, transport=Transport.model_validate(settings))
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +118,7 @@ def test_sizes_are_uniform_and_replay(library: ctypes.CDLL) -> None:
 
 def test_a_command_line_for_each_kind() -> None:
     program = Path("/scratch/stream")
-    fixed = senders.sender_arguments(program, wants(tcprand={"min_payload": 50}), 1000, 1)
+    fixed = senders.sender_arguments(program, wants(FLOW, tcprand={"min_payload": 50}), 1000, 1)
     assert fixed[fixed.index("--min-payload") + 1] == "50"
     assert fixed[fixed.index("--start") + 1] == "1000"
     assert fixed[fixed.index("--duration") + 1] == "200000000"
@@ -136,13 +126,13 @@ def test_a_command_line_for_each_kind() -> None:
         tcprand={"min_payload": 50}).transport), 1000, 1)  # fmt: skip
     assert other[other.index("--seed") + 1] != fixed[fixed.index("--seed") + 1]
     adaptive = senders.sender_arguments(
-        program, wants(tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 0, 1
+        program, wants(FLOW, tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 0, 1
     )
     assert adaptive[adaptive.index("--adaptive") + 1] == "1.0,0.0,inf,1.0,200"
-    paced = wants(tcprand={"min_payload": 50}, pacing="internal", pacing_rate="8mbit")
+    paced = wants(FLOW, tcprand={"min_payload": 50}, pacing="internal", pacing_rate="8mbit")
     argv = senders.sender_arguments(program, paced, 0, 1)
     assert argv[argv.index("--pacing-rate") + 1] == "1000000"
-    mptcp = wants(mptcp={"subflows": 2})
+    mptcp = wants(FLOW, mptcp={"subflows": 2})
     assert "--mptcp" in senders.sender_arguments(program, mptcp, 0, 1)
     assert "--mptcp" in senders.receiver_arguments(program, 5002, mptcp.transport)
 
@@ -171,7 +161,11 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
     commands = SystemCommands()
     program = senders.build(tmp_path, commands)
     flow = replace(
-        wants(**settings), sport=free_port(), dport=free_port(), duration_ns=None, size_bytes=50_001
+        wants(FLOW, **settings),
+        sport=free_port(),
+        dport=free_port(),
+        duration_ns=None,
+        size_bytes=50_001,
     )
     try:
         server = commands.spawn(
@@ -188,3 +182,21 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
         commands.end_all()
     assert senders.sent_bytes(said) == 50_001
     assert ("smallest payload 700 to 700" in said) is ("tcprand" in settings)
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "size_bytes", "ours"),
+    [
+        (500_000_000, None, False),
+        (125_000_000, None, True),
+        (9_000_000, None, True),
+        (None, 60, False),
+        (None, 59, True),
+    ],
+)
+def test_what_iperf_would_cut_off_or_never_end_is_ours(
+    duration_ns: int | None, size_bytes: int | None, ours: bool
+) -> None:
+    flow = replace(FLOW, duration_ns=duration_ns, size_bytes=size_bytes)
+    assert senders.sends(flow) is ours
+    assert senders.sends(replace(wants(flow, mptcp={}), size_bytes=1000))

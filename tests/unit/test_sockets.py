@@ -6,26 +6,7 @@ import pytest
 
 from outcast import sockets, traffic
 from outcast.errors import ReadBackError
-from outcast.experiment import Transport
-from outcast.flows import Flow
-
-FLOW = Flow(
-    flow=0,
-    group=0,
-    src="h2",
-    src_ip="10.0.0.2",
-    sport=20001,
-    dst="h1",
-    dst_ip="10.0.0.1",
-    dport=5001,
-    path=("h2", "s1", "h1"),
-    return_path=("h1", "s1", "h2"),
-    hops=2,
-    start_ns=100_000_000,
-    duration_ns=2_500_000_000,
-    size_bytes=None,
-)
-
+from tests.flows import FLOW, wants
 
 # One socket of `ss -tinHO`, shortened where it does not matter.
 SS = (
@@ -39,10 +20,6 @@ SS = (
 RECEIVER = (
     "ESTAB 0 0 10.0.0.1:5001 10.0.0.2:20001 ts sack cubic wscale:10,10 rto:200 rtt:1/1 cwnd:10\n"
 )
-
-
-def wants(**settings: object) -> Flow:
-    return replace(FLOW, transport=Transport.model_validate(settings))
 
 
 def test_sockets() -> None:

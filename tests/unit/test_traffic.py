@@ -7,25 +7,7 @@ from typing import Any
 
 from outcast import traffic
 from outcast.commands import Process, SystemCommands
-from outcast.experiment import Transport
-from outcast.flows import Flow
-
-FLOW = Flow(
-    flow=0,
-    group=0,
-    src="h2",
-    src_ip="10.0.0.2",
-    sport=20001,
-    dst="h1",
-    dst_ip="10.0.0.1",
-    dport=5001,
-    path=("h2", "s1", "h1"),
-    return_path=("h1", "s1", "h2"),
-    hops=2,
-    start_ns=100_000_000,
-    duration_ns=2_500_000_000,
-    size_bytes=None,
-)
+from tests.flows import FLOW, wants
 
 CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port 5001
 [ ID] Interval            Transfer    Bandwidth       Write/Err  Rtry     Cwnd/RTT(var)
@@ -45,10 +27,6 @@ def test_a_client_waits_for_its_start() -> None:
 def test_iperfs_report() -> None:
     assert traffic.client_bytes(CLIENT) == 7_077_968
     assert traffic.client_bytes("tcp connect failed: Connection refused\n") is None
-
-
-def wants(**settings: object) -> Flow:
-    return replace(FLOW, transport=Transport.model_validate(settings))
 
 
 def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
@@ -74,3 +52,36 @@ def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
     assert [argv[argv.index("-p") + 1] for argv in started] == ["5001", "5002"]
     argv = traffic.client_arguments(other, 0)
     assert argv[argv.index("-Z") + 1] == "bic"
+
+
+def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: Path) -> None:
+    odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
+    started: list[list[str]] = []
+
+    class Connected(SystemCommands):
+        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
+            started.append(list(argv))
+            return super().spawn(
+                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
+            )
+
+        def run(self, argv: Sequence[str], **_options: Any) -> str:
+            return "".join(
+                f"ESTAB 0 0 10.0.0.1:5001 10.0.0.2:{port} cubic rto:200\n"
+                for port in (FLOW.sport, odd.sport)
+            )
+
+    commands = Connected()
+    program = Path("/stream")
+    try:
+        traffic.start_servers([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+        traffic.start_clients([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+    finally:
+        commands.end_all()
+    assert [argv[0] for argv in started] == ["iperf", "iperf", "/stream"]
+    assert started[2][started[2].index("--duration") + 1] == "125000000"
+
+
+def test_a_long_duration_is_not_rounded() -> None:
+    long = replace(FLOW, duration_ns=12_345_670_000_000)
+    assert traffic.client_arguments(long, 0)[-1] == "12345.67"

@@ -1,0 +1,81 @@
+"""The run's own checks, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outcast import counters
+from outcast.commands import SystemCommands
+from outcast.engines import inside
+from outcast.errors import ReadBackError
+from outcast.experiment import load
+from outcast.plan import make_plan
+from outcast.run import RunDirectory
+from tests.flows import FLOW
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+
+class FakeSs(SystemCommands):
+    text = ""
+
+    def run(self, argv: Sequence[str], **_options: Any) -> str:
+        return self.text
+
+
+def run_of(tmp_path: Path, *overrides: str, text: str = "") -> Any:
+    experiment = load(FIG3C, overrides)
+    commands = FakeSs()
+    commands.text = text
+    return inside._Run(
+        RunDirectory(tmp_path),
+        experiment,
+        make_plan(experiment),
+        "virtual",
+        lambda event: None,
+        commands,
+        tmp_path,
+    )
+
+
+def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
+    tmp_path: Path,
+) -> None:
+    line = "ESTAB 0 0 {} ts sack {} rto:8 rtt:1/1\n"
+    ends = ("10.0.0.2:20001 10.0.0.1:5001", "10.0.0.1:5001 10.0.0.2:20001")
+    network = SimpleNamespace(netns=lambda host: 0)
+    early = replace(FLOW, duration_ns=None, size_bytes=1000)
+    for control, fits in (("cubic", True), ("reno", False)):
+        run = run_of(tmp_path, text="".join(line.format(end, control) for end in ends))
+        run._check_connected(network, [])
+        if fits:
+            run._check_connected(network, [early])
+        else:
+            with pytest.raises(ReadBackError, match="requested cubic, the kernel shows reno"):
+                run._check_connected(network, [early])
+
+
+def test_all_studied_queues_are_to_be_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(
+        tmp_path, "flows=[{from: h0_0_3, to: h0_0_2}, {from: h1_0_3, to: h1_0_2, per_host: 2}]"
+    )
+    other = run.plan.others[0].egress
+
+    def counted(qlen: int) -> Callable[..., dict[str, dict[str, int]]]:
+        return lambda network, ports: {port: {"qlen": qlen * (port == other)} for port in ports}
+
+    monkeypatch.setattr(inside.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(inside, "DRAIN_DEADLINE_S", 0.01)
+    monkeypatch.setattr(counters, "port_counters", counted(0))
+    run._drain(None)
+    monkeypatch.setattr(counters, "port_counters", counted(1))
+    with pytest.raises(ReadBackError, match=other):
+        run._drain(None)
