@@ -99,10 +99,10 @@ def find_others(
     left = list(flows)
     while True:
         last = found[-1]
-        measured = [f for f in left if ingress_port(graph, f.path, last.egress) is not None]
-        left = [f for f in left if f not in measured]
+        left = [f for f in left if ingress_port(graph, f.path, last.egress) is None]
+        unmeasured = {f.flow for f in left}
         reached = {address for each in found for address in each.destinations}
-        known = [f for f in flows if f not in left or f.dst_ip in reached]
+        known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
         taken = {hop for f in known for hop in pairwise(f.path)}
         another = find(graph, left, rate_bps, taken)
         if another is None:

@@ -18,7 +18,12 @@ from outcast.topology import receiver
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""
 SERVER_PORT = 5001
-"""iperf's own default; flows with another kind of receiver have the ports after it."""
+"""iperf's own default."""
+_FURTHER_SERVER_PORT = 5004
+"""Of flows with another kind of receiver, and the next ones; before it stand those of generated
+flows (outcast/workloads/schedule.py), which the same host may receive."""
+MOST_FLOWS = 20_000
+"""Their source ports are to lie below those of generated flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +86,16 @@ def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) ->
     for index, group in enumerate(experiment.flows):
         where = f"flows.{index}"
         settings = experiment.group_transport(index)
-        dport = ports.setdefault(transport.receiver_kind(settings), SERVER_PORT + len(ports))
+        dport = ports.setdefault(
+            transport.receiver_kind(settings), _FURTHER_SERVER_PORT - 1 + len(ports)
+        )
         pairs = _pairs(group, graph, where)
         _require_times(experiment, group, len(pairs) * group.per_host, where)
         for number, (src, dst) in enumerate(pairs):
             if (src, dst) in used:
                 raise ConfigError(
-                    f"{where}: {src} sends to {dst} in another group already; "
-                    "use per_host for several flows of one host"
+                    f"{where}: {src} sends to {dst} already; use per_host for several flows of "
+                    "one host"
                 )
             used.add((src, dst))
             for place in range(group.per_host):
@@ -117,8 +124,8 @@ def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) ->
                         transport=settings,
                     )
                 )
-    if FIRST_SOURCE_PORT + len(flows) > 65535:
-        raise ConfigError(f"flows: {len(flows)} flows; at most 40000 are allowed")
+    if len(flows) > MOST_FLOWS:
+        raise ConfigError(f"flows: {len(flows)} flows; at most {MOST_FLOWS} are allowed")
     return tuple(flows)
 
 
@@ -132,6 +139,7 @@ def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
         _require_host(graph, dst, f"{where}.to")
     for src in group.source:
         _require_host(graph, src, f"{where}.from")
+    _require_some(group.source, where)
     pairs = list(zip(group.source, group.to, strict=True))
     for src, dst in pairs:
         if src == dst:
@@ -155,6 +163,14 @@ def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: 
             f"{units.format_time(last_ns)}, and is to start and end within the duration of "
             f"{units.format_time(experiment.duration_ns)}"
         )
+    rate_bps = experiment.links.between("host-edge").rate_bps
+    least_ns = (group.size_bytes or 0) * 8 * 10**9 // rate_bps
+    if last_ns + least_ns > experiment.duration_ns:
+        raise ConfigError(
+            f"{where}.bytes: take {least_ns / 1e9:.3g} s or more at "
+            f"{units.format_rate(rate_bps)}; allowed is what can end within the duration of "
+            f"{units.format_time(experiment.duration_ns)}"
+        )
 
 
 def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
@@ -164,6 +180,7 @@ def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str
         ConfigError: its text begins with `where`.
     """
     if isinstance(group.source, list):
+        _require_some(group.source, where)
         names = group.source
         for name in names:
             _require_host(graph, name, f"{where}.from")
@@ -191,6 +208,11 @@ def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str
             )
         names = names[: group.hosts]
     return list(names)
+
+
+def _require_some(names: str | list[str], where: str) -> None:
+    if not names:
+        raise ConfigError(f"{where}.from: an empty list; allowed is one host or more")
 
 
 def _require_host(graph: Graph, name: str, where: str) -> None:

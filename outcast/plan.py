@@ -5,7 +5,7 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,10 +18,7 @@ from controllers.hashing import FiveTuple
 from outcast import transport
 from outcast.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.errors import ConfigError
-from outcast.experiment import (
-    Experiment,
-    FlowGroup,
-)
+from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.flows import Flow, resolve_flows, senders_of
 from outcast.paths import (
     compute_routes,
@@ -161,8 +158,9 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         table = compute_routes(experiment, graph)
         flows = resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
-        transport.of_hosts(experiment.transport, flows)
+        of_hosts = transport.of_hosts(experiment.transport, flows)
         generated = schedule.make(experiment, _hosts(experiment, graph))
+        _require_transport(experiment.transport, of_hosts, generated)
         ways = generated_ways(graph, table, generated)
 
         def rate_bps(layers: str) -> int:
@@ -192,6 +190,25 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return replace(plan, capture_ports=captures)
+
+
+def _require_transport(
+    base: Transport, of_hosts: Mapping[str, Transport], generated: Sequence[Generated]
+) -> None:
+    """Raises ConfigError where a group of flows changes a host that generated TCP flows use."""
+    for each in generated:
+        src, dst = of_hosts.get(each.src, base), of_hosts.get(each.dst, base)
+        # Each connection has of these what both of its ends have.
+        had = {"min_rto": src.min_rto_ns == base.min_rto_ns}
+        had |= {"sack": (src.sack and dst.sack) == base.sack}
+        had |= {"ecn": (src.ecn and dst.ecn) == base.ecn}
+        for name, fits in had.items():
+            if not fits and each.size_bytes is not None:
+                raise ConfigError(
+                    f"workloads.{each.workload}: {each.src} sends to {each.dst} with another "
+                    f"{name} than transport.{name}, which a group of flows sets for these hosts; "
+                    "allowed are groups and workloads that agree in it, or share no host"
+                )
 
 
 def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:

@@ -19,6 +19,8 @@ class QueueException(Part):
 
     @model_validator(mode="after")
     def _says_where_once(self) -> QueueException:
+        if not self.at:
+            raise ValueError("at: names no port; allowed is one or more")
         if self.queue.where != "every_port":
             raise ValueError("queue.where: `at` says where")
         return self

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from outcast import units
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, RateBps, TimeNs
+from outcast.experiment.parts import MTU_FRAME_BYTES, KernelRateBps, Part, TimeNs
 
 LAYERS = ("host", "edge", "aggregation", "core")
 """From below. Links between two of them are named by both, the lower first: `host-edge`."""
@@ -49,7 +49,7 @@ class Link:
 class LayerLinks(Part):
     """The links between two layers; what is not given is as for every link."""
 
-    rate_bps: RateBps | None = Field(default=None, alias="rate", gt=0, description="both ways")
+    rate_bps: KernelRateBps | None = Field(default=None, alias="rate", description="both ways")
     delay_ns: TimeNs | None = Field(default=None, alias="delay", description="one way")
     jitter_ns: TimeNs | None = Field(default=None, alias="jitter", description="either way")
 
@@ -81,7 +81,7 @@ class Layers(Part):
 class Links(Part):
     """Every link of the network."""
 
-    rate_bps: RateBps = Field(alias="rate", gt=0, description="both directions of every link")
+    rate_bps: KernelRateBps = Field(alias="rate", description="both directions of every link")
     delay_ns: TimeNs | None = Field(
         default=None,
         alias="delay",

@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from outcast import units
 
 MTU_FRAME_BYTES = 1514
 """A full Ethernet frame without its checksum, as a qdisc sees it."""
+
+MOST_QUEUED = 1 << 30
+"""Bytes or packets of a queue: the kernel and tc(8) count in 32 bits."""
+LEAST_RATE_BPS, MOST_RATE_BPS = 10**3, 34 * 10**9
+"""Above, a rate in bytes a second needs more than the 32 bits in which it is read back."""
 
 UNIT_SCHEMA = {
     "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
@@ -22,7 +34,7 @@ UNIT_SCHEMA = {
 class Part(BaseModel):
     """A part of an experiment: no unknown keys, and never changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Limit(Part):
@@ -45,11 +57,13 @@ def _parse_limit(value: object) -> Limit:
             limit = Limit(size_bytes=units.parse_size_bytes(value))
         except ValueError:
             raise ValueError(f"{value!r} is not a queue limit; {allowed}") from None
-    if limit.packets == 0 or (limit.size_bytes or MTU_FRAME_BYTES) < MTU_FRAME_BYTES:
+    if limit.packets == 0 or (limit.size_bytes is not None and limit.size_bytes < MTU_FRAME_BYTES):
         raise ValueError(
             f"{value!r} holds no full frame of {MTU_FRAME_BYTES} B and would drop every one; "
             f"{allowed}"
         )
+    if max(limit.packets or 0, limit.size_bytes or 0) > MOST_QUEUED:
+        raise ValueError(f"{value!r} is above what the kernel takes: 1GB, or {MOST_QUEUED} packets")
     return limit
 
 
@@ -68,7 +82,18 @@ def _unit(kind: str, parse: Any, format_: Any) -> Any:
     )
 
 
+def _whole_bytes(rate_bps: int) -> int:
+    if not LEAST_RATE_BPS <= rate_bps <= MOST_RATE_BPS or rate_bps % 8:
+        raise ValueError(
+            f"{units.format_rate(rate_bps)}: the kernel keeps whole bytes a second; allowed are "
+            f"multiples of 8bit from {units.format_rate(LEAST_RATE_BPS)} to "
+            f"{units.format_rate(MOST_RATE_BPS)}"
+        )
+    return rate_bps
+
+
 RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
+KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
 

@@ -7,7 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from outcast import units
 from outcast.experiment.parts import (
+    MOST_QUEUED,
     MTU_FRAME_BYTES,
     ByteLimit,
     PacketLimit,
@@ -34,6 +36,24 @@ class _Queue(Part):
                 f"frame; allowed is {MTU_FRAME_BYTES} B and more"
             )
         return self
+
+    def check_burst(self, rate_bps: int) -> None:
+        """Raises ValueError where at this rate the burst that the kernel keeps holds no frame.
+
+        It keeps a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in net/pkt_sched.h).
+        """
+        ticks = (self.burst_bytes * 8 * 10**9 - 1) // (_TICK_NS * rate_bps)
+        if ticks >= 1 << 32:
+            raise ValueError(
+                f"{units.format_size(self.burst_bytes)} is longer than the kernel counts at "
+                f"{units.format_rate(rate_bps)}; allowed is less"
+            )
+        kept = ticks * _TICK_NS * rate_bps // (8 * 10**9)
+        if kept < MTU_FRAME_BYTES:
+            raise ValueError(
+                f"at {units.format_rate(rate_bps)} the kernel keeps {kept} B of "
+                f"{units.format_size(self.burst_bytes)}, less than a full frame; allowed is more"
+            )
 
 
 class Tbf(_Queue):
@@ -93,7 +113,7 @@ class Red(_Shaped):
     limit: ByteLimit
     min_packets: int = Field(default=5, ge=1, description="no drop below this average")
     max_packets: int = Field(default=15, ge=2, description="every packet dropped above it")
-    probability: float = Field(default=0.1, gt=0, le=1, description="of a drop at the maximum")
+    probability: float = Field(default=0.1, gt=0, lt=1, description="of a drop at the maximum")
     weight: float = Field(default=0.002, gt=0, lt=1, description="of the moving average")
     ecn: bool = Field(default=False, description="mark instead of dropping")
 
@@ -107,12 +127,36 @@ class Red(_Shaped):
             raise ValueError(
                 f"max_packets ({self.max_packets} frames of {MTU_FRAME_BYTES} B) is above the limit"
             )
+        bits = (self.max_packets * MTU_FRAME_BYTES).bit_length() + self.weight_exponent
+        if self.burst_packets is None or bits >= _AVERAGE_BITS:
+            raise ValueError(
+                f"weight {self.weight:g}: no average of it can be kept with min_packets "
+                f"{self.min_packets} and max_packets {self.max_packets}; allowed are "
+                "other thresholds, or another weight"
+            )
+        if self.probability * 2**32 < (self.max_packets - self.min_packets) * MTU_FRAME_BYTES:
+            raise ValueError(f"probability {self.probability:g}: tc-red(8) takes it for 0")
         return self
 
     @property
     def weight_exponent(self) -> int:
         """The kernel's Wlog: its weight is 2^-Wlog."""
         return round(-math.log2(self.weight))
+
+    @property
+    def burst_packets(self) -> int | None:
+        """The `burst` from which tc-red(8) works out this weight; it takes no weight itself.
+
+        See tc_red_eval_ewma in iproute2's tc/tc_red.c, which is repeated here. None where no burst
+        gives this weight.
+        """
+        bursts = range(self.min_packets, self.min_packets + _MOST_BURST)
+        return next((n for n in bursts if self._exponent_by(n) == self.weight_exponent), None)
+
+    def _exponent_by(self, burst: int) -> int | None:
+        gap = burst + 1 - self.min_packets
+        weights = ((n, 0.5**n) for n in range(1, 32))
+        return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
 
 
 class EcnThreshold(_Shaped):
@@ -155,8 +199,8 @@ class Sfq(_CountsPackets):
     def _fits_sfq(self) -> Sfq:
         if self.buckets & (self.buckets - 1):
             raise ValueError("buckets is to be a power of two")
-        if self.perturb_ns % 10**9:
-            raise ValueError("perturb is to be in whole seconds")
+        if self.perturb_ns % 10**9 or self.perturb_ns > _LONGEST_NS:
+            raise ValueError("perturb is to be in whole seconds, up to 1000s")
         flows = min(self.buckets, _SFQ_FLOWS)
         most = flows * _SFQ_DEPTH
         if not 2 <= (self.limit.packets or 0) <= most:
@@ -172,10 +216,18 @@ class Fq(_CountsPackets):
 
     paces: ClassVar[bool] = False
     kind: Literal["fq"]
-    flow_limit: int = Field(default=100, ge=1, description="packets that one flow can have queued")
+    flow_limit: int = Field(
+        default=100, ge=1, le=MOST_QUEUED, description="packets that one flow can have queued"
+    )
     quantum_bytes: SizeBytes = Field(
         default=2 * MTU_FRAME_BYTES, alias="quantum", description="that a flow sends in its turn"
     )
+
+    @model_validator(mode="after")
+    def _quantum_fits(self) -> Fq:
+        if not 1 <= self.quantum_bytes <= 1 << 20:
+            raise ValueError("quantum is to be from 1B to 1MB")
+        return self
 
 
 class PacingFq(Fq):
@@ -191,8 +243,8 @@ class _ControlsDelay(_Shaped):
     def _whole_microseconds(self) -> _ControlsDelay:
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name.endswith("_ns") and (value < 1000 or value % 1000):
-                raise ValueError(f"{field.alias} is to be in whole microseconds, 1us or more")
+            if name.endswith("_ns") and (not 1000 <= value <= _LONGEST_NS or value % 1000):
+                raise ValueError(f"{field.alias} is to be in whole microseconds, 1us to 1000s")
         return self
 
 
@@ -275,6 +327,12 @@ class Cake(_ControlsDelay):
         return self
 
 
+_LONGEST_NS = 1000 * 10**9
+"""The kernel keeps these times in 32 bits of microseconds or less."""
+_TICK_NS = 64
+_MOST_BURST = 10_000
+_AVERAGE_BITS = 32
+"""Red's average holds a length times 2^Wlog (red_check_params in include/net/red.h)."""
 _SFQ_DEPTH = 127
 _SFQ_FLOWS = 128
 """SFQ_MAX_DEPTH and SFQ_DEFAULT_FLOWS of the kernel's net/sched/sch_sfq.c."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from outcast.experiment.parts import Part, RateBps, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, TimeNs
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
@@ -18,6 +18,8 @@ _PACING_RATE = "at most; else what TCP works out of its window and round trip"
 _MPTCP = "several TCP connections as one (RFC 8684)"
 _TCPRAND = "payloads of random sizes (TCPRand, section 4)"
 
+MOST_RTO_NS = 120 * 10**9
+"""The kernel's TCP_RTO_MAX (include/net/tcp.h)."""
 MOST_PAYLOAD_BYTES = 1448
 """A full segment with timestamps on Ethernet."""
 
@@ -74,16 +76,18 @@ class Transport(Part):
     ecn: bool = Field(default=False, description=_ECN)
     offloads: bool = Field(default=False, description="TSO, GSO, GRO and checksum offloads")
     pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
-    pacing_rate_bps: RateBps | None = Field(
-        default=None, alias="pacing_rate", gt=0, description=_PACING_RATE
+    pacing_rate_bps: KernelRateBps | None = Field(
+        default=None, alias="pacing_rate", description=_PACING_RATE
     )
     mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
     tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
-        if self.min_rto_ns < 10**6 or self.min_rto_ns % 10**6:
-            raise ValueError("min_rto: the kernel takes whole milliseconds from 1ms, as 2ms")
+        if not 10**6 <= self.min_rto_ns <= MOST_RTO_NS or self.min_rto_ns % 10**6:
+            raise ValueError(
+                "min_rto: the kernel takes whole milliseconds from 1ms to 120s, as 2ms"
+            )
         return self
 
     @model_validator(mode="after")
@@ -132,8 +136,8 @@ class GroupTransport(Part):
     sack: bool | None = Field(default=None, description=_SACK)
     ecn: bool | None = Field(default=None, description=_ECN)
     pacing: Literal["none", "fq", "internal"] | None = Field(default=None, description=_PACING)
-    pacing_rate_bps: RateBps | None = Field(
-        default=None, alias="pacing_rate", gt=0, description=_PACING_RATE
+    pacing_rate_bps: KernelRateBps | None = Field(
+        default=None, alias="pacing_rate", description=_PACING_RATE
     )
     mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
     tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)

@@ -19,6 +19,9 @@ from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
 
+MOST_BINS = 1_000_000
+"""Of the curves over time; each flow has as many points."""
+
 
 class Experiment(Part):
     """The whole experiment."""
@@ -100,7 +103,8 @@ class Experiment(Part):
             if end_ns > self.duration_ns:
                 raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
         for index, workload in enumerate(self.workloads):
-            if workload.start_ns + (workload.duration_ns or 1) > self.duration_ns:
+            lasts_ns = getattr(workload, "duration_ns", None) or 1
+            if workload.start_ns + lasts_ns > self.duration_ns:
                 raise ValueError(f"workloads.{index}: goes on after the experiment's duration")
         for index, window_ns in enumerate(self.analysis.windows_ns):
             if window_ns > self.duration_ns:
@@ -112,4 +116,20 @@ class Experiment(Part):
             )
         if self.analysis.bin_ns > self.duration_ns:
             raise ValueError("analysis.bin: is longer than the duration")
+        if self.analysis.bin_ns * MOST_BINS < self.duration_ns:
+            raise ValueError(f"analysis.bin: more than {MOST_BINS} of them are in the duration")
+        return self
+
+    @model_validator(mode="after")
+    def _bursts_hold_a_frame(self) -> Experiment:
+        rates = {self.links.rate_bps}
+        rates |= {self.links.between(name).rate_bps for name, _ in self.links.layers.given()}
+        queues = {"queue": self.queue}
+        queues |= {f"queues.{n}.queue": each.queue for n, each in enumerate(self.queues)}
+        for where, queue in queues.items():
+            for rate_bps in sorted(rates):
+                try:
+                    queue.check_burst(rate_bps)
+                except ValueError as error:
+                    raise ValueError(f"{where}.burst: {error}") from None
         return self

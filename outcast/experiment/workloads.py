@@ -46,14 +46,17 @@ SizesOf = Annotated[
 
 class _Workload(Part):
     start_ns: TimeNs = Field(default=0, alias="start", description="after the traffic's start")
+
+
+class _Lasting(_Workload):
     duration_ns: TimeNs | None = Field(
         default=None, alias="duration", gt=0, description="else up to the experiment's end"
     )
 
 
-class _Sized(_Workload):
+class _Sized(_Lasting):
     load: float = Field(
-        gt=0, le=1, description="what is offered to each receiver, as a share of its link's rate"
+        ge=1e-6, le=1, description="what is offered to each receiver, as a share of its link's rate"
     )
     sizes: SizesOf = Field(
         description="web-search, data-mining, a file of bytes,cumulative, or such points"
@@ -118,7 +121,7 @@ class Incast(_Workload):
     rounds: int = Field(ge=1, le=100_000, description="how often all are asked")
 
 
-class ConstantRate(_Workload):
+class ConstantRate(_Lasting):
     """UDP at a constant bit rate, from each sender; its first packet at a random phase."""
 
     kind: Literal["constant_rate"]

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable
 from typing import Any, Literal
 
-from outcast.errors import ConfigError
 from outcast.experiment import (
     MTU_FRAME_BYTES,
     Cake,
@@ -80,10 +79,9 @@ def words(queue: Queue) -> str | None:
             return None
         case Red():
             average = MTU_FRAME_BYTES
-            burst = red_burst(queue.min_packets, queue.weight_exponent)
             return (
                 f"red limit {queue.limit.size_bytes} min {queue.min_packets * average} "
-                f"max {queue.max_packets * average} avpkt {average} burst {burst} "
+                f"max {queue.max_packets * average} avpkt {average} burst {queue.burst_packets} "
                 f"probability {queue.probability}{' ecn' if queue.ecn else ''}"
             )
         case Sfq():
@@ -196,28 +194,6 @@ def red_parameters(raw: bytes) -> tuple[int, int, int, int, int]:
     parameters = attribute(raw, _TCA_RED_PARMS) or bytes(16)
     limit, minimum, maximum, weight_exponent, _, _, flags = struct.unpack("=IIIBBBB", parameters)
     return limit, minimum, maximum, weight_exponent, flags
-
-
-def red_burst(min_packets: int, weight_exponent: int) -> int:
-    """The `burst` from which tc works out this weight of the average; it takes no weight itself.
-
-    See tc_red_eval_ewma in iproute2's tc/tc_red.c, which is repeated here.
-
-    Raises:
-        ConfigError: where no burst gives this weight.
-    """
-
-    def exponent_of(burst: int) -> int | None:
-        gap = burst + 1 - min_packets
-        if gap < 1:
-            return None
-        weights = ((n, 0.5**n) for n in range(1, 32))
-        return next((n for n, w in weights if gap <= (1 - (1 - w) ** burst) / w), None)
-
-    for burst in range(1, 10_000):
-        if exponent_of(burst) == weight_exponent:
-            return burst
-    raise ConfigError(f"queue.weight: no burst of tc-red(8) gives the weight 2^-{weight_exponent}")
 
 
 def _ecn(wanted: bool) -> str:

@@ -22,7 +22,9 @@ TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
 UDP_PORT = 5003
 FIRST_SOURCE_PORT = 40001
-"""Of each host's generated flows; those of its other flows lie below (outcast/plan.py)."""
+"""Of each host's generated flows; those of its other flows lie below (outcast/flows.py)."""
+LEAST_GAP_NS = 1000
+"""Between datagrams, in whole nanoseconds: what a rate is off by is a thousandth at the most."""
 MOST_FLOWS = 200_000
 """More than these take longer to plan and to record than they could be run in."""
 
@@ -90,13 +92,16 @@ def make(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
                 sport = ports[flow.src, flow.dst] = next_port[flow.src]
                 next_port[flow.src] += 1
             if sport > 65535 or len(flows) >= MOST_FLOWS:
-                raise ConfigError(
-                    f"workloads.{index}: more than {MOST_FLOWS} flows, or "
-                    f"{65536 - FIRST_SOURCE_PORT} of one host; allowed are less load, larger sizes "
-                    "or a shorter duration"
-                )
+                raise _too_many(index)
             flows.append(replace(flow, flow=len(flows), sport=sport))
     return tuple(flows)
+
+
+def _too_many(index: int) -> ConfigError:
+    return ConfigError(
+        f"workloads.{index}: more than {MOST_FLOWS} flows, or {65536 - FIRST_SOURCE_PORT} of one "
+        "host; allowed are less load, larger sizes or a shorter duration"
+    )
 
 
 def _of_workload(
@@ -120,7 +125,7 @@ def _of_workload(
             yield from _constant_rate(experiment, index, workload, hosts, draw)
 
 
-def _end_ns(experiment: Experiment, workload: Workload) -> int:
+def _end_ns(experiment: Experiment, workload: Background | Poisson | ConstantRate) -> int:
     if workload.duration_ns is None:
         return experiment.duration_ns
     return workload.start_ns + workload.duration_ns
@@ -144,6 +149,8 @@ def _background(
         for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, end_ns):
             dst = draw.choice(others)
             flows.append(_transfer(index, "background", src, dst, sizes.sample(draw), at_ns))
+            if len(flows) > MOST_FLOWS:
+                raise _too_many(index)
     yield from sorted(flows, key=lambda flow: flow.start_ns or 0)
 
 
@@ -205,8 +212,11 @@ def _constant_rate(
 ) -> Iterator[Generated]:
     dst = workload.to or hosts.receiver
     gap_ns = workload.datagram_bytes * 8 * 10**9 // workload.rate_bps
-    if gap_ns == 0:
-        raise ConfigError(f"workloads.{index}.rate: more than a datagram per nanosecond")
+    if gap_ns < LEAST_GAP_NS:
+        raise ConfigError(
+            f"workloads.{index}.rate: more than a datagram of {workload.datagram_bytes} B per "
+            "microsecond; allowed is a lower rate, or a larger datagram"
+        )
     for src in hosts.senders(workload.source, dst, f"workloads.{index}"):
         yield Generated(
             flow=0,

@@ -8,6 +8,7 @@ what the first point has is all of its size.
 from __future__ import annotations
 
 import csv
+import math
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def check(points: Sequence[Point]) -> None:
         raise ValueError("a distribution of sizes has at least one point")
     before = (1.0, 0.0)
     for number, (size, share) in enumerate(points, 1):
-        if not size >= before[0]:
+        if not before[0] <= size < math.inf:
             raise ValueError(f"point {number}: {size:g} B; allowed is {before[0]:g} B and more")
         if not before[1] <= share <= 1:
             raise ValueError(

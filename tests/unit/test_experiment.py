@@ -51,7 +51,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("queue.limit=1000B", "queue.limit", "allowed is a size as 16KB"),
         ("queue.limit=16", "queue.limit", "allowed is a size as 16KB"),
         ("links.rate=fast", "links.rate", "as 100mbit"),
-        ("links.rate=0bit", "links.rate", "greater than 0"),
+        ("links.rate=0bit", "links.rate", "multiples of 8bit"),
         ("links.jitter=6us", "links", "half a full frame"),
         ("links.layers={host-edge: {jitter: 6us}}", "links", "layers.host-edge: jitter 6us"),
         (
@@ -65,7 +65,11 @@ def test_overrides_reach_lists_and_new_sections() -> None:
             "links.layers.edge-aggregation.rat",
             "rate, delay, jitter",
         ),
-        ("links.layers={host-edge: {rate: 0bit}}", "links.layers.host-edge.rate", "greater than 0"),
+        (
+            "links.layers={host-edge: {rate: 0bit}}",
+            "links.layers.host-edge.rate",
+            "multiples of 8bit",
+        ),
         ("queues=[{at: edge}]", "queues.0.queue", "is missing"),
         ("queues=[{at: edge, queue: {kind: blue}}]", "queues.0.queue.kind", "'tbf'"),
         (

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +14,7 @@ from outcast import experiment, ports
 from outcast.errors import ConfigError
 from outcast.plan import Plan, make_plan
 from outcast.topology import make_graph
+from outcast.workloads.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
 from topologies.fattree import FatTreeTopo
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -56,7 +59,8 @@ def test_all_hosts_of_a_class_and_named_hosts() -> None:
         ("flows.0.from=nobody", "no host or class 'nobody'"),
         ("flows.0.to=nobody", "no host or class 'nobody'"),
         ("flows.0.from=h0_0_2", "cannot send to itself"),
-        ("flows.1={from: h0_0_3}", "another group already"),
+        ("flows.1={from: h0_0_3}", "sends to h0_0_2 already"),
+        ("flows.1={from: [h1_0_2, h1_0_2]}", "sends to h0_0_2 already"),
         ("capture.ports=[s9-eth1]", "no switch port 's9-eth1'"),
     ],
 )
@@ -218,3 +222,66 @@ def test_a_flow_is_not_measured_at_two_ports() -> None:
     plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
     assert plan.others == ()
     assert [plan.ingress(flow) for flow in plan.flows].count(None) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("links.rate=1001bit", "multiples of 8bit"),
+        ("links.rate=40gbit", "to 34gbit"),
+        ("links.layers={host-edge: {rate: 20gbit}}", "queue.burst: at 20gbit"),
+        ("queue.burst=100GB", "longer than the kernel counts"),
+        ("queues=[{at: [], queue: {kind: tbf, limit: 16KB}}]", "queues.0: at"),
+        ("transport.min_rto=121s", "min_rto"),
+        ("transport={pacing: internal, pacing_rate: 1001bit}", "multiples of 8bit"),
+        ("transport={tcprand: {adaptive: {mu: .nan}}}", "finite"),
+        ("flows=[{from: []}]", "flows.0.from: an empty list"),
+        ("flows=[{from: [], to: []}]", "flows.0.from: an empty list"),
+        ("flows=[{from: 2-hop, hosts: 1, bytes: 1GB}]", "flows.0.bytes: take 8.59 s"),
+        ("analysis.bin=1ns", "analysis.bin: more than"),
+        ("workloads=[{kind: poisson, load: 0.5, sizes: web-search, from: []}]", "an empty list"),
+        ("workloads=[{kind: poisson, load: 0.5, sizes: [[.inf, 1]]}]", "inf B"),
+        ("workloads=[{kind: background, load: 1.0e-320, sizes: web-search}]", "load"),
+        ("workloads=[{kind: background, load: 1, sizes: [[1, 1]]}]", "more than 200000 flows"),
+        ("workloads=[{kind: constant_rate, from: 2-hop, rate: 20gbit}]", "microsecond"),
+        ("workloads=[{kind: incast, block: 1KB, rounds: 1, duration: 1ms}]", "unknown key"),
+        ("workloads=[{kind: shuffle, bytes: 1KB, duration: 1ms}]", "unknown key"),
+    ],
+)
+def test_what_would_fail_late_in_the_run_is_refused_at_once(override: str, refusal: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(refusal)):
+        plan_of("fig3c", override)
+
+
+def test_the_source_ports_of_flows_lie_below_those_of_generated_ones() -> None:
+    hosts = [f"h{pod}_{edge}_{number}" for pod in (1, 2, 3) for edge in (0, 1) for number in (2, 3)]
+    groups = [{"from": hosts[: 12 - n], "to": hosts[-1 - n]} for n in range(2)]
+    flows = [{**each, "from": each["from"][:10], "per_host": 1000} for each in groups]
+    assert plan_of("fig3c", f"flows={json.dumps(flows)}").flows[-1].sport < FIRST_SOURCE_PORT
+    one_more = [*flows, {"from": hosts[0], "to": hosts[1]}]
+    with pytest.raises(ConfigError, match="at most 20000"):
+        plan_of("fig3c", f"flows={json.dumps(one_more)}")
+
+
+def test_no_receivers_port_is_that_of_generated_flows() -> None:
+    plan = plan_of(
+        "fig3c",
+        "flows=[{from: 2-hop, hosts: 1}, {from: 4-hop, transport: {congestion_control: reno}},"
+        " {from: 6-hop, transport: {tcprand: {min_payload: 200}}}]",
+    )
+    assert sorted({flow.dport for flow in plan.flows}) == [5001, 5004, 5005]
+    assert {TCP_PORT, UDP_PORT}.isdisjoint(flow.dport for flow in plan.flows)
+
+
+BACKGROUND = "workloads=[{kind: background, load: 0.1, sizes: [[100000, 1]]}]"
+
+
+@pytest.mark.parametrize("setting", ["sack: false", "ecn: true", "min_rto: 5ms"])
+def test_generated_flows_have_what_transport_says(setting: str) -> None:
+    flows = f"flows=[{{from: 6-hop, transport: {{{setting}}}}}]"
+    with pytest.raises(ConfigError, match=rf"workloads.0: .* transport.{setting.split(':')[0]}"):
+        plan_of("fig3c", flows, BACKGROUND)
+    apart = "workloads=[{kind: poisson, load: 0.1, sizes: [[100000, 1]], from: h0_0_3, to: h0_1_2}]"
+    assert plan_of("fig3c", flows, apart).generated
+    datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 10mbit}]"
+    assert plan_of("fig3c", flows, datagrams).generated

@@ -11,9 +11,9 @@ import pytest
 
 from outcast import experiment, netem, ports, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.experiment import Red
 from outcast.plan import make_plan
 from outcast.ports import PortQueue
-from outcast.queues.leaf import red_burst
 from outcast.queues.port import TICK_NS
 from outcast.rtnetlink import attribute
 
@@ -296,9 +296,38 @@ def test_kinds_that_the_kernel_lacks_are_named() -> None:
 
 
 def test_the_burst_that_gives_reds_weight() -> None:
-    assert red_burst(5, 9) == 48
-    with pytest.raises(ConfigError, match="weight"):
-        red_burst(5, 40)
+    red = port_queue("{kind: red, limit: 64KB}").queue
+    assert isinstance(red, Red)
+    assert red.burst_packets == 48
+
+
+@pytest.mark.parametrize(
+    ("queue", "refusal"),
+    [
+        ("{kind: tbf, limit: 0KB}", "holds no full frame"),
+        ("{kind: tbf, limit: 1GB, burst: 1KB}", "below the frame size"),
+        ("{kind: tbf, limit: 2GB}", "above what the kernel takes"),
+        ("{kind: pfifo, limit: 5000000000 packets}", "above what the kernel takes"),
+        ("{kind: red, limit: 64KB, weight: 0.9}", "weight"),
+        ("{kind: red, limit: 64KB, weight: 1.0e-9}", "weight"),
+        ("{kind: red, limit: 10MB, max_packets: 5000}", "weight"),
+        ("{kind: red, limit: 64KB, weight: .nan}", "weight"),
+        # tc's double becomes a number of 32 bits, of which 1 is one more than the most: 0.
+        ("{kind: red, limit: 64KB, probability: 1}", "less than 1"),
+        ("{kind: red, limit: 64KB, probability: 1.0e-9}", "probability"),
+        ("{kind: sfq, limit: 100 packets, perturb: 2000s}", "perturb"),
+        ("{kind: fq, limit: 100 packets, quantum: 0B}", "quantum"),
+        ("{kind: fq, limit: 100 packets, quantum: 2MB}", "quantum"),
+        ("{kind: fq, limit: 100 packets, flow_limit: 5000000000}", "flow_limit"),
+        ("{kind: codel, limit: 100 packets, target: 5000s}", "target"),
+        ("{kind: cake, limit: 4MB, rtt: 5000s}", "rtt"),
+    ],
+)
+def test_what_tc_or_the_kernel_would_refuse_or_change_is_refused_at_once(
+    queue: str, refusal: str
+) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        port_queue(queue)
 
 
 def test_a_clock_offset_is_drawn_by_seed_and_port() -> None:
