@@ -11,13 +11,15 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.tables import format_bps
 from outcast.report import charts
 from outcast.report.charts import Bar, Line
-from outcast.report.colours import class_colours
+from outcast.report.colours import PALETTE, class_colours, flow_colours
 from outcast.report.markup import Element, Part, element, table
 from outcast.report.page import section
 from outcast.report.tables import RunTables
 
 MOST_FLOWS = 200
 """So many flows are listed; flows.parquet has them all."""
+MOST_CURVES = 6
+"""So many flows of a single class have a curve each in the chart."""
 MOST_BINS = 500
 MOST_STEPS = 110
 """Of the small curves in the list of flows."""
@@ -60,9 +62,21 @@ def goodput(run: RunTables) -> Element:
             mean = np.mean(of_class, axis=0) / 1e6
             label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
             lines.append(Line(label, colours[hops], mean, charts.dash(place)))
+    of_what = "a flow of each class"
+    if len(run.hops) == 1 and 1 < len(rates) <= MOST_CURVES:
+        of_what, places = "every flow", flow_colours(run.manifest.flows)
+        lines = [
+            Line(
+                f"{flow.flow}: {flow.src}",
+                PALETTE[places[flow.flow]],
+                rates[flow.flow] / 1e6,
+                charts.dash(place),
+            )
+            for place, flow in enumerate(f for f in run.manifest.flows if f.flow in rates)
+        ]
     bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
     over_time = charts.line_chart(
-        f"Goodput of a flow of each class, in bins of {bin_ms:g} ms",
+        f"Goodput of {of_what}, in bins of {bin_ms:g} ms",
         "; ".join(f"{line.label}: {float(line.y.mean()):.1f} Mbps on average" for line in lines),
         edges,
         lines,
@@ -148,17 +162,18 @@ def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
 
 def fairness(run: RunTables) -> Element:
     """Jain's index over time, in the analysis's windows."""
-    text = (
-        f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')} and "
-        f"the outcast ratio {_or_dash(run.summary.outcast_ratio, '.2f')}: the mean of the class "
-        f"with the most hops over that of the class with the fewest."
-    )
+    text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
+    if run.summary.outcast_ratio is not None:
+        text += (
+            f" and the outcast ratio {run.summary.outcast_ratio:.2f}: the mean of the class with "
+            "the most hops over that of the class with the fewest"
+        )
     measured = run.table("fairness")
     if measured is None:
         chart = element("p", "At no time two flows were active.")
     else:
         chart = _sliding_fairness(measured)
-    return section("fairness", "Fairness over time", element("p", text), chart)
+    return section("fairness", "Fairness over time", element("p", f"{text}."), chart)
 
 
 def _sliding_fairness(frame: pl.DataFrame) -> Element:

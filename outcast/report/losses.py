@@ -116,15 +116,17 @@ def drops(run: RunTables) -> Element:
             colour = OTHERS[(place + 3) % len(OTHERS)]
         lines.append(Line(run.port_label(port), colour, counts.astype(float), charts.dash(place)))
     total = sum(part.dropped for part in run.summary.drops.values())
-    chart = charts.line_chart(
-        f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",
-        f"{total} packets dropped in all",
-        edges_s,
-        lines,
-        "time (s)",
-        "packets",
-        least_top=1,
-    )
+    chart = element("p", "No packet was dropped.")
+    if total:
+        chart = charts.line_chart(
+            f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",
+            f"{total} packets dropped in all",
+            edges_s,
+            lines,
+            "time (s)",
+            "packets",
+            least_top=1,
+        )
     rows: list[list[Part]] = [
         [
             run.port_label(port),

@@ -51,14 +51,15 @@ def _result(run: RunTables) -> str:
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-            f"{len(run.manifest.flows)} flows got {format_bps(summary.total_goodput_bps)} together."
+            f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
+            f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
     for workload in (summary.completions or {}).values():
         unfinished = (
             f", {workload.unfinished} of them not to the end" if workload.unfinished else ""
         )
         texts.append(
-            f"{workload.flows:,} generated flows ({workload.kind}) ran{unfinished}, at "
+            f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
         )
     text = " ".join(texts)
@@ -71,8 +72,7 @@ def _result(run: RunTables) -> str:
         )
         if summary.outcast_ratio is not None:
             ratio = summary.outcast_ratio
-            times = f"{ratio:.1f} times as much" if ratio >= 1 else f"{ratio:.2f} of it"
-            text += f", {times}"
+            text += f", {ratio:.1f} times as much" if ratio >= 1 else f", {ratio:.2f} of that"
         text += "."
     return text
 
@@ -84,7 +84,9 @@ def _trust(run: RunTables) -> Element:
     lines = [
         f"Captures: tcpdump lost {capture.tcpdump_kernel_drops} packets.",
         f"Counters: {capture.inferred_drops} drops were inferred from the captures, "
-        f"the queue itself counted {capture.qdisc_drops}.",
+        f"the queue itself counted {capture.qdisc_drops}"
+        + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
+        + ".",
         f"Conservation: of {packets:,} packets that came in, {capture.in_flight} have a fate that "
         f"the captures' end hides; {capture.unmatched} left without having been seen coming in.",
     ]
@@ -122,17 +124,17 @@ def sentences(run: RunTables) -> list[str]:
     for flow in flows:
         receivers.setdefault((flow.hops, flow.congestion_control), []).append(flow.dst)
     groups = [
-        f"{len(ends)} TCP flow{'' if len(ends) == 1 else 's'} ({control.upper()}) to "
+        f"{_flows(len(ends), 'TCP ')} ({control.upper()}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (hops, control), ends in sorted(receivers.items())
     ]
     groups += [
-        f"{workload.flows:,} generated flows ({workload.kind})"
+        f"{_flows(workload.flows, 'generated ')} ({workload.kind})"
         for workload in (run.summary.completions or {}).values()
     ]
     starts = {flow.start_ns for flow in flows}
     when = "all at once" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
-    begin = f" They start {when}." if flows else ""
+    begin = f" They start {when}." if len(flows) > 1 else ""
     first = (
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
         f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
@@ -146,6 +148,12 @@ def sentences(run: RunTables) -> list[str]:
             f"They meet at the output {record.egress} of {record.switch}, which is fed by "
             f"{inputs}. Its queue ({record.queue.kind}) {_queue(record)}."
         )
+    if manifest.blackout is not None:
+        made = manifest.blackout
+        texts.append(
+            f"A synthetic blackout stands before {made.port}: in {made.periods} ON periods it "
+            f"dropped {made.dropped:,} of the {made.packets:,} packets that came in there."
+        )
     engine = {
         "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel whose clock is "
         "exact, so that the same seed gives the same packets",
@@ -158,11 +166,17 @@ def sentences(run: RunTables) -> list[str]:
     return texts
 
 
+def _flows(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}flow{'' if count == 1 else 's'}"
+
+
 def spaced(text: object) -> str:
     """A setting's quantity for reading: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
     found = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
     if found is None:
         return str(text)
+    if found[2] == "ns" and float(found[1]) >= 1000:
+        return f"{float(found[1]) / 1000:g} µs"
     units = {"us": "µs", "gbit": "Gbps", "mbit": "Mbps", "kbit": "kbps", "bit": "bps"}
     return f"{found[1]} {units.get(found[2], found[2])}"
 

@@ -135,7 +135,8 @@ def _key(plan: Plan) -> Element:
         )
         for hops, count in sorted(counted.items())
     ]
-    items.append(element("li", element("span", class_="swatch receiver"), "receiver"))
+    if plan.flows:
+        items.append(element("li", element("span", class_="swatch receiver"), "receiver"))
     items.append(element("li", element("span", class_="swatch line"), "bottleneck's output"))
     return element("ul", *items, class_="legend")
 

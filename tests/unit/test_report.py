@@ -103,8 +103,8 @@ def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
 
 
 def test_quantities_for_reading() -> None:
-    assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7)] == [
-        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7"),
+    assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7, "6056ns")] == [
+        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7", "6.056 µs"),
     ]
 
 
@@ -293,3 +293,14 @@ def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
     )
     assert f"{port} has room for at least {unknown.at_least}" in text
     assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]
+
+
+def test_few_flows_of_one_class_have_a_curve_each(run: RunDirectory) -> None:
+    read = tables.read(run)
+    few = [flow.model_copy(update={"hops": 3}) for flow in read.manifest.flows[:4]]
+    numbers = [flow.flow for flow in few]
+    alone = tables.RunTables(run, read.manifest.model_copy(update={"flows": few}), read.summary)
+    alone.__dict__["throughput"] = read.throughput.filter(pl.col("flow").is_in(numbers))
+    text = report.make(alone)
+    assert "Goodput of every flow, in bins of" in text
+    assert f"{few[0].flow}: {few[0].src}" in text
