@@ -91,7 +91,8 @@ def _evaluate(
     began = time.monotonic()
     computed = analysis.compute(directory)
     wall_s["analysis"] = round(time.monotonic() - began, 3)
-    directory.seal(wall_s=wall_s)
+    manifest = directory.read_manifest()
+    directory.write_manifest(manifest.model_copy(update={"wall_s": wall_s}))
     summary = analysis.write(directory, computed)
     drawn: list[Path] = []
     if draw:
