@@ -54,6 +54,22 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
     return crossings
 
 
+def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
+    """What the delays of the links add up to, there and back, on the way that has most of them."""
+
+    def delay_ns(path: Sequence[str]) -> int:
+        links = (
+            experiment.links.between(plan.graph.edges[hop]["layers"]) for hop in pairwise(path)
+        )
+        return sum(link.delay_ns or 0 for link in links)
+
+    ways: list[tuple[Sequence[str], Sequence[str]]] = [
+        (flow.path, flow.return_path) for flow in plan.flows
+    ]
+    ways += generated_ways(plan.graph, plan.routes, plan.generated)
+    return max(delay_ns(there) + delay_ns(back) for there, back in ways)
+
+
 def records(
     experiment: Experiment, plan: Plan, before: Interfaces, after: Interfaces
 ) -> list[LinkRecord]:

@@ -25,6 +25,8 @@ SERVER_DEADLINE_S = 10.0
 LEAD_S = 0.5
 """From the start of the last client to the start of the first flow, for all to connect."""
 LEAD_PER_FLOW_S = 0.02
+LEAD_ROUND_TRIPS = 5
+"""As many at the least: a subflow of Multipath TCP is there after three and a half."""
 END_GRACE_S = 30.0
 """How long a flow may take to hand over what its socket still holds after its time."""
 SAMPLE_PAUSE_S = 0.25
@@ -89,13 +91,17 @@ def start_clients(
     commands: Commands,
     stream: Path | None = None,
     seed: int = 0,
+    round_trip_ns: int = 0,
 ) -> Clients:
     """Starts every client; none sends before the common start, by which all are connected.
+
+    `round_trip_ns` is the longest that the links' delays make.
 
     Raises:
         RunError: where a flow has not connected when it was to start.
     """
-    t_start_ns = time.time_ns() + int((LEAD_S + LEAD_PER_FLOW_S * len(flows)) * 1e9)
+    lead_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9)
+    t_start_ns = time.time_ns() + int((lead_s + LEAD_PER_FLOW_S * len(flows)) * 1e9)
     processes = {
         flow.flow: commands.spawn(
             f"the client of flow {flow.flow} at {flow.src}",

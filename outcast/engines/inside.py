@@ -218,7 +218,8 @@ class _Run:
             network.effective["mptcp.subflows"] = subflows
         servers = traffic.start_servers(flows, network.netns, logs, self.commands, stream)
         clients = traffic.start_clients(
-            flows, network.netns, logs, self.commands, stream, self.experiment.seed
+            *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
+            links.longest_round_trip_ns(self.experiment, self.plan),
         )
         self.subflows = clients.subflows
         generators.start(clients.t_start_ns)

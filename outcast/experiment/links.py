@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from outcast import units
 from outcast.experiment.parts import MTU_FRAME_BYTES, KernelRateBps, Part, TimeNs
 
+MOST_DELAY_NS = 10**9
 LAYERS = ("host", "edge", "aggregation", "core")
 """From below. Links between two of them are named by both, the lower first: `host-edge`."""
 
@@ -32,10 +33,15 @@ class Link:
         return min(self.delay_ns or 0, self.half_frame_ns)
 
     def check(self) -> None:
-        """Raises ValueError where the jitter would be another one than is asked for.
+        """Raises ValueError where no path could be tried in time, or the jitter would be another.
 
         Packets keep their order (outcast/netem.py): where one would overtake another it waits.
         """
+        if self.delay_ns is not None and self.delay_ns > MOST_DELAY_NS:
+            raise ValueError(
+                f"delay {units.format_time(self.delay_ns)}: allowed is up to "
+                f"{units.format_time(MOST_DELAY_NS)}"
+            )
         jitter_ns = self.jitter_ns or 0
         if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
             raise ValueError(

@@ -155,3 +155,12 @@ def test_a_run_of_before_links_were_counted_has_no_table(run: RunDirectory) -> N
     assert counted(run) == []
     assert not (run.path / "links.parquet").exists()
     assert outcast(["inspect", str(run.path), "--links"]) == 2
+
+
+def test_the_longest_round_trip_is_by_the_links_of_its_way() -> None:
+    core = "links.layers={aggregation-core: {delay: 1ms}}"
+    assert links.longest_round_trip_ns(*planned(core)) == 2 * (4 * 5_000 + 2 * 1_000_000)
+    near = "flows=[{from: 2-hop}]"
+    assert links.longest_round_trip_ns(*planned(core, near)) == 2 * 2 * 5_000
+    datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 1mbit}]"
+    assert links.longest_round_trip_ns(*planned(core, near, datagrams)) > 4_000_000

@@ -230,6 +230,7 @@ def test_a_flow_is_not_measured_at_two_ports() -> None:
         ("links.rate=1001bit", "multiples of 8bit"),
         ("links.rate=40gbit", "to 34gbit"),
         ("links.layers={host-edge: {rate: 20gbit}}", "queue.burst: at 20gbit"),
+        ("links.delay=2s", "links: delay 2s: allowed is up to 1s"),
         ("queue.burst=100GB", "longer than the kernel counts"),
         ("queues=[{at: [], queue: {kind: tbf, limit: 16KB}}]", "queues.0: at"),
         ("transport.min_rto=121s", "min_rto"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,10 +77,15 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: 
     try:
         traffic.start_servers([FLOW, odd], lambda host: 0, tmp_path, commands, program)
         traffic.start_clients([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+        began_ns = time.time_ns()
+        far = traffic.start_clients(
+            [FLOW], lambda host: 0, tmp_path, commands, round_trip_ns=2_000_000_000
+        )
     finally:
         commands.end_all()
-    assert [argv[0] for argv in started] == ["iperf", "iperf", "/stream"]
+    assert [argv[0] for argv in started[:3]] == ["iperf", "iperf", "/stream"]
     assert started[2][started[2].index("--duration") + 1] == "125000000"
+    assert far.t_start_ns > began_ns + 10_000_000_000  # far senders have the time to connect
 
 
 def test_a_long_duration_is_not_rounded() -> None:
