@@ -265,6 +265,13 @@ def test_damage_is_named_and_never_a_traceback(
     assert said in " ".join(found.reasons)
 
 
+def test_captures_of_idle_ports_are_nobodys(made: Folder) -> None:
+    before = examine(made).captures
+    assert len(before) >= 1
+    (made.run(UNFAIR).captures / "idle.in.pcap").write_bytes(b"a header alone")
+    assert examine(made).captures == before
+
+
 def test_no_run_at_all(made: Folder) -> None:
     shutil.rmtree(made.run(UNFAIR).path)
     assert examine(made).state == "missing"

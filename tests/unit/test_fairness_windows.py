@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast.analysis.bins import FlowBins
 from outcast.analysis.fairness import jain_index
-from outcast.analysis.fairness_windows import sliding, widths_in_bins
+from outcast.analysis.fairness_windows import Change, changes, sliding, widths_in_bins
 from outcast.analysis.run_analysis import Interval
 
 BIN_NS = 10
@@ -47,6 +50,28 @@ def test_all_windows_are_of_one_length_where_the_last_bin_is_cut() -> None:
     assert (rows["t_end"] - rows["t_start"]).to_list() == [20, 20]
     whole = sliding(cut, [Interval(0, 33)] * 2, 4)
     assert whole.select("t_start", "t_end").rows() == [(0, 33)]
+
+
+def test_after_a_change_the_shortest_windows_of_the_new_flows_count() -> None:
+    flows = [(0, 100), (0, 100), (40, 60)]
+    records = [SimpleNamespace(start_ns=begin, duration_ns=end - begin) for begin, end in flows]
+    traffic = SimpleNamespace(duration_ns=100)
+    run: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic, flows=records), ports=[])
+    rows = [
+        # Fair, but begun before the change; unfair; fair, but at last; and a longer one.
+        (0, 10, 0.5),
+        (10, 20, 0.95),
+        (35, 45, 1.0),
+        (40, 50, 0.89),
+        (50, 60, 0.9),
+        (55, 65, 1.0),
+        (60, 70, 0.1),
+        (40, 60, 1.0),
+        (60, 80, 1.0),
+    ]
+    table = pl.DataFrame(rows, schema=["t_start", "t_end", "jain"], orient="row")
+    assert changes(run, table) == [Change(0, 2, 20), Change(40, 3, 20), Change(60, 2, None)]
+    assert changes(run, None) == []
 
 
 def test_two_that_got_nothing_have_no_index() -> None:

@@ -172,6 +172,9 @@ def test_bars_of_the_flows(run: DrawnRun) -> None:
 
 
 def test_the_link_over_time_with_its_marks(run: DrawnRun) -> None:
+    config = run.directory.config
+    config.write_text(config.read_text().replace("bin: 1ms", "bin: 2ms"))
+    analyze(run.directory)
     figure = link.link_over_time(run)
     assert figure is not None
     bins = pl.read_parquet(run.directory.path / "bins.parquet")
@@ -181,9 +184,9 @@ def test_the_link_over_time_with_its_marks(run: DrawnRun) -> None:
     for drawn, name in zip(queue, ("queue_max_bytes", "queue_mean_bytes"), strict=True):
         assert drawn.tolist() == pytest.approx((bins[name] / 1024).to_list())
     (losses,) = figure.axes[2].patches
-    # Bins are of 1 ms.
+    # Bins are of 2 ms.
     drops = losses.get_data().values.tolist()  # type: ignore[attr-defined]
-    assert drops == pytest.approx(bins["dropped"].to_list())
+    assert drops == pytest.approx((bins["dropped"] / 2).to_list())
     assert sum(drops) > 0
     pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
         run.directory.path / "ports.parquet"

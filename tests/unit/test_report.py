@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shutil
 import zlib
@@ -29,7 +30,14 @@ from tests.golden.run_directory import write_run
 
 
 def unpack(text: str, rows: int, width: int, encoding: Encoding) -> list[int]:
-    data = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
+    return decoded(inflated(text), rows, width, encoding)
+
+
+def inflated(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
+
+
+def decoded(data: bytes, rows: int, width: int, encoding: Encoding) -> list[int]:
     planes = [data[place * rows : (place + 1) * rows] for place in range(width)]
     values = [sum(plane[i] << 8 * k for k, plane in enumerate(planes)) for i in range(rows)]
     if encoding == "plain":
@@ -75,6 +83,68 @@ def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
     if near.sum() <= most:
         assert keep[near].all()
     assert keep.sum() <= max(most, dropped.sum()) + 3
+
+
+def packet_columns(made: timeline.Timeline) -> dict[str, list[int]]:
+    """What the page carries of the packets, by column."""
+    described = json.loads(made.header)["tables"]["packets"]
+    data = inflated(made.payload)
+    found = {}
+    for column in described["columns"]:
+        size = described["rows"] * column["width"]
+        of_column, data = data[:size], data[size:]
+        found[column["name"]] = decoded(
+            of_column, described["rows"], column["width"], column["encoding"]
+        )
+    return found
+
+
+def test_the_page_carries_every_packet_as_it_was(run: RunDirectory) -> None:
+    made = timeline.make(tables.read(run))
+    packets = pl.read_parquet(run.path / "packets.parquet")
+    got = packet_columns(made)
+    assert (made.kept, made.packets) == (packets.height, packets.height)
+    assert np.diff(got["t_in"]).tolist() == packets["t_in"].diff()[1:].to_list()
+    stays = (packets["t_out"] - packets["t_in"] + 1).fill_null(0)
+    assert got["stays"] == stays.to_list()
+    assert got["found"] == (packets["queue_bytes"] + 1).fill_null(0).to_list()
+    next_seq: dict[int, int] = {}
+    for flow, away, payload, seq in zip(
+        got["flow"], got["seq"], got["payload"], packets["seq"].to_list(), strict=True
+    ):
+        assert (next_seq.get(flow, 0) + away) % (1 << 32) == seq
+        next_seq[flow] = seq + payload
+
+
+def test_a_kept_packet_stands_for_those_left_out_before_it(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "NEAR_PACKETS", 1)
+    made = timeline.make(tables.read(run), most=4000)
+    assert made.every > 1
+    got = packet_columns(made)
+    packets = pl.read_parquet(run.path / "packets.parquet")
+    dropped = (packets["verdict"] == "dropped").to_list()
+    ports = packets["ingress"].to_list()
+    standing: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for row, weight in zip(got["row"], got["weight"], strict=True):
+        if dropped[row]:
+            assert weight == 1
+        else:
+            standing[ports[row]] = standing.get(ports[row], 0) + weight
+            last[ports[row]] = row
+    for port, row in last.items():
+        until = [each for each in range(row + 1) if ports[each] == port and not dropped[each]]
+        assert standing[port] == len(until)
+
+
+def test_curves_go_up_with_what_they_show() -> None:
+    x = np.array([0.0, 1.0, 2.0])
+    line = charts.Line("all", "#000", np.array([0.0, 5.0, 10.0]))
+    made = charts.line_chart("title", "words", x, [line], "s", "Mbps", top=10)
+    # SVG counts from the top.
+    assert "M0.0 1000.0L500.0 500.0L1000.0 0.0" in markup.render(made)
 
 
 def test_ticks_are_round_and_within() -> None:
