@@ -41,11 +41,11 @@ class Sizes:
         above = bisect_left(self._shares, share)
         size, upper = self.points[min(above, len(self.points) - 1)]
         if above == 0:
-            return max(1, round(size))
+            return round(size)
         below, lower = self.points[above - 1]
         if upper == lower:
-            return max(1, round(below))
-        return max(1, round(below + (size - below) * (share - lower) / (upper - lower)))
+            return round(below)
+        return round(below + (size - below) * (share - lower) / (upper - lower))
 
     def sample(self, draw: random.Random) -> int:
         """A size in bytes."""
