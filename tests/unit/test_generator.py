@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -35,7 +36,9 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def run(folder: Path, end_ms: int, **by_host: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+def run(
+    folder: Path, end_ms: int, *, status_of_other: int = 0, **by_host: dict[str, Any]
+) -> tuple[int, list[dict[str, Any]]]:
     """Runs a program for each host; the start and all their rows."""
     (port,) = free_ports(1)
     processes = []
@@ -64,11 +67,13 @@ def run(folder: Path, end_ms: int, **by_host: dict[str, Any]) -> tuple[int, list
     (folder / "new").write_text(str(t_start_ns))
     (folder / "new").rename(folder / "start")
     rows = []
-    for process, name in zip(processes, by_host, strict=True):
-        assert process.wait(20) == 0
+    for process, name, status in zip(processes, by_host, (0, status_of_other), strict=True):
+        assert process.wait(20) == status
         assert process.stdout is not None
         process.stdout.close()
-        rows += [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        written = folder / f"{name}.jsonl"
+        assert written.exists() is (status == 0)
+        rows += map(json.loads, written.read_text().splitlines() if status == 0 else [])
     return t_start_ns, rows
 
 
@@ -131,6 +136,78 @@ def test_turns_are_taken_one_after_the_other(tmp_path: Path) -> None:
     sent, received = of(rows, "send"), of(rows, "receive")
     for n in range(3):
         assert received[n]["t_end"] <= sent[n + 1]["t_begun"]
+
+
+def test_as_many_turns_as_asked_for_are_taken_at_a_time(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    transfers = [[n, OTHER, port, 50_000] for n, port in enumerate(ports)]
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={"turns": [{"start_ns": 0, "concurrent": 2, "transfers": transfers}]},
+        other={"receive": [[n, ONE, port, 50_000] for n, port in enumerate(ports)]},
+    )
+    sent, received = of(rows, "send"), of(rows, "receive")
+    ends = [received[n]["t_end"] for n in (0, 1)]
+    assert max(sent[0]["t_begun"], sent[1]["t_begun"]) < min(ends) <= sent[2]["t_begun"]
+
+
+def test_datagrams_are_sent_in_their_time_and_counted_by_their_port(tmp_path: Path) -> None:
+    sport, udp_port = free_ports(2)
+    _, rows = run(
+        tmp_path,
+        150,
+        one={
+            "udp_port": udp_port,
+            "streams": [[0, 0, 100_000_000, OTHER, sport, 1000, 30_000_000]],
+        },
+        other={"udp_port": udp_port, "datagrams_from": [[0, ONE, sport]]},
+    )
+    # At 0, 30, 60 and 90 ms.
+    assert of(rows, "send")[0]["datagrams"] == 4
+    assert of(rows, "receive")[0]["datagrams"] == 4
+
+
+def test_more_bytes_than_planned_are_an_error(tmp_path: Path) -> None:
+    (sport,) = free_ports(1)
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={"send": [[0, 0, OTHER, sport, 200]]},
+        other={"receive": [[0, ONE, sport, 100]]},
+    )
+    assert of(rows, "receive")[0]["error"] == "more bytes than planned"
+
+
+def test_a_sender_that_gives_up_resets_and_its_receiver_says_so(tmp_path: Path) -> None:
+    (sport,) = free_ports(1)
+    _, rows = run(
+        tmp_path,
+        60_000,
+        one={"send": [[0, 0, OTHER, sport, 10**12]], "end_ns": 50_000_000},
+        other={"receive": [[0, ONE, sport, 10**12]]},
+    )
+    assert of(rows, "receive")[0]["error"] == os.strerror(errno.ECONNRESET)
+    assert of(rows, "receive")[0]["t_end"] is None
+
+
+def test_a_connection_of_no_flow_ends_the_program(tmp_path: Path) -> None:
+    sport, other = free_ports(2)
+    run(
+        tmp_path,
+        1_000,
+        status_of_other=1,
+        one={"send": [[0, 0, OTHER, sport, 100]]},
+        other={"receive": [[0, ONE, other, 100]]},
+    )
+
+
+def test_a_start_that_is_never_given_is_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "START_DEADLINE_S", 0.02)
+    with pytest.raises(RuntimeError, match="no start"):
+        generator.await_start(str(tmp_path / "start"))
 
 
 def test_a_round_begins_when_all_blocks_of_the_last_have_come(tmp_path: Path) -> None:
@@ -233,6 +310,18 @@ def test_a_full_socket_and_a_lost_connection_are_as_a_sockets_own() -> None:
         payloads.send(3, 9_100)
     payloads.close()
     assert [name for name, _ in kernel.calls] == ["new", "open", "send", "send", "send", "free"]
+
+
+def test_the_seed_is_that_of_the_connections_port() -> None:
+    lists = ("send", "turns", "receive", "answer", "ask", "streams", "datagrams_from")
+    seeds = {"40001": 77, "40002": 88}
+    wanted = {"library": "", "least": 700, "adaptive": None, "seeds": seeds}
+    program = generator.Program({**{key: [] for key in lists}, "tcprand": wanted})
+    kernel = Kernel([])
+    program._library = kernel  # type: ignore[assignment]
+    program.random_payloads(40002)
+    ((_, (seed, least, _)),) = kernel.calls
+    assert (seed.value, least) == (88, 700)
 
 
 FIXED, ADAPTIVE = TcpRand(min_payload=200), TcpRand(adaptive=Adaptive(theta=300))

@@ -33,6 +33,7 @@ class FakeIp(SystemCommands):
     limits: dict[int | None, str] = field(default_factory=dict)
     endpoints: dict[int | None, list[str]] = field(default_factory=dict)
     deaf: bool = False
+    full: bool = False
 
     def run(self, argv: Sequence[str], *, netns: int | None = None, **_options: Any) -> str:
         words = " ".join(argv)
@@ -40,7 +41,7 @@ class FakeIp(SystemCommands):
             self.limits[netns] = words.removeprefix("ip mptcp limits set ")
         elif words == "ip mptcp limits":
             return self.limits.get(netns, "add_addr_accepted 0 subflows 2") + " \n"
-        elif words.startswith("ip mptcp endpoint add "):
+        elif words.startswith("ip mptcp endpoint add ") and not (self.full and self.endpoints):
             self.endpoints.setdefault(netns, []).append(words.split("add ")[1])
         elif words == "ip mptcp endpoint":
             lines = [each.replace(" signal", " id 1 signal") for each in self.endpoints[netns]]
@@ -56,6 +57,8 @@ def test_receivers_announce_a_port_for_each_further_subflow() -> None:
     assert set(ip.limits) == {1, 2}
     with pytest.raises(ReadBackError, match="h2: mptcp limits"):
         multipath.configure([FLOW], netns.__getitem__, FakeIp(deaf=True))
+    with pytest.raises(ReadBackError, match="h1: mptcp endpoints"):
+        multipath.configure([FLOW], netns.__getitem__, FakeIp(full=True))
 
 
 def test_subflows_are_those_of_the_connections_token() -> None:

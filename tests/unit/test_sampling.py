@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from outcast import sampling
 from outcast.errors import RunError
 from outcast.experiment import validate
 from outcast.plan import make_plan
@@ -23,6 +24,7 @@ from outcast.sampling import (
     Series,
     answers,
     queue_request,
+    series_of,
     socket_request,
 )
 
@@ -136,3 +138,16 @@ def test_requests_are_laid_out_as_the_kernel_wants_them() -> None:
     request = queue_request(3, 17, 2)
     assert struct.unpack("=IHHII", request[:16]) == (36, 38, 9, 3, 0)
     assert struct.unpack("=BBHiIII", request[16:]) == (0, 0, 0, 17, 2 << 16, 0, 0)
+
+
+def test_the_queues_of_all_captured_outputs_are_sampled_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling, "NetlinkSocket", lambda protocol, netns: FakeNetlink())
+    monkeypatch.setattr(socket, "if_nametoindex", lambda name: int(name[-1]))
+    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "config.yaml"))
+    flows, ports = series_of(plan, lambda host: 0)
+    assert flows.sources == ("0", "1", "2")
+    assert [question.sources for question in flows.questions] == [(0,), (1,), (2,)]
+    assert ports.sources == ("s1-eth1",)
+    assert [question.sources for question in ports.questions] == [(0, 0)]

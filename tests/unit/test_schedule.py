@@ -78,6 +78,20 @@ def test_a_shuffle_has_every_pair_once_and_starts_so_many_of_each_host() -> None
     )
 
 
+def test_a_shuffles_order_is_drawn_by_the_seed() -> None:
+    def order(seed: int) -> list[str]:
+        found = flows("{kind: shuffle, hosts: 6, bytes: 10KB}", f"seed={seed}")
+        return [flow.dst for flow in found]
+
+    assert order(1) == order(1)
+    assert len({tuple(order(seed)) for seed in range(5)}) == 5
+
+
+def test_a_stream_lasts_as_long_as_its_workload() -> None:
+    (stream,) = flows("{kind: constant_rate, from: h0_0_3, rate: 1mbit, start: 1s, duration: 2s}")
+    assert stream.end_ns == 3 * 10**9
+
+
 def test_an_incast_has_a_block_of_every_sender_in_each_round() -> None:
     found = plan(
         "{kind: incast, senders: 5, block: 128KB, rounds: 3}", "topology={kind: star, hosts: 9}"

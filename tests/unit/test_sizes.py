@@ -72,3 +72,8 @@ def test_what_is_no_distribution_is_refused(text: str, reason: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.csv: cannot be read"):
         sizes.read(tmp_path / "none.csv")
+
+
+def test_the_mean_counts_the_flows_of_the_smallest_size() -> None:
+    assert sizes.Sizes([(100, 0.5), (200, 1)]).mean_bytes() == 0.5 * 100 + 0.5 * 150
+    assert sizes.Sizes([(100, 1)]).mean_bytes() == 100
