@@ -16,6 +16,7 @@ import compileall
 import contextlib
 import ctypes
 import fcntl
+import functools
 import json
 import os
 import selectors
@@ -32,6 +33,7 @@ from pathlib import Path
 
 import outcast
 from outcast import ledger
+from outcast.commands import SystemCommands
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import init
 
@@ -174,14 +176,27 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
     ]
 
 
-def python_folders() -> list[str]:
-    """Where this Python and what it can import stand; seen in the guest wherever they are."""
-    folders = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sys.path) if path}
-    folders |= {sys.prefix, *(path for path in sys.path if os.path.isabs(path))}
+@functools.cache
+def python_folders() -> tuple[str, ...]:
+    """Where this Python and what it can import stand; seen in the guest wherever they are.
+
+    That is what it is without us: our own path has the folder that we were started in, too, and
+    what differs between two starts makes two runs of one seed differ.
+
+    Raises:
+        CommandError: this Python does not start.
+    """
+    argv = [sys.executable, "-I", "-c", "import sys; print(*sys.path, sep='\\n')"]
+    path = SystemCommands().run(argv).splitlines()
     # An editable installation finds us by a hook, not by the path.
-    folders.add(str(Path(outcast.__file__).resolve().parents[1]))
-    # A parent first: what is mounted later would hide what is below it.
-    return sorted(path for path in folders if os.path.isdir(path))
+    own = Path(outcast.__file__).resolve().parents[1]
+    named = {sys.prefix, sys.base_prefix, str(own), *path}
+    folders = {each for name in named if name for each in (name, os.path.realpath(name))}
+    return tuple(
+        name
+        for name in sorted(folders)
+        if os.path.isdir(name) and not any(str(parent) in folders for parent in Path(name).parents)
+    )
 
 
 def compile_own_modules() -> None:

@@ -30,7 +30,7 @@ EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openv
 # ovs-vswitchd recounts the cores when ten seconds have passed since the last count, and takes
 # the clock's zero for the last one: in the first ten seconds after boot it sees no core and starts
 # no upcall handler. No real machine gets there that early. Sleeping costs nothing here.
-UPTIME_S = 11.0
+UPTIME_S = 11
 
 START_LINE = "outcast guest: start"
 EXIT_LINE = "outcast guest: exit"
@@ -39,6 +39,7 @@ BEAT_S = 1.0
 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
 _RB_POWER_OFF = 0x4321FEDC
+_CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -69,6 +70,7 @@ def build_root(run_directory: str, needed: list[str]) -> None:
     """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp.
 
     What the host keeps in the folders of EMPTY is not seen, but for the `needed` ones below them.
+    Those are mounted wherever they are, so that the guest is the same wherever they are.
     """
     mount("tmpfs", "/tmp")
     for name in ("upper", "work", "root"):
@@ -83,11 +85,7 @@ def build_root(run_directory: str, needed: list[str]) -> None:
     mount("sysfs", "/sys", flags=quiet)
     mount("devtmpfs", "/dev", flags=_MS_NOSUID)
     mount("devpts", "/dev/pts", flags=_MS_NOSUID | _MS_NOEXEC, options="ptmxmode=0666")
-    kept = [
-        (path, os.open(path, os.O_PATH | os.O_DIRECTORY))
-        for path in needed
-        if any(path.startswith(f"{empty}/") for empty in EMPTY)
-    ]
+    kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in needed]
     for path in EMPTY:
         mount("tmpfs", path, flags=_MS_NOSUID | _MS_NODEV)
     for path, descriptor in kept:
@@ -111,6 +109,18 @@ def name_host() -> None:
             os.unlink(path)
         with open(path, "w", encoding="ascii") as stream:
             stream.write(text)
+
+
+def sleep_until(uptime_s: int) -> None:
+    """Returns at just this time since boot, however often the clock was read before.
+
+    Meanwhile the kernel has derived its random numbers anew (drivers/char/random.c, crng_reseed),
+    so that it does not matter either how many were taken before: each folder made takes one.
+    """
+    at = struct.pack("ll", uptime_s, 0)
+    number = _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, at, None)
+    if number != 0:
+        raise OSError(number, f"clock_nanosleep: {os.strerror(number)}")
 
 
 def raise_loopback() -> None:
@@ -207,9 +217,9 @@ def main() -> None:
             boot = json.load(stream)
         build_root(boot["run_directory"], boot["needed"])
         os.dup2(open_console("/dev/tty1"), 2)
+        sleep_until(UPTIME_S)
         name_host()
         raise_loopback()
-        time.sleep(UPTIME_S)
         say(f"{START_LINE} {boot['argv'][0]}")
         status = wait_for(start(boot["argv"], boot["environment"]), boot["virtual_limit_s"])
         end_others()

@@ -200,3 +200,16 @@ def state(pid: int) -> str:
 
 def test_the_checkout_is_seen_though_it_is_on_no_path() -> None:
     assert str(Path(__file__).resolve().parents[2]) in guest.python_folders()
+
+
+def test_what_is_seen_is_the_same_wherever_one_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = guest.python_folders()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    guest.python_folders.cache_clear()
+    assert guest.python_folders() == before
+    # None hides what is below it when it is mounted.
+    assert not [(a, b) for a in before for b in before if Path(a) in Path(b).parents]

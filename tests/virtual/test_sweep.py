@@ -32,18 +32,21 @@ sweep:
 DEADLINE_S = 200.0
 
 
-def start(config: Path, target: Path, *options: str) -> subprocess.Popen[str]:
+def start(
+    config: Path, target: Path, *options: str, where: Path | None = None
+) -> subprocess.Popen[str]:
     argv = [sys.executable, "-c", "from outcast.cli import main; main()", "sweep", str(config)]
     return subprocess.Popen(
         [*argv, "--jobs", "1", "-o", str(target), *options],
+        cwd=where,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def finish(config: Path, target: Path, *options: str) -> str:
-    with start(config, target, *options) as process:
+def finish(config: Path, target: Path, *options: str, where: Path | None = None) -> str:
+    with start(config, target, *options, where=where) as process:
         said, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, said
     return said
@@ -66,7 +69,8 @@ def test_killed_in_the_middle_and_resumed_it_gives_the_same_dataset(tmp_path: Pa
         wait_for_finished(process, target, 1)
         time.sleep(random.Random(1).uniform(0.5, 2.5))
         process.send_signal(signal.SIGKILL)
-    said = finish(target / "sweep.yaml", target, "--resume")
+    # From another folder, too, which then is on Python's path.
+    said = finish(target / "sweep.yaml", target, "--resume", where=tmp_path)
     assert "1 are finished, 1 are left" in said
     assert "measured on this machine" in said
     for name in ("runs.parquet", "run_flows.parquet"):
