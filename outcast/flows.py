@@ -61,11 +61,6 @@ class Flow:
     transport: Transport = field(default_factory=Transport)
 
     @property
-    def path_links(self) -> int:
-        """Links on the path that it takes."""
-        return len(self.path) - 1
-
-    @property
     def five_tuple(self) -> FiveTuple:
         """What its data packets have in their headers."""
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)

@@ -44,9 +44,12 @@ def test_each_flow_crosses_as_many_directions_as_its_path_has_links(routing: str
     data = Counter(flow for crossing in crossings.values() for flow in crossing.flows)
     acks = Counter(flow for crossing in crossings.values() for flow in crossing.acknowledged)
     for flow in plan.flows:
-        assert data[flow.flow] == flow.path_links
+        assert data[flow.flow] == len(flow.path) - 1
         assert acks[flow.flow] == len(flow.return_path) - 1
         assert flow.path[0] == flow.return_path[-1] == flow.src
+        assert all(flow.flow in crossings[way].flows for way in pairwise(flow.path))
+        back = pairwise(flow.return_path)
+        assert all(flow.flow in crossings[way].acknowledged for way in back)
     assert not any(crossing.other for crossing in crossings.values())
 
 
@@ -55,7 +58,7 @@ def test_a_flows_class_stays_that_of_its_shortest_path(routing: str) -> None:
     _, plan = planned(f"routing={routing}")
     assert Counter(flow.hops for flow in plan.flows) == {2: 1, 6: 12}
     equal = "equal_length" in routing
-    assert {flow.path_links for flow in plan.flows} == ({6} if equal else {2, 6})
+    assert {len(flow.path) - 1 for flow in plan.flows} == ({6} if equal else {2, 6})
 
 
 def test_the_split_counts_each_flow_at_each_switch_that_chose() -> None:

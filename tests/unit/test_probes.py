@@ -22,6 +22,8 @@ def test_a_probe_has_the_flows_ports_and_a_valid_checksum(sport: int, dport: int
     assert segment[13] == 0x04
     header = bytes([0x45, *bytes(8), 6, 0, 0, 10, 1, 0, 2, 10, 0, 0, 2])
     assert parse_tcp(header + segment) == packet
+    with_options = bytes([0x46]) + header[1:] + bytes(4)
+    assert parse_tcp(with_options + segment) == packet
 
 
 def test_the_checksum_is_that_of_the_rfcs_example() -> None:
