@@ -377,8 +377,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
-
-
-def payload(module: str, *arguments: str) -> list[str]:
-    """The argv that runs one of our modules in the guest, in this very Python."""
-    return [sys.executable, "-m", module, *arguments]
