@@ -18,6 +18,7 @@ from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.plan import Plan
 from outcast.run import RunDirectory, write_text
 from outcast.workloads import generator, results
+from outcast.workloads.results import Completed
 from outcast.workloads.schedule import TCP_PORT, UDP_PORT, Generated
 
 READY_DEADLINE_S = 60.0
@@ -131,15 +132,35 @@ class Programs:
         }
         if smallest is not None:
             facts["workloads.tcprand.smallest_payload_bytes"] = "{} to {}".format(*smallest)
-        warnings = []
-        if max(late, default=0) > LATE_NS:
-            count = sum(value > LATE_NS for value in late)
+        return facts, warnings_of(found)
+
+
+def warnings_of(found: Sequence[Completed]) -> list[str]:
+    """One line for each way in which generated traffic was another than scheduled."""
+    warnings = []
+    late = [late_ns for flow in found if (late_ns := flow.late_ns or 0) > LATE_NS]
+    if late:
+        warnings.append(
+            f"{len(late)} of {len(found)} generated flows started more than "
+            f"{LATE_NS / 1e6:g} ms after their time, the last by {max(late) / 1e6:.1f} ms; "
+            "less load, or the virtual engine, keeps the schedule"
+        )
+    failed = [flow for flow in found if flow.error is not None]
+    if failed:
+        first = failed[0]
+        warnings.append(
+            f"{len(failed)} of {len(found)} generated flows failed, the first from "
+            f"{first.planned.src} to {first.planned.dst}: {first.error}"
+        )
+    for flow in found:
+        planned = flow.planned.datagrams
+        # The last one's time can coincide with the end.
+        if planned is not None and (flow.sent or 0) < planned - 1:
             warnings.append(
-                f"{count} of {len(found)} generated flows started more than "
-                f"{LATE_NS / 1e6:g} ms after their time, the last by {max(late) / 1e6:.1f} ms; "
-                "less load, or the virtual engine, keeps the schedule"
+                f"the stream from {flow.planned.src} to {flow.planned.dst} sent {flow.sent or 0} "
+                f"of {planned} datagrams; a lower rate or larger datagrams keep the schedule"
             )
-        return facts, warnings
+    return warnings
 
 
 def _is_ready(process: Process) -> bool:

@@ -57,6 +57,13 @@ class Generated:
     gap_ns: int | None = None
     datagram_bytes: int | None = None
 
+    @property
+    def datagrams(self) -> int | None:
+        """How many a stream is to send; None where it is none."""
+        if self.start_ns is None or self.end_ns is None or self.gap_ns is None:
+            return None
+        return max(0, -(-(self.end_ns - self.start_ns) // self.gap_ns))
+
 
 @dataclass(frozen=True)
 class Hosts:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from outcast.experiment.transport import Adaptive
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
 from outcast.workloads import generator, results
-from outcast.workloads.programs import check_smallest_payloads, tasks
+from outcast.workloads.programs import check_smallest_payloads, tasks, warnings_of
+from outcast.workloads.results import Completed
+from outcast.workloads.schedule import Generated
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 ONE, OTHER = "127.0.0.1", "127.0.0.2"
@@ -435,3 +439,31 @@ def test_every_connection_draws_sizes_of_its_own(seed: int) -> None:
         for task in other.values()
         for seed in task.get("tcprand", {"seeds": {}})["seeds"].values()
     }
+
+
+STREAM = Generated(
+    *(0, 0, "constant_rate", "h2", "h1", 40001, None, 0),
+    end_ns=100_000_000,
+    gap_ns=30_000_000,
+    datagram_bytes=1000,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"sent": 3}, None),
+        ({"sent": 2}, "the stream from h2 to h1 sent 2 of 4 datagrams"),
+        ({"sent": None}, "sent 0 of 4 datagrams"),
+        ({"error": "Connection refused"}, "1 of 1 generated flows failed, .* Connection refused"),
+        ({"late_ns": 1_000_001}, "1 of 1 generated flows started more than 1 ms after"),
+    ],
+)
+def test_what_was_not_sent_as_scheduled_is_warned_of(
+    changes: dict[str, Any], said: str | None
+) -> None:
+    as_planned = Completed(STREAM, 0, None, 0, 4000, 4, 4, None, None, None, None)
+    found = warnings_of([replace(as_planned, **changes)])
+    assert len(found) == (said is not None)
+    assert said is None or re.search(said, found[0])
