@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
+from outcast.assignment import tasks
 from outcast.assignment.questions import QUESTIONS
 from outcast.run import RunDirectory
 from tests.golden import model
@@ -107,3 +108,9 @@ def test_a_run_without_what_is_asked_for_has_no_right_answer(tmp_path: Path) -> 
     for key in ("rival_goodput_mbps", "lone_rtt_ms", "equal_rtt_lone_mbps", "blackout_drops"):
         assert of[key] == ()
     assert of["phase_lost_percent"] == of["blackout_start_ms"] == ()
+
+
+def test_a_gap_in_a_comment_is_none(tmp_path: Path) -> None:
+    config = tmp_path / "one.yaml"
+    config.write_text(f"# {tasks.GAP} is a gap\nqueue: {tasks.GAP}\nflows: 1  # not {tasks.GAP}\n")
+    assert tasks.gaps(config) == [2]
