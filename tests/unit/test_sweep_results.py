@@ -105,6 +105,19 @@ def test_a_table_for_people(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "95 % bootstrap intervals over the runs" in out
 
 
+def test_a_swept_mapping_stands_as_one_would_write_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept = "queue: [{kind: tbf, limit: 16KB}, {kind: pfifo, limit: 11 packets}]"
+    config = CONFIG[: CONFIG.index("sweep:")] + f"sweep:\n  {swept}\n"
+    path = make_sweep(tmp_path / "queues", config)
+    _, out, _ = results(capsys, str(path), "--format", "json")
+    names = ["tbf limit=16KB", "pfifo limit=11 packets"]
+    assert [each["at"]["queue"] for each in json.loads(out)] == names
+    flows = dataset.load(path).flows
+    assert flows["queue"].unique(maintain_order=True).to_list() == names
+
+
 def test_a_key_that_is_named_twice_counts_once(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,6 +358,9 @@ def test_missing_values_do_not_count() -> None:
     one, other = summarize(frame, ["key"], ["value"], "mean")
     assert (one.runs, one.cells[0].interval.n, one.cells[0].interval.value) == (2, 1, 1.0)
     assert other.cells[0].interval.value is None
+    for ours, theirs in ((frame[:1], frame), (frame, frame[:1])):
+        (apart,) = groups.compare(ours, theirs, ["key"], ["value"], "mean")
+        assert apart.runs == 1
     with pytest.raises(ConfigError, match="no group"):
         groups.compare(frame, frame.with_columns(key=pl.lit("c")), ["key"], ["value"], "mean")
 
