@@ -89,9 +89,7 @@ def evaluate(
     """The verdict on every claim, and on the whole, from trusted runs by their point's label."""
     judged = []
     for claim in recipe.claims:
-        second = claim.measure
-        if isinstance(claim, OrderClaim) and claim.lesser_measure is not None:
-            second = claim.lesser_measure
+        (_, second) = asked(claim)[-1]
         judged.append(
             judge(
                 claim,

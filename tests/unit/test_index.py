@@ -74,6 +74,17 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
     assert 'class="trust bad"' in top
 
 
+def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
+    names = state.read(sweep).finished
+    for name in names[:2]:
+        change(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
+    change(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
+    assert state.read(sweep).warnings == {"odd": 2, "strange": 1}
+    text = index.write(sweep).read_text(encoding="utf-8")
+    assert "Warning in 2 runs: odd" in text
+    assert "Warning in 1 run: strange" in text
+
+
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
 def test_a_reason_that_cannot_be_read_is_passed_by(sweep: SweepDirectory, text: str) -> None:
     (name,) = state.read(sweep).failures

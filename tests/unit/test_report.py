@@ -85,6 +85,16 @@ def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
     assert keep.sum() <= max(most, dropped.sum()) + 3
 
 
+def test_thinning_around_one_drop() -> None:
+    dropped = np.arange(10_000) == 5_000
+    keep, every = timeline.thin(dropped, np.zeros(dropped.size, np.int64), 1_000)
+    near = timeline.NEAR_PACKETS
+    assert keep[5_000 - near : 5_000 + near + 1].all()
+    away = np.flatnonzero(keep[: 5_000 - near])
+    assert set(np.diff(away)) == {every}
+    assert every == -(-(10_000 - 2 * near - 1) // (1_000 - 2 * near - 1))
+
+
 def packet_columns(made: timeline.Timeline) -> dict[str, list[int]]:
     """What the page carries of the packets, by column."""
     described = json.loads(made.header)["tables"]["packets"]

@@ -12,7 +12,7 @@ import pytest
 
 from outcast.analysis import analyze
 from outcast.analysis.tables import read_summary
-from outcast.reproduce import measures, recipe, reproduce
+from outcast.reproduce import measures, recipe, reproduce, result
 from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import Measure, Mode, Point
 from outcast.reproduce.runs import Wanted
@@ -224,6 +224,40 @@ def test_flows_that_did_not_finish_count_with_the_time_they_had(
     assert take(run, "completion_ms") == pytest.approx((2 + 60 + 70) / 3)
 
 
+def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> None:
+    runs = []
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        runs.append(changed(analysed, tmp_path / str(number), {2: 1e6 * number, 3: 5e6}))
+    lesser = Measure(kind="class_goodput_bps", hops=2)
+    claim = recipe.OrderClaim(
+        text="more",
+        measure=Measure(kind="class_goodput_bps", hops=3),
+        greater="A",
+        lesser="A",
+        lesser_measure=lesser,
+    )
+    assert result.asked(claim)[1] == ("A", lesser)
+    made = recipe_of(Point(label="A", config="none"), claim)
+    (judged,), verdict = result.evaluate(made, {"A": runs})
+    assert judged.measured.value == pytest.approx(3.5e6)
+    assert verdict is Verdict.REPRODUCED
+
+
+def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
+    return recipe.Recipe(
+        id="X",
+        title="",
+        source="",
+        reported="",
+        points=(point,),
+        quick=Mode(repetitions=3),
+        full=Mode(repetitions=3),
+        claims=(claim,),
+        picture=recipe.Picture(kind="window_bars"),
+    )
+
+
 def test_runs_without_a_value_and_without_trust_are_listed(
     analysed: RunDirectory, tmp_path: Path
 ) -> None:
@@ -247,17 +281,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     claim = recipe.SizeClaim(
         text="7 times", measure=Measure(kind="outcast_ratio"), at="A", reported=7, none=1
     )
-    made = recipe.Recipe(
-        id="X",
-        title="",
-        source="",
-        reported="",
-        points=(point,),
-        quick=Mode(repetitions=3),
-        full=Mode(repetitions=3),
-        claims=(claim,),
-        picture=recipe.Picture(kind="window_bars"),
-    )
+    made = recipe_of(point, claim)
     wanted = [*three, Wanted(point, 4, "run-4", None)]
     found = reproduce.conclude(made, "quick", wanted, store, {})
     assert [(each.seed, each.reason) for each in found.failures] == [

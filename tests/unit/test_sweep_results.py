@@ -16,7 +16,7 @@ from matplotlib import rc_context
 
 from outcast import cli
 from outcast.errors import ConfigError
-from outcast.sweep import dataset, figures, groups, index, statistics
+from outcast.sweep import dataset, figures, groups, index, render, statistics
 from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
 from tests.golden import fake_run
@@ -351,6 +351,16 @@ def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not
     assert far.value == 100
     assert far.low > 90
     assert statistics.difference([8.0, 8.0], [2.0, 2.0], "geometric").value == pytest.approx(4)
+
+
+def test_rates_are_shown_in_mbps() -> None:
+    cell = groups.Cell("classes.2.mean_goodput_bps", statistics.Interval(2, 5e6, 4.5e6, 6e6))
+    assert render.interval_texts(cell) == ("5", "[4.5, 6]")
+    assert render.heading(cell.value) == "2-hop mean goodput, Mbps"
+    assert render.interval_texts(groups.Cell("x", statistics.Interval(1, 2.0, None, None))) == (
+        "2",
+        "-",
+    )
 
 
 def test_missing_values_do_not_count() -> None:
