@@ -161,8 +161,21 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
         retransmissions=sum(int(found.retransmission[rows].sum()) for found, rows in parts),
         spurious=sum(int(found.spurious[rows].sum()) for found, rows in parts),
         timeouts=sum(int((found.halted_ns[rows] > 0).sum()) for found, rows in parts),
-        halted_s=sum(int(found.halted_ns[rows].sum()) for found, rows in parts) / 1e9,
+        halted_s=sum(_halted_ns(analysis, port, flow) for port in analysis.ports) / 1e9,
     )
+
+
+def _halted_ns(analysis: Analysis, port: PortAnalysis, flow: int) -> int:
+    """The silences before a flow's timeouts, as far as they lie within the traffic's duration.
+
+    What a flow still has to send when the duration is over it sends later, with timeouts as
+    before: counted in, they would make a share of the duration exceed 1.
+    """
+    rows = rows_of_flow(port, flow)
+    halted_ns = port.resent.halted_ns[rows]
+    traffic = analysis.manifest.traffic
+    left_ns = traffic.t_start_ns + traffic.duration_ns - port.joined.arrivals.stamp_ns[rows]
+    return int(np.clip(halted_ns + left_ns, 0, halted_ns).sum())
 
 
 def _rtt_ns(analysis: Analysis, flows: Collection[int]) -> I64:

@@ -128,7 +128,9 @@ class TcpSummary(_Part):
     retransmissions: int
     spurious: int
     timeouts: int
-    halted_s: float = Field(description="the silences before these timeouts, of all flows")
+    halted_s: float = Field(
+        description="the silences before these timeouts within the duration, of all flows"
+    )
 
 
 class TimesSummary(_Part):

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis import analyze, compute, require_trusted, write
+from outcast.analysis import analyze, compute, require_trusted, run_summary, write
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
 from outcast.run import RunDirectory
@@ -396,3 +397,17 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
         (warning,) = warnings
         assert warning.startswith("flow 0 from h2 (2 hops) held the link: more than 90% of")
         assert "each of the 5 others ran into timeouts" in warning
+
+
+def test_a_flow_is_halted_within_the_duration_only() -> None:
+    """Silences of 100, 400 and 50 ns, of which the second reaches 200 ns beyond the duration."""
+    arrivals = SimpleNamespace(stamp_ns=np.array([1_200, 1_300, 1_700, 1_900]))
+    port: Any = SimpleNamespace(
+        rows={7: np.arange(4)},
+        resent=SimpleNamespace(halted_ns=np.array([100, 0, 400, 50])),
+        joined=SimpleNamespace(arrivals=arrivals),
+    )
+    traffic = SimpleNamespace(t_start_ns=1_000, duration_ns=500)
+    analysis: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic))
+    assert run_summary._halted_ns(analysis, port, 7) == 100 + 200
+    assert run_summary._halted_ns(analysis, port, 8) == 0
