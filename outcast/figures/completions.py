@@ -53,7 +53,7 @@ def completion_times(run: DrawnRun) -> Figure | None:
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("flow completion time (ms)")
         axes.set_ylabel("share of flows")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, -0.42), fontsize=8)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
         axes.grid(alpha=0.25)
     figure.suptitle(
         f"{run.summary.name}: flow completion times",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.blackout import is_dense
 from outcast.figures.drawn_run import DrawnRun
-from outcast.figures.style import BLUE, GREY, VERMILION, nothing, time_unit
+from outcast.figures.style import BLUE, CLASS_COLOURS, GREY, VERMILION, nothing, time_unit
 
 ZOOM_PACKETS = 40
 """So many packet times are shown of a blackout, that each packet can be told apart."""
@@ -21,14 +22,8 @@ LONGEST_BAR = 10
 
 def chain_lengths(run: DrawnRun) -> Figure:
     """Figure 11: how many chains of consecutive drops there were of each length."""
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    ports = {
-        port: (run.port_label(port), run.port_colour(port), part.chains, 1)
-        for port, part in run.summary.drops.items()
-    }
-    classes = {
-        hops: (
+    classes = [
+        (
             f"{hops}-hop ({run.summary.classes[hops].flows} flows, mean)"
             if run.summary.classes[hops].flows > 1
             else f"{hops}-hop (1 flow)",
@@ -37,13 +32,37 @@ def chain_lengths(run: DrawnRun) -> Figure:
             run.summary.classes[hops].flows,
         )
         for hops, chains in run.summary.flow_chains.items()
-    }
-    _chain_bars(left, list(ports.values()), "chains of drops of a port")
-    _chain_bars(right, list(classes.values()), "chains of drops of a flow")
+    ]
+    # Generated traffic alone has no classes, and then there is no second panel.
+    panels = 2 if classes else 1
+    figure = Figure(figsize=(4.2 * panels, 3.4), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
+    if classes:
+        _chain_bars(axes[1], classes, "chains of drops of a flow")
     figure.suptitle(
         f"{run.summary.name}: consecutive drops", x=0.01, ha="left", fontsize=10, fontweight="bold"
     )
     return figure
+
+
+def _by_port(run: DrawnRun) -> list[tuple[str, str, dict[str, int], int]]:
+    """Label, colour, chains by length, and how many it is the mean of: of each input port, or,
+    where they are more than there are colours, of all together.
+    """
+    ports = run.summary.drops
+    if len(ports) > len(CLASS_COLOURS):
+        chains: Counter[str] = Counter()
+        for part in ports.values():
+            chains.update(part.chains)
+        return [(f"all {len(ports)} input ports", GREY, dict(chains), 1)]
+    colours = [run.port_colour(port) for port in ports]
+    if len(set(colours)) < len(colours):
+        colours = list(CLASS_COLOURS[: len(colours)])
+    return [
+        (run.port_label(port), colour, part.chains, 1)
+        for (port, part), colour in zip(ports.items(), colours, strict=True)
+    ]
 
 
 def _chain_bars(axes: Axes, groups: list[tuple[str, str, dict[str, int], int]], what: str) -> None:
