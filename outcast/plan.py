@@ -200,6 +200,7 @@ def _require_transport(
         src, dst = of_hosts.get(each.src, base), of_hosts.get(each.dst, base)
         # Each connection has of these what both of its ends have.
         had = {"min_rto": src.min_rto_ns == base.min_rto_ns}
+        had |= {"pacing": (src.pacing == "fq") == (base.pacing == "fq")}
         had |= {"sack": (src.sack and dst.sack) == base.sack}
         had |= {"ecn": (src.ecn and dst.ecn) == base.ecn}
         for name, fits in had.items():

@@ -149,6 +149,8 @@ class GroupTransport(Part):
             ValueError: where the two do not fit together.
         """
         tree = base.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if self.pacing == "none":
+            tree.pop("pacing_rate", None)
         tree |= self.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             return Transport.model_validate(tree)

@@ -166,12 +166,7 @@ def _poisson(
 ) -> Iterator[Generated]:
     sizes = workload.distribution()
     receivers = list(hosts.names) if workload.to is None else [workload.to]
-    if workload.source is None:
-        sources = list(hosts.names)
-    else:
-        sources = hosts.senders(
-            workload.source, workload.to or hosts.receiver, f"workloads.{index}"
-        )
+    sources = _sources(workload, hosts, f"workloads.{index}")
     if len({*sources, *receivers}) < 2:
         raise ConfigError(f"workloads.{index}.from: {sources[0]} cannot send to itself")
     offered_bps = workload.load * sum(hosts.rate_bps(name) for name in receivers)
@@ -182,6 +177,15 @@ def _poisson(
         while src == dst:  # a lone source that was drawn as its own receiver
             dst = draw.choice(receivers)
         yield _transfer(index, "poisson", src, dst, sizes.sample(draw), at_ns)
+
+
+def _sources(workload: Poisson, hosts: Hosts, where: str) -> Sequence[str]:
+    if workload.source is None:
+        return hosts.names
+    named = [workload.source] if isinstance(workload.source, str) else workload.source
+    if workload.to is None and named and set(named) <= set(hosts.names):
+        return named  # the topology's receiver sends to others too
+    return hosts.senders(workload.source, workload.to or hosts.receiver, where)
 
 
 def _arrivals(draw: random.Random, mean_gap_ns: float, start: int, end: int) -> Iterator[int]:

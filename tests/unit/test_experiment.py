@@ -194,6 +194,13 @@ def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
     assert loaded.group_transport(0) == loaded.transport
 
 
+def test_a_group_without_pacing_has_no_rate_of_it_either() -> None:
+    paced = "transport={pacing: internal, pacing_rate: 8mbit}"
+    loaded = experiment.load(FIG3C, [paced, "flows.1.transport={pacing: none}"])
+    own = loaded.group_transport(1)
+    assert (own.pacing, own.pacing_rate_bps) == ("none", None)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

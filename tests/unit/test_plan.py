@@ -277,7 +277,7 @@ def test_no_receivers_port_is_that_of_generated_flows() -> None:
 BACKGROUND = "workloads=[{kind: background, load: 0.1, sizes: [[100000, 1]]}]"
 
 
-@pytest.mark.parametrize("setting", ["sack: false", "ecn: true", "min_rto: 5ms"])
+@pytest.mark.parametrize("setting", ["sack: false", "ecn: true", "min_rto: 5ms", "pacing: fq"])
 def test_generated_flows_have_what_transport_says(setting: str) -> None:
     flows = f"flows=[{{from: 6-hop, transport: {{{setting}}}}}]"
     with pytest.raises(ConfigError, match=rf"workloads.0: .* transport.{setting.split(':')[0]}"):

@@ -192,3 +192,11 @@ def test_every_arrival_is_within_its_time(seed: int, load: float) -> None:
     )
     assert all(2 * 10**9 <= (flow.start_ns or 0) < 5 * 10**9 for flow in found)
     assert [flow.flow for flow in found] == list(range(len(found)))
+
+
+def test_the_topologys_receiver_may_be_a_source_of_flows_to_any_host() -> None:
+    found = flows("{kind: poisson, load: 0.01, sizes: [[100000, 1]], from: h0_0_2}")
+    assert {flow.src for flow in found} == {"h0_0_2"}
+    assert len({flow.dst for flow in found}) == 15
+    with pytest.raises(ConfigError, match="cannot send to itself"):
+        flows("{kind: poisson, load: 0.01, sizes: [[100000, 1]], from: h0_0_2, to: h0_0_2}")
