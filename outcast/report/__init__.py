@@ -10,7 +10,7 @@ from pathlib import Path
 
 from outcast.analysis.tables import reading
 from outcast.errors import InputError, OutcastError
-from outcast.report import goodput, losses, measurements, overview, timeline, viewer
+from outcast.report import glossary, goodput, losses, measurements, overview, timeline, viewer
 from outcast.report.markup import Element, element
 from outcast.report.page import document
 from outcast.report.tables import RunTables, read
@@ -46,6 +46,7 @@ def make(run: RunTables, most_packets: int = timeline.MOST_PACKETS) -> str:
         *measurements.sections(run),
         overview.settings(run),
         overview.again(run),
+        glossary.words(bool(run.manifest.flows)),
     ]
     data = [
         element("script", _harmless(made.header), type="application/json", id="viewer-header"),
