@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import sys
 import tempfile
@@ -47,8 +46,9 @@ from outcast import (
     transport,
 )
 from outcast.blackout_switch import BlackoutSwitch
-from outcast.commands import Commands, SystemCommands
+from outcast.commands import SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
+from outcast.engines import records
 from outcast.errors import OutcastError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.flows import Flow
@@ -61,12 +61,10 @@ from outcast.run import (
     BottleneckRecord,
     CaptureRecord,
     Counters,
-    FlowRecord,
     HostCounters,
     Manifest,
     PortCounters,
     RunDirectory,
-    SubflowRecord,
     TrafficRecord,
     write_json,
 )
@@ -388,11 +386,11 @@ class _Run:
                     "machine": platform.machine(),
                     "hz": hz,
                 },
-                versions=versions(self.commands),
-                requested=requested(experiment),
+                versions=records.versions(self.commands),
+                requested=records.requested(experiment),
                 effective=network.effective,
                 traffic=record,
-                flows=flow_records(experiment, plan, self.subflows),
+                flows=records.flows(plan, self.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
                 blackout=self.blackout,
                 bottlenecks=[
@@ -413,71 +411,6 @@ class _Run:
 
 def _is_active(start_ns: int, duration_ns: int | None, t_s: float) -> bool:
     return duration_ns is not None and start_ns <= t_s * 1e9 < start_ns + duration_ns
-
-
-def requested(experiment: Experiment) -> dict[str, Any]:
-    """The settings asked for, flat, as they stand in the configuration."""
-    tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
-    flat: dict[str, Any] = {}
-    for section in ("topology", "links", "queue", "routing", "transport", "samples"):
-        flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
-    for section in ("queues", "workloads"):
-        flat.update({f"{section}.{n}": value for n, value in enumerate(tree[section])})
-    flat.update({f"blackout.{key}": value for key, value in tree.get("blackout", {}).items()})
-    return flat
-
-
-def flow_records(
-    experiment: Experiment, plan: Plan, subflows: multipath.Subflows | None = None
-) -> list[FlowRecord]:
-    """The plan's flows for the manifest."""
-    records = []
-    for flow in plan.flows:
-        records.append(
-            FlowRecord(
-                flow=flow.flow,
-                group=flow.group,
-                src=flow.src,
-                src_ip=flow.src_ip,
-                sport=flow.sport,
-                dst=flow.dst,
-                dst_ip=flow.dst_ip,
-                dport=flow.dport,
-                hops=flow.hops,
-                path=list(flow.path),
-                return_path=list(flow.return_path),
-                ingress=plan.ingress(flow),
-                start_ns=flow.start_ns,
-                duration_ns=flow.duration_ns,
-                size_bytes=flow.size_bytes,
-                congestion_control=flow.transport.congestion_control,
-                subflows=[
-                    SubflowRecord(sport=sport, dport=dport)
-                    for sport, dport in (subflows or {}).get(flow.flow, ())
-                ],
-            )
-        )
-    return records
-
-
-def versions(commands: Commands) -> dict[str, str]:
-    """What took part, by its own word."""
-    import mininet.net
-
-    found = {
-        "python": platform.python_version(),
-        "mininet": mininet.net.VERSION,
-        "libc": "-".join(platform.libc_ver()),
-    }
-    for name, argv, pattern in (
-        ("openvswitch", ["ovs-vswitchd", "--version"], r"\) ([0-9.]+)"),
-        ("iperf", ["sh", "-c", "iperf --version 2>&1 || true"], r"iperf version ([0-9.]+)"),
-        ("tcpdump", ["sh", "-c", "tcpdump --version 2>&1"], r"tcpdump version ([0-9.]+)"),
-        ("iproute2", ["tc", "-V"], r"iproute2-([0-9.]+)"),
-    ):
-        match = re.search(pattern, commands.run(argv))
-        found[name] = match[1] if match else "unknown"
-    return found
 
 
 def main(argv: Sequence[str]) -> int:
