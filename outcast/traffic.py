@@ -16,7 +16,7 @@ from pathlib import Path
 
 from outcast import multipath, senders
 from outcast.commands import Commands, Process, wait_until
-from outcast.errors import CommandError, RunError
+from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.flows import Flow
 from outcast.multipath import Subflows
 from outcast.sockets import sample_sockets
@@ -196,13 +196,25 @@ def await_end(
 
 
 def check_client(flow: Flow, process: Process) -> None:
-    """Raises CommandError where a client did not end well and report the bytes it sent."""
+    """A client ended well, reported the bytes it sent, and sent payloads as was asked for.
+
+    Raises:
+        CommandError: it did not end well.
+        ReadBackError: its payloads were of other sizes.
+    """
     status = process.popen.returncode
     text = process.output()
     errors = process.errors()
     said_bytes = senders.sent_bytes if senders.sends(flow) else client_bytes
-    if status or said_bytes(text) is None:
+    sent = said_bytes(text)
+    if status or sent is None:
         raise CommandError(process.argv, status, errors or text)
+    tcprand = flow.transport.tcprand
+    if tcprand is not None and sent:
+        used = senders.smallest_payload(text)
+        if used is None:
+            raise ReadBackError(process.name, "payloads", "of random sizes", "of any size")
+        senders.check_smallest_payload(tcprand, used, process.name)
 
 
 def client_bytes(text: str) -> int | None:

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 from outcast.commands import Commands
+from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand, Transport
 from outcast.flows import Flow
 
@@ -122,3 +123,22 @@ def sent_bytes(text: str) -> int | None:
     """The bytes that the sender reports at its end."""
     match = re.search(r"^([0-9]+) bytes in [0-9]+ writes", text, re.MULTILINE)
     return int(match[1]) if match else None
+
+
+def smallest_payload(text: str) -> tuple[int, int] | None:
+    """The smallest and the largest rMin that the sender reports; None without random payloads."""
+    match = re.search(r", smallest payload ([0-9]+) to ([0-9]+)$", text, re.MULTILINE)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def check_smallest_payload(tcprand: TcpRand, used: tuple[int, int], where: str) -> None:
+    """Raises ReadBackError where rMin was another than requested."""
+    least, most = used
+    if tcprand.adaptive is not None:
+        wanted = f"{tcprand.adaptive.theta} and more"
+        fits = tcprand.adaptive.theta <= least
+    else:
+        wanted = f"{tcprand.min_payload} to {tcprand.min_payload}"
+        fits = least == most == tcprand.min_payload
+    if not fits:
+        raise ReadBackError(where, "smallest payload", wanted, f"{least} to {most}")

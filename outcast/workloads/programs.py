@@ -187,14 +187,7 @@ def check_smallest_payloads(
         least, most = used
         if tcprand is None:
             raise ReadBackError(where, "payloads", "of any size", f"of {least} bytes or more")
-        if tcprand.adaptive is not None:
-            wanted = f"{tcprand.adaptive.theta} and more"
-            fits = tcprand.adaptive.theta <= least
-        else:
-            wanted = f"{tcprand.min_payload} to {tcprand.min_payload}"
-            fits = least == most == tcprand.min_payload
-        if not fits:
-            raise ReadBackError(where, "smallest payload", wanted, f"{least} to {most}")
+        senders.check_smallest_payload(tcprand, (least, most), where)
         found += used
     return (min(found), max(found)) if found else None
 

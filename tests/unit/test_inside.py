@@ -12,7 +12,7 @@ import pytest
 
 from outcast import counters
 from outcast.commands import SystemCommands
-from outcast.engines import inside
+from outcast.engines import inside, records
 from outcast.errors import ReadBackError
 from outcast.experiment import load
 from outcast.plan import make_plan
@@ -79,3 +79,10 @@ def test_all_studied_queues_are_to_be_empty(
     monkeypatch.setattr(counters, "port_counters", counted(1))
     with pytest.raises(ReadBackError, match=other):
         run._drain(None)
+
+
+def test_a_group_of_flows_is_among_what_was_requested() -> None:
+    own = {"congestion_control": "reno"}
+    found = records.requested(load(FIG3C, ["flows.1.transport={congestion_control: reno}"]))
+    assert found["flows.1"]["transport"] == own
+    assert found["flows.0"]["from"] == "2-hop"

@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from outcast import traffic
 from outcast.commands import Process, SystemCommands
+from outcast.errors import CommandError, ReadBackError
 from tests.flows import FLOW, wants
 
 CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port 5001
@@ -91,3 +94,32 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: 
 def test_a_long_duration_is_not_rounded() -> None:
     long = replace(FLOW, duration_ns=12_345_670_000_000)
     assert traffic.client_arguments(long, 0)[-1] == "12345.67"
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        (", smallest payload 200 to 200", None),
+        (", smallest payload 200 to 1448", "requested 200 to 200, the kernel shows 200 to 1448"),
+        ("", "requested of random sizes"),
+    ],
+)
+def test_a_senders_payloads_are_those_requested(
+    said: str, wrong: str | None, tmp_path: Path
+) -> None:
+    flow = wants(tcprand={"min_payload": 200})
+    commands = SystemCommands()
+    client = commands.spawn(
+        "the client",
+        ["echo", f"50000 bytes in 60 writes{said}"],
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "err",
+    )
+    client.wait(5)
+    if wrong is None:
+        traffic.check_client(flow, client)
+    else:
+        with pytest.raises(ReadBackError, match=wrong):
+            traffic.check_client(flow, client)
+    with pytest.raises(CommandError):
+        traffic.check_client(FLOW, client)  # iperf says it in other words
