@@ -196,11 +196,11 @@ def await_end(
 
 
 def check_client(flow: Flow, process: Process) -> None:
-    """A client ended well, reported the bytes it sent, and sent payloads as was asked for.
+    """A client ended well, reported the bytes it sent, and sent what was asked for.
 
     Raises:
         CommandError: it did not end well.
-        ReadBackError: its payloads were of other sizes.
+        ReadBackError: it sent another number of bytes, or payloads of other sizes.
     """
     status = process.popen.returncode
     text = process.output()
@@ -209,6 +209,8 @@ def check_client(flow: Flow, process: Process) -> None:
     sent = said_bytes(text)
     if status or sent is None:
         raise CommandError(process.argv, status, errors or text)
+    if flow.size_bytes is not None and sent != flow.size_bytes:
+        raise ReadBackError(process.name, "bytes", flow.size_bytes, sent)
     tcprand = flow.transport.tcprand
     if tcprand is not None and sent:
         used = senders.smallest_payload(text)

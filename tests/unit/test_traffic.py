@@ -123,3 +123,15 @@ def test_a_senders_payloads_are_those_requested(
             traffic.check_client(flow, client)
     with pytest.raises(CommandError):
         traffic.check_client(FLOW, client)  # iperf says it in other words
+
+
+def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    report.write_text(CLIENT)
+    client = SystemCommands().spawn(
+        "the client", ["cat", str(report)], stdout=tmp_path / "out", stderr=tmp_path / "err"
+    )
+    client.wait(5)
+    traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_077_968), client)
+    with pytest.raises(ReadBackError, match="bytes: requested 7000000"):
+        traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_000_000), client)
