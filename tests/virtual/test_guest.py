@@ -18,7 +18,8 @@ from outcast.guest import boot as guest
 from outcast.guest import check
 from outcast.kernel import cache
 
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
 
 
 @pytest.fixture(scope="module")
@@ -81,23 +82,20 @@ def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_pa
 
 
 def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "clone" / "package"
-    copy.mkdir(parents=True)
-    (copy / "of_ours.py").write_text("print('imported')\n")
+    own = tmp_path / "clone" / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
+    (packages,) = own.glob("lib/python3*/site-packages")
+    packages.joinpath("ours.pth").write_text("\n".join([str(ROOT), *filter(None, sys.path)]))
     code = f"""
 from pathlib import Path
 from outcast.guest.boot import boot
-boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), ["/usr/bin/python3", "-c",
-     "import sys; sys.path.append({str(copy)!r}); import of_ours"], seed=1, on_line=print)
+boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r}, "-c",
+     "import outcast, sys; print(sys.prefix)"], seed=1, on_line=print)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True,
-        text=True,
-        check=True,
+        [str(own / "bin/python"), "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "imported\n"
+    assert done.stdout == f"{own}\n"
 
 
 def test_its_kernel_has_what_experiments_use(kernel: Path, tmp_path: Path) -> None:
