@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
-from outcast.errors import ReplayError
+import zstandard
+
+from outcast.errors import InputError, ReplayError
 from outcast.run import Manifest, RunDirectory
 
+COMPRESSED = ".zst"
 _PCAP_HEADER_BYTES = 24
 _RECORD = struct.Struct("<IIII")
 
@@ -21,20 +25,57 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
     Raises:
         ReplayError: naming what differs first, causes before effects: the configuration, the
             kernel, the programs, then the captures' packets.
-        InputError: where one of the two is no run directory.
+        InputError: where one of the two is no finished run's directory.
     """
     first, second = one.read_manifest(), other.read_manifest()
     cause = _cause(first, second)
-    names = sorted({record.file for record in (*first.captures, *second.captures)})
-    different = [name for name in names if first.files.get(name) != second.files.get(name)]
+    here, there = _digests(one, first), _digests(other, second)
+    different = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     if different:
-        effect = min(
-            (_first_difference(one.path / name, other.path / name), name) for name in different
-        )
-        at_s, name = effect[0] / 1e9, effect[1]
         because = f"; before that, {cause}" if cause else ""
-        raise ReplayError(f"{name} differs first, {at_s:.9f} s after its first packet{because}")
-    return len(names)
+        known = [
+            (at_ns, name)
+            for name in different
+            if (at_ns := _first_difference(one.path / name, other.path / name)) is not None
+        ]
+        if not known:
+            raise ReplayError(f"{different[0]} differs, where is not kept{because}")
+        at_ns, name = min(known)
+        raise ReplayError(
+            f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
+        )
+    return len(here)
+
+
+def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
+    """SHA-256 of every capture as it was made, be it compressed or removed since."""
+    known = {**manifest.dropped, **manifest.files}
+    found = {}
+    for record in manifest.captures:
+        name = record.file.removesuffix(COMPRESSED)
+        if record.file not in known:
+            raise InputError(
+                f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
+            )
+        found[name] = known[record.file] if name == record.file else _digest(directory.path / name)
+    return found
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with _opened(path) as stream:
+        while part := stream.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A capture, compressed or not. Raises InputError where it cannot be read."""
+    compressed = path.with_name(path.name + COMPRESSED)
+    try:
+        return zstandard.open(compressed, "rb") if compressed.exists() else path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; allowed is a finished run") from None
 
 
 def _cause(first: Manifest, second: Manifest) -> str:
@@ -59,11 +100,13 @@ def _cause(first: Manifest, second: Manifest) -> str:
     return ""
 
 
-def _first_difference(one: Path, other: Path) -> int:
-    """Nanoseconds after the first packet at which two captures differ; 0 where one is missing."""
-    if not (one.exists() and other.exists()):
-        return 0
-    with one.open("rb") as first, other.open("rb") as second:
+def _first_difference(one: Path, other: Path) -> int | None:
+    """Nanoseconds after the first packet at which two captures differ; None where one is gone."""
+    if not all(
+        path.exists() or path.with_name(path.name + COMPRESSED).exists() for path in (one, other)
+    ):
+        return None
+    with _opened(one) as first, _opened(other) as second:
         began_ns = at_ns = None
         for here, there in zip_longest(_records(first), _records(second)):
             at_ns = min(record[0] for record in (here, there) if record is not None)
@@ -78,7 +121,7 @@ def _records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
     Foreign captures are read by outcast.analysis.pcap.
     """
-    stream.seek(_PCAP_HEADER_BYTES)
+    stream.read(_PCAP_HEADER_BYTES)
     while len(header := stream.read(_RECORD.size)) == _RECORD.size:
         seconds, nanoseconds, length, _ = _RECORD.unpack(header)
         yield seconds * 10**9 + nanoseconds, stream.read(length)

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from outcast import replay
-from outcast.errors import ReplayError
-from outcast.run import CaptureRecord, Manifest, RunDirectory, TrafficRecord
+from outcast.errors import InputError, ReplayError
+from outcast.run import CaptureRecord, Counters, Manifest, RunDirectory, TrafficRecord
+from outcast.sweep.captures import reduce
 
 HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
 
@@ -89,3 +91,27 @@ def test_the_cause_is_named(changes: dict[str, object], cause: str, tmp_path: Pa
     other = run_directory(tmp_path / "two", PACKETS[:1], **changes)
     with pytest.raises(ReplayError, match=cause):
         replay.require_equal(one, other)
+
+
+@pytest.mark.parametrize("kept", ["compress", "drop"])
+def test_captures_that_a_sweep_reduced_are_compared_as_they_were(
+    kept: Literal["compress", "drop"], tmp_path: Path
+) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    reduced = run_directory(tmp_path / "two", PACKETS)
+    other = run_directory(tmp_path / "other", PACKETS[:2])
+    for directory in (reduced, other):
+        directory.write_counters(Counters(ports={}, hosts={}, captures=[]))
+        reduce(directory, kept)
+    assert replay.require_equal(one, reduced) == replay.require_equal(reduced, reduced) == 1
+    where = "differs first, 2.0" if kept == "compress" else "differs, where is not kept"
+    for pair in ((one, other), (other, one), (reduced, other)):
+        with pytest.raises(ReplayError, match=f"s1-eth1.out.pcap {where}"):
+            replay.require_equal(*pair)
+
+
+def test_runs_without_hashes_are_not_called_equal(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    one.write_manifest(one.read_manifest().model_copy(update={"files": {}}))
+    with pytest.raises(InputError, match=r"has no hash of captures/s1-eth1\.out\.pcap"):
+        replay.require_equal(one, one)
