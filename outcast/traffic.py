@@ -27,8 +27,12 @@ LEAD_S = 0.5
 LEAD_PER_FLOW_S = 0.02
 LEAD_ROUND_TRIPS = 5
 """As many at the least: a subflow of Multipath TCP is there after three and a half."""
-END_GRACE_S = 30.0
-"""How long a flow may take to hand over what its socket still holds after its time."""
+END_GRACE_S = 150.0
+"""How long a flow may take to hand over what its socket still holds after its time.
+
+One that was starved to the last tries again only when its timeout comes, which doubles up to two
+minutes (TCP_RTO_MAX); the run with the strongest effect is not to be the one that fails.
+"""
 SAMPLE_PAUSE_S = 0.25
 
 
