@@ -39,12 +39,14 @@ class Engine(Protocol):
 
 def require_compiler(experiment: Experiment) -> None:
     """Raises FeatureMissingError where a program of ours is needed and there is no C compiler."""
+    if shutil.which("cc") is not None:
+        return
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if any(senders.needed(each) for each in transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
     elif any(senders.sends(flow) for flow in make_plan(experiment).flows):
         needed_for.append("a flow that does not last whole hundredths of a second")
-    if needed_for and shutil.which("cc") is None:
+    if needed_for:
         raise errors.FeatureMissingError(
             f"a C compiler, cc, is missing: {' and '.join(needed_for)} needs one; install the "
             "package gcc (scripts/install.sh does)"
