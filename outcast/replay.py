@@ -63,9 +63,12 @@ def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with _opened(path) as stream:
-        while part := stream.read(1 << 20):
-            digest.update(part)
+    try:
+        with _opened(path) as stream:
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    except zstandard.ZstdError as error:
+        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
     return digest.hexdigest()
 
 

@@ -115,3 +115,12 @@ def test_runs_without_hashes_are_not_called_equal(tmp_path: Path) -> None:
     one.write_manifest(one.read_manifest().model_copy(update={"files": {}}))
     with pytest.raises(InputError, match=r"has no hash of captures/s1-eth1\.out\.pcap"):
         replay.require_equal(one, one)
+
+
+def test_a_broken_compressed_capture_is_one_line(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", PACKETS)
+    one.write_counters(Counters(ports={}, hosts={}, captures=[]))
+    reduce(one, "compress")
+    (one.captures / "s1-eth1.out.pcap.zst").write_bytes(b"no zstd at all")
+    with pytest.raises(InputError, match=r"pcap\.zst: cannot be decompressed: "):
+        replay.require_equal(one, one)
