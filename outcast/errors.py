@@ -7,7 +7,20 @@ cannot be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
+
+_LONGEST_WORD = 100
+"""Characters; a longer one is no slip of the keyboard, and comparing it takes long."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a refusal: `; did you mean 'limit'?` where `word` is nearly one of `known`."""
+    if len(word) > _LONGEST_WORD:
+        return ""
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), spelled, n=1)
+    return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
 class OutcastError(Exception):

@@ -11,7 +11,7 @@ from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast import transport, units
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.topology import receiver
 
@@ -216,4 +216,5 @@ def _require_host(graph: Graph, name: str, where: str) -> None:
         some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
         raise ConfigError(
             f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
+            f"{did_you_mean(name, hosts)}"
         )

@@ -17,7 +17,7 @@ from controllers.graph import Graph
 from controllers.hashing import FiveTuple
 from outcast import transport
 from outcast.bottleneck import Bottleneck, find, find_others, with_inputs
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.flows import Flow, resolve_flows, senders_of
 from outcast.paths import (
@@ -266,7 +266,7 @@ def _require_layers(experiment: Experiment, graph: Graph) -> None:
         if layers not in there:
             raise ConfigError(
                 f"links.layers.{layers}: no such links in this topology; "
-                f"there are {', '.join(there)}"
+                f"there are {', '.join(there)}{did_you_mean(str(layers), there)}"
             )
 
 
@@ -282,6 +282,7 @@ def _require_ports(experiment: Experiment, plan: Plan) -> None:
             allowed = f"{', '.join(layers)}, bottleneck, or a port" if one else "ports"
             raise ConfigError(
                 f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as {ports[0]}"
+                f"{did_you_mean(name, [*layers, 'bottleneck', *ports] if one else ports)}"
             )
 
 
@@ -298,6 +299,9 @@ def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str],
     for port in named:
         if port not in existing:
             some = ", ".join(existing[:6])
-            raise ConfigError(f"capture.ports: no switch port {port!r}; there are {some}, ...")
+            near = did_you_mean(port, existing)
+            raise ConfigError(
+                f"capture.ports: no switch port {port!r}; there are {some}, ...{near}"
+            )
         chosen += [(port, way) for way in ("in", "out") if (port, way) not in chosen]
     return tuple(chosen)

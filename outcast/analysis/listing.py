@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,16 @@ from typing import Any
 import polars as pl
 
 from outcast.analysis.records import CaptureFile
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.run import RunDirectory
+from outcast.units import format_time
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
 """How long before the first row shown a packet that is still queued may have come in."""
+
+_MOST_NAMED = 20
+"""Flows or ports that a message lists."""
 
 RESULTS = {"forwarded": "FOUND", "dropped": "DROP", "unknown": "UNKNOWN"}
 
@@ -50,14 +54,19 @@ class Filter:
     verdict: str | None = None
 
 
-def lines(source: Path, wanted: Filter, with_queue: bool, form: str) -> Iterator[str]:
+def lines(
+    source: Path, wanted: Filter, with_queue: bool, form: str, note: Callable[[str], None]
+) -> Iterator[str]:
     """The packets of a run directory or of a joined table, as lines of text.
+
+    Where every filter names what is there and yet no packet fits, `note` is told so in one line.
 
     Raises InputError where there is no table of packets, ConfigError for a filter that names
     what is not there.
     """
     table, start_ns = _open(source)
-    rows = _rows(table, start_ns, wanted, with_queue)
+    condition = _condition(table, start_ns, wanted)
+    rows = _noting_none(_rows(table, start_ns, wanted, condition, with_queue), note)
     remarks = _remarks(source) if with_queue else []
     if form == "json":
         return _json(rows, with_queue)
@@ -98,37 +107,91 @@ def _open(source: Path) -> tuple[pl.LazyFrame, int]:
     return table, first.item() if first.height else 0
 
 
+def _noting_none(rows: Iterator[_Row], note: Callable[[str], None]) -> Iterator[_Row]:
+    first = next(rows, None)
+    if first is None:
+        note("no packet fits")
+        return
+    yield first
+    yield from rows
+
+
+def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
+    """The values there are, in order."""
+    return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
+
+
+def _named(values: Sequence[Any]) -> str:
+    """`there are 0, 1, 2, ..., 12` for a message."""
+    texts = [str(value) for value in values]
+    if len(texts) > _MOST_NAMED:
+        texts = [*texts[: _MOST_NAMED - 1], "...", texts[-1]]
+    return f"there are {', '.join(texts) or 'none'}"
+
+
+def _require_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
+    """The rows of a flow. Raises ConfigError where there is none."""
+    address, separator, port = flow.rpartition(":")
+    if flow.isdecimal():
+        numbers = _values(table, pl.col("flow"))
+        if int(flow) not in numbers:
+            raise ConfigError(f"--flow {flow}: no such flow; {_named(numbers)}")
+        return pl.col("flow") == int(flow)
+    if not separator or not port.isdecimal():
+        raise ConfigError(
+            f"--flow {flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
+        )
+    sources = _values(table, pl.format("{}:{}", pl.col("src").cast(pl.String), pl.col("sport")))
+    if flow not in sources:
+        raise ConfigError(
+            f"--flow {flow}: no such source; {_named(sources)}{did_you_mean(flow, sources)}"
+        )
+    return (pl.col("src").cast(pl.String) == address) & (pl.col("sport") == int(port))
+
+
+def require_time(source: Path, around_ns: int, within_ns: int) -> None:
+    """Raises ConfigError where all packets came in before or after `around_ns` ± `within_ns`."""
+    table, start_ns = _open(source)
+    _require_time(table, start_ns, around_ns, within_ns)
+
+
+def _require_time(table: pl.LazyFrame, start_ns: int, around_ns: int, within_ns: int) -> None:
+    column = pl.col("t_in")
+    first, last = table.select(column.min().alias("a"), column.max().alias("b")).collect().row(0)
+    place = f"--around {around_ns / 1e9:.12g}"
+    if first is None:
+        raise ConfigError(f"{place}: there are no packets")
+    from_ns, to_ns = first - start_ns, last - start_ns
+    if around_ns + within_ns < from_ns or around_ns - within_ns > to_ns:
+        raise ConfigError(
+            f"{place}: nothing came in within {format_time(within_ns)} of it; "
+            f"packets came in from {from_ns / 1e9:.9g} to {to_ns / 1e9:.9g} s"
+        )
+
+
 def _condition(table: pl.LazyFrame, start_ns: int, wanted: Filter) -> pl.Expr:
+    """Which rows to show. Raises ConfigError for a filter that names what is not there."""
     condition = pl.lit(True)
     if wanted.port is not None:
         ports = sorted(
             {
-                str(value)
-                for column in ("ingress", "egress")
-                for value in table.select(pl.col(column).cast(pl.String).unique())
-                .collect()
-                .to_series()
-                .drop_nulls()
+                *_values(table, pl.col("ingress").cast(pl.String)),
+                *_values(table, pl.col("egress").cast(pl.String)),
             }
         )
         if wanted.port not in ports:
-            raise ConfigError(f"--port {wanted.port}: there are {', '.join(ports) or 'none'}")
+            raise ConfigError(
+                f"--port {wanted.port}: {_named(ports)}{did_you_mean(wanted.port, ports)}"
+            )
         condition &= (pl.col("ingress").cast(pl.String) == wanted.port) | (
             (pl.col("egress").cast(pl.String) == wanted.port) & (pl.col("verdict") == "forwarded")
         )
     if wanted.flow is not None:
-        address, separator, port = wanted.flow.rpartition(":")
-        if wanted.flow.isdigit():
-            condition &= pl.col("flow") == int(wanted.flow)
-        elif separator and port.isdigit():
-            condition &= (pl.col("src").cast(pl.String) == address) & (pl.col("sport") == int(port))
-        else:
-            raise ConfigError(
-                f"--flow {wanted.flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
-            )
+        condition &= _require_flow(table, wanted.flow)
     if wanted.verdict is not None:
         condition &= pl.col("verdict").cast(pl.String) == wanted.verdict
     if wanted.around_ns is not None:
+        _require_time(table, start_ns, wanted.around_ns, wanted.within_ns)
         middle = start_ns + wanted.around_ns
         condition &= pl.col("t_in").is_between(middle - wanted.within_ns, middle + wanted.within_ns)
     return condition
@@ -150,8 +213,9 @@ def _milliseconds(time_ns: int | None) -> str:
     return f"{sign}{abs(time_ns) // 10**6}.{abs(time_ns) % 10**6:06d}"
 
 
-def _rows(table: pl.LazyFrame, start_ns: int, wanted: Filter, with_queue: bool) -> Iterator[_Row]:
-    condition = _condition(table, start_ns, wanted)
+def _rows(
+    table: pl.LazyFrame, start_ns: int, wanted: Filter, condition: pl.Expr, with_queue: bool
+) -> Iterator[_Row]:
     selected = table.select(_COLUMNS).with_row_index("packet").with_columns(shown=condition)
     if wanted.around_ns is not None:
         first_ns = start_ns + wanted.around_ns - wanted.within_ns

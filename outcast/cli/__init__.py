@@ -41,6 +41,17 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"outcast.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, which suggests only verbs that are loaded already."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=VERBS, ctx=ctx
+            ) from None
+
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="outcast")
@@ -61,6 +72,9 @@ def invoke(argv: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         _complain("interrupted")
         return 1
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return ConfigError.exit_status
     except click.ClickException as error:
         _complain(error.format_message())
         return ConfigError.exit_status

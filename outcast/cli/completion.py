@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from outcast.cli import shared
 from outcast.errors import FeatureMissingError
 
 VARIABLE = "_OUTCAST_COMPLETE"
@@ -12,7 +13,7 @@ VARIABLE = "_OUTCAST_COMPLETE"
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=shared.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the script that completes verbs, options and their values in a shell.

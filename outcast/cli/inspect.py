@@ -15,13 +15,17 @@ from outcast.units import parse_time_ns
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
 @click.option("--port", metavar="PORT", help="Only packets that came in or went out by it.")
 @click.option("--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT.")
-@click.option("--around", type=float, metavar="SECONDS", help="Only what came in around this time.")
+@click.option(
+    "--around",
+    metavar="TIME",
+    help="Only what came in around this time: 0.0012 or 1.2ms; seconds where no unit is given.",
+)
 @click.option(
     "--within", metavar="TIME", help="How far around --around, either way [default: 1ms]."
 )
 @click.option(
     "--verdict",
-    type=click.Choice(["forwarded", "dropped", "unknown"]),
+    type=shared.Choice(["forwarded", "dropped", "unknown"]),
     help="Only packets of this fate.",
 )
 @click.option("--queue", "with_queue", is_flag=True, help="Show what each packet found queued.")
@@ -48,7 +52,7 @@ def command(
     source: Path,
     port: str | None,
     flow: str | None,
-    around: float | None,
+    around: str | None,
     within: str | None,
     verdict: str | None,
     with_queue: bool,
@@ -68,9 +72,7 @@ def command(
         return
     if within is not None and around is None:
         raise ConfigError("--within: only together with --around")
-    # Not a number is not below anything.
-    if around is not None and not abs(around) < 1e9:
-        raise ConfigError(f"--around {around:g}: allowed is a time of the run in seconds")
+    around_ns = None if around is None else _around_ns(around)
     try:
         within_ns = parse_time_ns(within or "1ms")
     except ValueError as error:
@@ -81,22 +83,40 @@ def command(
         click.echo(listing.detail(source, packet))
         return
     if png is not None:
-        if around is None or not source.is_dir():
+        if around_ns is None or not source.is_dir():
             raise ConfigError("--png: needs a run's folder and --around")
         from outcast import figures
         from outcast.run import RunDirectory
 
-        figures.draw_queue(RunDirectory(source), round(around * 1e9), within_ns, png)
+        listing.require_time(source, around_ns, within_ns)
+        figures.draw_queue(RunDirectory(source), around_ns, within_ns, png)
         return
     wanted = listing.Filter(
         port=port,
         flow=flow,
-        around_ns=None if around is None else round(around * 1e9),
+        around_ns=around_ns,
         within_ns=within_ns,
         verdict=verdict,
     )
-    for line in listing.lines(source, wanted, with_queue, form):
+    for line in listing.lines(source, wanted, with_queue, form, shared.note):
         click.echo(line)
+
+
+def _around_ns(text: str) -> int:
+    """A time of the run: a number of seconds, or with a unit; before the start with a minus."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        bare = text.strip()
+        sign = -1 if bare.startswith("-") else 1
+        try:
+            return sign * parse_time_ns(bare.removeprefix("-"))
+        except ValueError as error:
+            raise ConfigError(f"--around: {error}, or in seconds, as 0.002") from None
+    # Not a number is not below anything.
+    if not abs(seconds) < 1e9:
+        raise ConfigError(f"--around {seconds:g}: allowed is a time of the run")
+    return round(seconds * 1e9)
 
 
 def _show_links(source: Path, form: str) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--center",
-    type=click.Choice(["mean", "geometric", "median"]),
+    type=shared.Choice(["mean", "geometric", "median"]),
     default="mean",
     show_default=True,
     help="What the interval is of.",
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @shared.form
 @click.option(
     "--figure",
-    type=click.Choice(["line", "bar", "heat", "cdf"]),
+    type=shared.Choice(["line", "bar", "heat", "cdf"]),
     help="Draw instead: the first --by along the axis, the others as series.",
 )
 @click.option(

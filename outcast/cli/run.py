@@ -17,7 +17,7 @@ from outcast.run import RunDirectory
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
     "--engine",
-    type=click.Choice(["auto", "realtime", "virtual"]),
+    type=shared.Choice(["auto", "realtime", "virtual"]),
     help="Instead of the configuration's.",
 )
 @shared.overrides
@@ -58,8 +58,9 @@ def command(
     shared.end_as_interrupted()
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
-    wanted = experiment.load(config, overrides)
-    make_plan(wanted, where=str(config))
+    source = experiment.read(config, overrides)
+    wanted = source.experiment()
+    make_plan(wanted, where=source.where)
     target = output or execute.default_directory(wanted)
     execute.require_free(target)
     provide(wanted)

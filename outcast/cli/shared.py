@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import Any
 
 import click
+
+from outcast.errors import did_you_mean
 
 FORMATS = ("table", "csv", "json")
 
@@ -16,9 +19,16 @@ jobs = click.option(
     help="So many virtual runs at a time [default: as many as cores].",
 )
 
-form = click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True
-)
+
+class Choice(click.Choice[str]):
+    """One of some words; of others the one that was probably meant is suggested."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        refusal = super().get_invalid_choice_message(value, ctx).removesuffix(".")
+        return refusal + did_you_mean(str(value), self.choices)
+
+
+form = click.option("--format", "form", type=Choice(FORMATS), default="table", show_default=True)
 
 overrides = click.option(
     "--set",
@@ -27,6 +37,11 @@ overrides = click.option(
     metavar="KEY=VALUE",
     help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
 )
+
+
+def note(text: str) -> None:
+    """One line to standard error that is no failure."""
+    click.echo(f"outcast: {text}", err=True)
 
 
 def end_as_interrupted() -> None:

@@ -24,8 +24,9 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     from outcast import drawing, experiment
     from outcast.plan import make_plan
 
-    wanted = experiment.load(config, overrides)
-    plan = make_plan(wanted, where=str(config))
+    source = experiment.read(config, overrides)
+    wanted = source.experiment()
+    plan = make_plan(wanted, where=source.where)
     if png is not None:
         drawing.draw(plan, png, wanted.name)
         click.echo(str(png))

@@ -27,7 +27,7 @@ LEAST_RATE_BPS, MOST_RATE_BPS = 10**3, 34 * 10**9
 UNIT_SCHEMA = {
     "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
     "size": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?i?[bB])\s*$",
-    "time": r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|min)\s*$",
+    "time": r"^\s*[0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|min|h)\s*$",
 }
 
 

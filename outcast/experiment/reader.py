@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment.whole import Experiment
 
 
@@ -40,23 +41,51 @@ def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[An
 _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
+Location = tuple[str | int, ...]
+"""Where something stands in a parsed tree: keys and list indices, from the root."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A configuration as it stands in its file, overrides applied, not validated yet.
 
     Attributes:
         tree: the parsed YAML.
-        where: the file, for messages.
-        lines: the line of every key and list item.
+        file: its name, for messages.
+        lines: the line of every key and list item that no override replaced.
+        overridden: of every overridden key, where it stands, and the key as it was given.
     """
 
     tree: Mapping[Any, Any]
-    where: str
-    lines: Mapping[tuple[str | int, ...], int]
+    file: str
+    lines: Mapping[Location, int] = field(default_factory=dict)
+    overridden: Mapping[Location, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """What the whole experiment comes from, for messages: the file, and every override."""
+        return self.place(())
+
+    def place(self, at: Location) -> str:
+        """Who is to blame for what stands at `at`: an override, or a line of the file.
+
+        Where both say a part of it, both are named.
+        """
+        for length in range(len(at), 0, -1):
+            if at[:length] in self.overridden:
+                return f"--set {self.overridden[at[:length]]}"
+        numbers = (self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines)
+        line = next(numbers, None)
+        place = f"{self.file}:{line}" if line else self.file
+        below = [key for spot, key in self.overridden.items() if spot[: len(at)] == at]
+        return f"{place} with --set {', --set '.join(below)}" if below else place
 
     def experiment(self) -> Experiment:
         """The whole of it. Raises ConfigError, see `load`."""
-        return validate(self.tree, self.where, self.lines)
+        try:
+            return Experiment.model_validate(self.tree)
+        except ValidationError as error:
+            raise ConfigError(_refusal(error, self)) from None
 
     def point(self, settings: Mapping[str, Any]) -> Experiment:
         """The one experiment of a sweep that has these values at these keys (dots between levels).
@@ -70,7 +99,9 @@ class Source:
         where = f"{self.where}: sweep, at {named}" if named else self.where
         for key, value in settings.items():
             _set(tree, key, copy.deepcopy(value), where)
-        return validate(tree, where, None if settings else self.lines)
+        if not settings:
+            return Source(tree, self.file, self.lines, self.overridden).experiment()
+        return validate(tree, where)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -94,10 +125,13 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Source:
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
     lines = _lines(text)
+    overridden: dict[Location, str] = {}
     for override in overrides:
         at = _override(tree, override)
         lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
-    return Source(tree, str(path), lines)
+        overridden = {spot: key for spot, key in overridden.items() if spot[: len(at)] != at}
+        overridden[at] = override.partition("=")[0]
+    return Source(tree, str(path), lines, overridden)
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -111,7 +145,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
-def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
+def _override(tree: dict[Any, Any], override: str) -> Location:
     """Sets one key in place; returns where it stands."""
     key, separator, text = override.partition("=")
     if not separator or not key:
@@ -119,7 +153,7 @@ def _override(tree: dict[Any, Any], override: str) -> tuple[str | int, ...]:
     return _set(tree, key, _parse_yaml(text, f"--set {key}"), f"--set {key}")
 
 
-def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> tuple[str | int, ...]:
+def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     """Sets one key in place; returns where it stands."""
     node: Any = tree
     # Keys of a sweep have dots of their own.
@@ -143,11 +177,11 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> tuple[str | 
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
-def _lines(text: str) -> dict[tuple[str | int, ...], int]:
+def _lines(text: str) -> dict[Location, int]:
     """The line, from 1, of every key and list item."""
-    lines: dict[tuple[str | int, ...], int] = {}
+    lines: dict[Location, int] = {}
 
-    def walk(node: yaml.Node | None, at: tuple[str | int, ...]) -> None:
+    def walk(node: yaml.Node | None, at: Location) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 lines[(*at, str(key.value))] = key.start_mark.line + 1
@@ -161,30 +195,28 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     return lines
 
 
-def validate(
-    tree: Mapping[str, Any], where: str, lines: Mapping[tuple[str | int, ...], int] | None = None
-) -> Experiment:
+def validate(tree: Mapping[str, Any], where: str) -> Experiment:
     """A parsed tree as an experiment. Raises ConfigError, its text beginning with `where`."""
-    try:
-        return Experiment.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(_refusal(error, where, lines or {})) from None
+    return Source(tree, where).experiment()
 
 
-def _refusal(error: ValidationError, where: str, lines: Mapping[tuple[str | int, ...], int]) -> str:
+def _refusal(error: ValidationError, source: Source) -> str:
+    """One line: who is to blame, the key, what is wrong, what is allowed."""
     first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     at = _yaml_location(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     context = first.get("ctx", {})
     kind = first["type"]
     if kind == "extra_forbidden":
-        allowed = ", ".join(_allowed_keys(first["loc"]))
-        message = f"unknown key; allowed are {allowed}"
+        keys = _allowed_keys(first["loc"])
+        message = f"unknown key; allowed are {', '.join(keys)}{did_you_mean(str(at[-1]), keys)}"
     elif kind == "missing":
         message = "is missing"
     elif kind == "union_tag_invalid":
         at = (*at, "kind")
-        message = f"{context['tag']!r} is unknown; allowed are {context['expected_tags']}"
+        tag, expected = str(context["tag"]), context["expected_tags"]
+        near = did_you_mean(tag, _quoted(expected))
+        message = f"{_short(tag)} is unknown; allowed are {expected}{near}"
     elif kind == "union_tag_not_found":
         at = (*at, "kind")
         message = "is missing"
@@ -194,10 +226,18 @@ def _refusal(error: ValidationError, where: str, lines: Mapping[tuple[str | int,
         message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{kind: ...}}"
     elif not first["msg"].startswith("Value error"):
         message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
-    line = next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), None)
-    place = f"{where}:{line}" if line else where
+        if kind == "literal_error":
+            message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
+    place = source.place(at)
     key = ".".join(str(part) for part in at)
-    return f"{place}: {key}: {message}" if key else f"{place}: {message}"
+    if not key or place == f"--set {key}":
+        return f"{place}: {message}"
+    return f"{place}: {key}: {message}"
+
+
+def _quoted(listing: str) -> list[str]:
+    """The words of pydantic's `'a', 'b' or 'c'`."""
+    return re.findall(r"'([^']*)'", listing)
 
 
 def _short(value: object) -> str:
@@ -217,7 +257,7 @@ def _mapping(schema: dict[str, Any]) -> dict[str, str]:
     return dict(inner.get("discriminator", {}).get("mapping", {}))
 
 
-def _yaml_location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _yaml_location(location: Location) -> Location:
     """Pydantic's location without the tags and types that stand in no YAML file."""
     kept: list[int | str] = []
     tags = _tags()
@@ -229,7 +269,7 @@ def _yaml_location(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return tuple(kept)
 
 
-def _allowed_keys(location: tuple[int | str, ...]) -> list[str]:
+def _allowed_keys(location: Location) -> list[str]:
     """The keys of the model that refused the last part of `location`."""
     schema: dict[str, Any] = _schema()
     definitions = schema["$defs"]

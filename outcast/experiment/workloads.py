@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from outcast.errors import did_you_mean
 from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs
 from outcast.workloads import sizes as distributions
 
@@ -20,7 +21,10 @@ def _parse_sizes(value: object) -> object:
             return value
         if not value.endswith(".csv"):
             known = ", ".join(distributions.PUBLISHED)
-            raise ValueError(f"{value!r} is unknown; allowed are {known} or a file's name as X.csv")
+            raise ValueError(
+                f"{value!r} is unknown; allowed are {known} or a file's name as X.csv"
+                f"{did_you_mean(value, distributions.PUBLISHED)}"
+            )
         return distributions.read(Path(value))
     if isinstance(value, (list, tuple)):
         try:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, did_you_mean
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -185,6 +185,9 @@ def choose(recipes: dict[str, Recipe], wanted: Iterable[str]) -> list[Recipe]:
         elif name.lower() in by_name:
             found = [by_name[name.lower()]]
         else:
-            raise ConfigError(f"{name}: no such figure; allowed are all, {', '.join(recipes)}")
+            raise ConfigError(
+                f"{name}: no such figure; allowed are all, {', '.join(recipes)}"
+                f"{did_you_mean(name, recipes)}"
+            )
         chosen += [recipe for recipe in found if recipe not in chosen]
     return chosen

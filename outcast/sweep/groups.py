@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, did_you_mean
 from outcast.sweep import statistics
 from outcast.sweep.dataset import Dataset
 from outcast.sweep.statistics import Interval, Kind
@@ -212,5 +212,8 @@ def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
     if key not in frame.columns:
         near = [name for name in frame.columns if key.rpartition(".")[2] in name]
         allowed = ", ".join((near or frame.columns)[:20])
-        raise ConfigError(f"{option} {key}: there is no such column; allowed are {allowed}, ...")
+        raise ConfigError(
+            f"{option} {key}: there is no such column; allowed are {allowed}, ..."
+            f"{did_you_mean(key, frame.columns)}"
+        )
     return frame[key]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import (
     Background,
     ConstantRate,
@@ -254,4 +254,5 @@ def _first(names: Sequence[str], count: int | None, where: str) -> Sequence[str]
 def _require_host(hosts: Hosts, name: str, where: str) -> None:
     if name not in hosts.names:
         some = ", ".join(hosts.names[:6])
-        raise ConfigError(f"{where}: no host {name!r}; allowed are {some}, ...")
+        near = did_you_mean(name, hosts.names)
+        raise ConfigError(f"{where}: no host {name!r}; allowed are {some}, ...{near}")

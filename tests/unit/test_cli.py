@@ -48,6 +48,48 @@ def test_bad_usage_is_one_line_and_status_2(
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("argv", [[], ["kernel"], ["assignment"]])
+def test_without_a_verb_the_help_is_shown_as_help_is(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, *argv)
+    assert (status, out) == (2, "")
+    _, helped, _ = run(capsys, *argv, "--help")
+    assert err == helped
+    assert len(err.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["rum", "x.yaml"], "run"),
+        (["kernel", "biuld"], "build"),
+        (["run", "x.yaml", "--engin", "virtual"], "--engine"),
+        (["run", "x.yaml", "--engine", "vitual"], "virtual"),
+        (["inspect", "x", "--verdict", "droped"], "dropped"),
+        (["reproduce", "fig13"], ""),
+        (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.from=h0_0_33"], "h0_0_3"),
+        (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "capture.ports=[e0_0-ethh1]"], "e0_0-eth1"),
+    ],
+)
+def test_what_was_probably_meant_is_suggested(
+    argv: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, *argv)
+    assert status == 2
+    assert len(err.splitlines()) == 1
+    assert (f"id you mean '{meant}'?" in err) == bool(meant)
+
+
+@pytest.mark.parametrize("verb", ["topo", "run"])
+def test_an_override_that_the_network_does_not_fit_is_blamed(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, verb, str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.hosts=77")
+    assert status == 2
+    assert "fig3c.yaml with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
+
+
 def test_help_names_every_verb() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from outcast.cli import main; main(['--help'])"],

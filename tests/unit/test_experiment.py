@@ -111,6 +111,59 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "begins"),
+    [
+        (["queue.limt=3KB"], "--set queue.limt: unknown key; "),
+        (["queue={kind: tbf, limt: 3KB}"], "--set queue: queue.limt: unknown key; "),
+        (["queue.limit=x"], "--set queue.limit: 'x' is not a queue limit; "),
+        (["queue.limit=x", "queue={kind: red, limit: 1}"], "--set queue: queue.limit: 1 is not "),
+        (["queue.kind=tbff"], '--set queue.kind: "tbff" is unknown; '),
+        (["flows.1.hosts=0"], "--set flows.1.hosts: 0: "),
+        (["engine=virtal"], '--set engine: "virtal": '),
+        # What the file and an override say of one thing does not fit together.
+        (["duration=50ms", "seed=3"], "{file} with --set duration, --set seed: analysis.windows."),
+        (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
+        # The file's own mistake, whatever is set beside it.
+        (["seed=2", "name=other"], "{bad}:3: topology.k: 7: "),
+    ],
+)
+def test_a_mistake_is_blamed_on_who_made_it(
+    overrides: list[str], begins: str, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(FIG3C.read_text().replace("k: 4", "k: 7"))
+    with pytest.raises(ConfigError) as caught:
+        experiment.load(bad if "{bad}" in begins else FIG3C, overrides)
+    assert str(caught.value).startswith(begins.format(file=FIG3C, bad=bad))
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("queue.limt=3KB", "limit"),
+        ("transprt={}", "transport"),
+        ("flows.0.host=1", "hosts"),
+        ("queue.kind=tfb", "tbf"),
+        ("queue.kind=RED", "red"),
+        ("routing.kind=spanning-tree", "spanning_tree"),
+        ("engine=virtal", "virtual"),
+        ("links.layers={edge-agregation: {rate: 1gbit}}", "edge-aggregation"),
+        ("workloads=[{kind: poisson, load: 0.1, sizes: websearch}]", "web-search"),
+    ],
+)
+def test_what_was_probably_meant_is_suggested(override: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"; did you mean '{meant}'\\?$"):
+        experiment.load(FIG3C, [override])
+
+
+def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
+    for override in ("colour=1", "queue.kind=ring", f"{'x' * 10_000}=1"):
+        with pytest.raises(ConfigError) as caught:
+            experiment.load(FIG3C, [override])
+        assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "a mapping of keys is needed"),

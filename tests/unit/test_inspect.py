@@ -93,7 +93,19 @@ def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert times("--flow", "0") == times("--port", "s0-eth2")
     assert times("--around", "0.0001", "--within", "50us") == ["0.099000", "0.143000"]
     assert times("--around", "0.0001", "--port", "s0-eth3", "--within", "0.05ms") == ["0.143000"]
-    assert times("--verdict", "unknown") == []
+    assert times("--around", "100us", "--within", "50us") == ["0.099000", "0.143000"]
+    assert times("--around", "-1us", "--within", "2us") == ["0.000000"]
+
+
+@pytest.mark.parametrize(("form", "empty"), [("table", 1), ("csv", 1), ("json", 2)])
+def test_filters_that_fit_nothing_together_say_so(
+    table: Path, form: str, empty: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert outcast(["inspect", str(table), "--verdict", "unknown", "--format", form]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == empty
+    assert shown.err == "outcast: no packet fits\n"
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -143,9 +155,17 @@ def test_a_run_counts_time_from_its_traffics_start(
     ("arguments", "message"),
     [
         (["--port", "s9"], "--port s9: there are s0-eth1, s0-eth2, s0-eth3"),
+        (["--port", "s0-eth"], "did you mean 's0-eth"),
         (["--flow", "h1"], "--flow h1: allowed is"),
+        (["--flow", "99"], "--flow 99: no such flow; there are 0, 1"),
+        (["--flow", "10.0.0.2:9"], "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287"),
+        (["--flow", "99", "--format", "json"], "--flow 99: no such flow; there are 0, 1"),
+        (["--around", "5"], "--around 5: nothing came in within 1ms of it; packets came in from 0"),
+        (["--around", "-2ms"], "--around -0.002: nothing came in within 1ms of it"),
+        (["--around", "5", "--format", "csv"], "to 0.000454 s"),
+        (["--around", "soon"], "--around: 'soon' is not a time"),
         (["--within", "1ms"], "--within: only together with --around"),
-        (["--around", "nan"], "--around nan: allowed is a time of the run in seconds"),
+        (["--around", "nan"], "--around nan: allowed is a time of the run"),
         (["--around", "1e300"], "--around 1e+300: allowed is"),
         (["--around", "1", "--within", "1"], "--within"),
         (["--verdict", "lost"], "lost"),

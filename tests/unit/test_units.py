@@ -23,7 +23,8 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "time_ns"), [("2ms", 2_000_000), ("5us", 5000), ("0.5s", 500_000_000), ("5µs", 5000)]
+    ("text", "time_ns"),
+    [("2ms", 2_000_000), ("5us", 5000), ("0.5s", 500_000_000), ("5µs", 5000), ("1h", 3600 * 10**9)],
 )
 def test_times(text: str, time_ns: int) -> None:
     assert units.parse_time_ns(text) == time_ns
