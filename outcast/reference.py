@@ -31,7 +31,7 @@ An editor that knows the YAML language server checks and completes a file that b
 
 where `configs/schema.json` is the schema that this page is made from too. On the command line,
 `--set` overrides a key, with dots between levels: `--set links.rate=100mbit`,
-`--set flows.1.hosts=6`.
+`--set flows.1.hosts=6`. What is wrong with an override is said of `--set KEY`, not of a line.
 """
 
 

@@ -177,7 +177,7 @@ class CaptureSummary(_Part):
         default=0, description="by the word of a synthetic blackout's switch"
     )
     unmatched: int = Field(description="packets that left without having been seen coming in")
-    in_flight: int = Field(description="packets whose fate the captures' end hides")
+    in_flight: int = Field(description="packets undecided at the end of the capture")
     trusted: bool
     reasons: list[str] = Field(description="why not trusted")
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from outcast.cli import shared
+
 
 @click.command("analyze")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -25,6 +27,5 @@ def command(directory: Path) -> None:
     drawn = [*figures.draw(run), report.write(run)]
     console = Console()
     console.print(tables.render(run))
-    for path in drawn:
-        console.print(str(path), highlight=False, soft_wrap=True)
+    shared.print_drawn(console, drawn)
     analysis.require_trusted(summary)

@@ -52,7 +52,7 @@ def check(directory: Path) -> None:
         click.echo(line)
     if found.missing:
         raise InputError(
-            f"{directory}: {len(found.missing) + len(found.doubtful)} things are to be done"
+            f"{directory}: {len(found.missing) + len(found.doubtful)} items incomplete"
         )
     if found.doubtful:
         raise UntrustedError(f"{directory}: runs that cannot be handed in: make them again")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "values",
     multiple=True,
     metavar="NAME",
-    help="Sum up this column. Can be given several times [default: ratio, index, goodput].",
+    help="Column to average. Can be given several times [default: ratio, index, goodput].",
 )
 @click.option(
     "--center",

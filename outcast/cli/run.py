@@ -54,6 +54,7 @@ def command(
     from outcast.engines import choice
     from outcast.plan import make_plan
     from outcast.progress import Progress
+    from outcast.sweep import measured
 
     shared.end_as_interrupted()
     if engine is not None:
@@ -67,10 +68,10 @@ def command(
     chosen = choice.choose(wanted)
     with Progress(Console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
+    measured.note(measured.of_single_run(outcome.directory, wanted), measured.default_file())
     console = Console()
     console.print(tables.render(outcome.directory))
-    for figure in outcome.figures:
-        console.print(str(figure), highlight=False, soft_wrap=True)
+    shared.print_drawn(console, outcome.figures)
     if replay_of is not None:
         _compare(RunDirectory(replay_of), outcome.directory, console)
     if verify_replay:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from outcast.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMATS = ("table", "csv", "json")
 
@@ -37,6 +42,13 @@ overrides = click.option(
     metavar="KEY=VALUE",
     help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
 )
+
+
+def print_drawn(console: Console, paths: Sequence[Path]) -> None:
+    """Says in one line where a run's report is, the last of `paths`, and its figures beside it."""
+    *figures, report = paths
+    text = f"{report}, with {len(figures)} figures (*.png) beside it" if figures else str(report)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def note(text: str) -> None:

@@ -32,7 +32,7 @@ class FlowGroup(Part):
         default=None, alias="bytes", gt=0, description="instead of a duration"
     )
     transport: GroupTransport | None = Field(
-        default=None, description="what these flows have otherwise than `transport`"
+        default=None, description="per-group overrides of `transport`"
     )
 
     @model_validator(mode="after")

@@ -97,8 +97,8 @@ class Links(Part):
     jitter_ns: TimeNs | None = Field(
         default=None,
         alias="jitter",
-        description="the delay varies by up to this, either way; default in the virtual engine as "
-        "much as delays no packet by another's jitter (docs/virtual.md says why), else 0",
+        description="the delay varies by up to this, either way; default in the virtual "
+        "engine the largest value that cannot reorder packets (docs/virtual.md says why), else 0",
     )
     clock_offset_ppm: float = Field(
         default=0.0,

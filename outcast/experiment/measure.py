@@ -45,5 +45,14 @@ class Analysis(Part):
         default=(), alias="windows", description="from the start; goodput is summed up in each"
     )
     bin_ns: TimeNs = Field(
-        default=100_000_000, alias="bin", gt=0, description="of the curves over time"
+        default=100_000_000,
+        alias="bin",
+        gt=0,
+        description="of the curves over time; if left out, no more than the duration",
     )
+
+    def within(self, duration_ns: int) -> Analysis:
+        """With the default bin cut to the duration; a bin that was given stays."""
+        if "bin_ns" in self.model_fields_set or self.bin_ns <= duration_ns:
+            return self
+        return self.model_copy(update={"bin_ns": duration_ns})

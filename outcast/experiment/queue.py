@@ -252,9 +252,7 @@ class Codel(_ControlsDelay, _CountsPackets):
     """tc-codel(8): drops at the head when packets stay too long (RFC 8289), under a shaper."""
 
     kind: Literal["codel"]
-    target_ns: TimeNs = Field(
-        default=5_000_000, alias="target", description="how long packets may stay"
-    )
+    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
     interval_ns: TimeNs = Field(
         default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
     )
@@ -269,9 +267,7 @@ class FqCodel(_ControlsDelay, _CountsPackets):
     quantum_bytes: SizeBytes = Field(
         default=MTU_FRAME_BYTES, alias="quantum", description="that a queue sends in its turn"
     )
-    target_ns: TimeNs = Field(
-        default=5_000_000, alias="target", description="how long packets may stay"
-    )
+    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
     interval_ns: TimeNs = Field(
         default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
     )
@@ -288,9 +284,7 @@ class Pie(_ControlsDelay, _CountsPackets):
     """tc-pie(8): drops arrivals at random, the more the longer the delay (RFC 8033)."""
 
     kind: Literal["pie"]
-    target_ns: TimeNs = Field(
-        default=15_000_000, alias="target", description="how long packets may stay"
-    )
+    target_ns: TimeNs = Field(default=15_000_000, alias="target", description="target sojourn time")
     update_ns: TimeNs = Field(
         default=15_000_000, alias="update", description="between changes of the probability"
     )

@@ -127,7 +127,7 @@ class Transport(Part):
 
 
 class GroupTransport(Part):
-    """What one group of flows has otherwise than `transport`; the rest stays."""
+    """Per-group overrides of `transport`; what is left out is as there."""
 
     congestion_control: str | None = Field(
         default=None, pattern=_NAME, description=_CONGESTION_CONTROL

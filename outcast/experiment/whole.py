@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from outcast.experiment.blackout import Blackout
 from outcast.experiment.exceptions import QueueException
@@ -49,7 +49,9 @@ class Experiment(Part):
     samples: Samples = Field(
         default=Samples(), description="how often sockets and queues are looked at"
     )
-    analysis: Analysis = Field(default=Analysis(), description="how captures are summed up")
+    analysis: Analysis = Field(
+        default=Analysis(), validate_default=True, description="how captures are summed up"
+    )
     engine: Literal["auto", "realtime", "virtual"] = Field(
         default="auto", description="auto: virtual where it can run, else realtime"
     )
@@ -63,13 +65,19 @@ class Experiment(Part):
         default=1, ge=1, le=10_000, description="of a sweep; `outcast run` runs once"
     )
     sweep: Sweep | None = Field(
-        default=None, description="what `outcast sweep` varies; `outcast run` passes it by"
+        default=None, description="what `outcast sweep` varies; ignored by `outcast run`"
     )
 
     def group_transport(self, group: int) -> Transport:
         """TCP's settings of a group's flows: `transport`, and what the group has otherwise."""
         own = self.flows[group].transport
         return self.transport if own is None else own.over(self.transport)
+
+    @field_validator("analysis")
+    @classmethod
+    def _default_bin_fits(cls, analysis: Analysis, before: ValidationInfo) -> Analysis:
+        duration_ns: int | None = before.data.get("duration_ns")
+        return analysis if duration_ns is None else analysis.within(duration_ns)
 
     @model_validator(mode="after")
     def _transports_fit(self) -> Experiment:

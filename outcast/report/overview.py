@@ -87,8 +87,8 @@ def _trust(run: RunTables) -> Element:
         f"the queue itself counted {capture.qdisc_drops}"
         + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
         + ".",
-        f"Conservation: of {packets:,} packets that came in, {capture.in_flight} have a fate that "
-        f"the captures' end hides; {capture.unmatched} left without having been seen coming in.",
+        f"Conservation: of {packets:,} packets that came in, {capture.in_flight} undecided "
+        f"at the end of the capture; {capture.unmatched} left without having been seen coming in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]

@@ -1,6 +1,6 @@
 """What runs took on this machine, and from that an estimate for others.
 
-A line of JSON for each run that a sweep made here, in `$XDG_CACHE_HOME/outcast/measured.jsonl`.
+A line of JSON for each run that was made here, in `$XDG_CACHE_HOME/outcast/measured.jsonl`.
 """
 
 from __future__ import annotations
@@ -91,6 +91,17 @@ def measure(
     traffic_s = min(wall_s, sum(manifest.wall_s.get(phase, 0.0) for phase in _WITH_TRAFFIC))
     size = size_of(experiment, manifest.engine, len(manifest.flows))
     return Measurement(size, traffic_s, wall_s - traffic_s, disk_bytes, captures)
+
+
+def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measurement:
+    """The measurement of what `outcast run` made, without its figures, which a sweep has not."""
+    wall_s = sum(directory.read_manifest().wall_s.values())
+    disk_bytes = sum(
+        path.stat().st_size
+        for path in directory.path.rglob("*")
+        if path.is_file() and path.suffix not in (".png", ".html")
+    )
+    return measure(directory, experiment, wall_s, disk_bytes, "keep")
 
 
 def note(measurement: Measurement, file: Path) -> None:

@@ -239,6 +239,15 @@ def test_the_json_schema_knows_every_key() -> None:
     assert schema["additionalProperties"] is False
 
 
+def test_the_default_bin_is_cut_to_the_duration_and_no_other() -> None:
+    short = ["duration=50ms", "analysis={windows: [50ms]}"]
+    assert experiment.load(FIG3C, short).analysis.bin_ns == 50_000_000
+    assert experiment.load(FIG3C, ["duration=50ms", "analysis={}"]).analysis.bin_ns == 50_000_000
+    assert experiment.load(FIG3C, ["analysis={}"]).analysis.bin_ns == 100_000_000
+    with pytest.raises(ConfigError, match=r"analysis\.bin: is longer than the duration"):
+        experiment.load(FIG3C, ["duration=50ms", "analysis={bin: 100ms}"])
+
+
 def test_a_group_has_its_own_transport_and_keeps_the_rest() -> None:
     loaded = experiment.load(FIG3C, ["flows.1.transport={congestion_control: dctcp, ecn: true}"])
     own = loaded.group_transport(1)

@@ -18,6 +18,7 @@ import pytest
 
 from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
+from outcast.run import RunDirectory
 from outcast.sweep import dataset, make, measured, plan
 from outcast.sweep.make import Result
 from outcast.sweep.pool import LocalPool
@@ -369,6 +370,19 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
     # Realtime runs are made one by one, and there are none to go by.
     alone = plan.make(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
     assert plan.forecast(alone.runs, "keep", 2, known).known == 0
+
+
+def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
+    wanted = planned(tmp_path).runs[0].experiment
+    fake_run.execute(wanted, tmp_path / "run")
+    made = RunDirectory(tmp_path / "run")
+    manifest = made.read_manifest()
+    made.write_manifest(manifest.model_copy(update={"wall_s": {"boot": 2.0, "traffic": 1.0}}))
+    before = measured.of_single_run(made, wanted)
+    assert (before.other_s, before.traffic_s, before.captures) == (2.0, 1.0, "keep")
+    (made.path / "queue.png").write_bytes(bytes(1000))
+    assert measured.of_single_run(made, wanted) == before
+    assert measured.estimate(before.size, "keep", [before]) is not None
 
 
 def test_finished_runs_are_measured(tmp_path: Path) -> None:
