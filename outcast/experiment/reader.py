@@ -208,8 +208,11 @@ def _refusal(error: ValidationError, source: Source) -> str:
     context = first.get("ctx", {})
     kind = first["type"]
     if kind == "extra_forbidden":
+        # A key of the file's, though it may look like what pydantic calls a type.
+        *above, unknown = first["loc"]
+        at = (*_yaml_location(tuple(above)), unknown)
         keys = _allowed_keys(first["loc"])
-        message = f"unknown key; allowed are {', '.join(keys)}{did_you_mean(str(at[-1]), keys)}"
+        message = f"unknown key; allowed are {', '.join(keys)}{did_you_mean(str(unknown), keys)}"
     elif kind == "missing":
         message = "is missing"
     elif kind == "union_tag_invalid":
