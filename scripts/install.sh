@@ -6,6 +6,9 @@
 #   --virtual  only what the virtual engine needs: no browser for the tests, no service started
 set -euo pipefail
 
+# What is installed does not depend on the caller's language; paths are UTF-8 in what pip writes.
+export LC_ALL=C.UTF-8
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 stamp=$venv/.outcast-installed
@@ -109,7 +112,8 @@ make_venv() {
         say "Python packages: as locked"
         return
     fi
-    if ! grep -qsx "VIRTUAL_ENV=[\"']\?$venv[\"']\?" "$venv/bin/activate"; then
+    if ! grep -qsxF -e "VIRTUAL_ENV=$venv" -e "VIRTUAL_ENV='$venv'" -e "VIRTUAL_ENV=\"$venv\"" \
+        "$venv/bin/activate"; then
         say "Python packages: making .venv from $("$python" -V)"
         as_owner "$python" -m venv --clear --system-site-packages "$venv"
     fi
@@ -118,7 +122,17 @@ make_venv() {
     pip_install -r "$root/scripts/requirements.lock"
     pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
     pip_install --no-build-isolation --editable "$root"
+    link_checkout
     printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
+}
+
+# pip's link to the checkout holds its absolute path, which Python cannot read in every locale; the
+# path from the .venv is the same in all of them.
+link_checkout() {
+    local packages
+    packages=$(as_owner "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    realpath --relative-to="$packages" "$root" \
+        | as_owner tee "$packages"/__editable__.outcast-*.pth >/dev/null
 }
 
 # The loops over packets are compiled and kept beside the modules; else the first analysis does it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -61,7 +62,18 @@ def root() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """The `outcast` program; its exit statuses are those of outcast/errors.py."""
+    if sys.getfilesystemencoding() != "utf-8":
+        _start_again_in_utf8()
     sys.exit(invoke(argv))
+
+
+def _start_again_in_utf8() -> NoReturn:
+    """Starts this program over in Python's UTF-8 mode (PEP 540), and with it all that it starts.
+
+    In another encoding Python can name files that polars cannot, which takes every name as UTF-8.
+    """
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def invoke(argv: list[str] | None = None) -> int:

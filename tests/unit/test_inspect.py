@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -81,6 +84,24 @@ def test_a_csv_table_shows_the_same(table: Path, capsys: pytest.CaptureFixture[s
     arguments += [f"s0-eth3={table.with_name('rival')}"]
     outcast(["join", *arguments, "--out", f"s0-eth1={table.with_name('left')}", "-o", str(other)])
     assert show(capsys, other) == show(capsys, table)
+
+
+def test_a_name_that_the_locale_has_no_letters_for(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = table.with_name("ü")
+    folder.mkdir()
+    shutil.copy(table, folder)
+    program = "from outcast.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "inspect", str(folder / table.name)],
+        env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == show(capsys, table)
 
 
 def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs a copy of this checkout and tests it on other terms: a path with a space, `[` and `ü`, a
+# locale that is not UTF-8, the usual limit of 1024 open files, and a user without any rights.
+# Runs the unit tests, and those of whole runs in the guest; its kernel has to be built.
+# Usage: scripts/test-elsewhere.sh
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+nobody=65534
+work=$(mktemp -d)
+trap 'rm -rf --one-file-system "$work"' EXIT
+copy="$work/a copy [of ü" home="$work/a home [of ü"
+
+mkdir -p "$copy" "$home/.cache/outcast"
+git -C "$root" ls-files -z --cached --others --exclude-standard \
+    | tar -C "$root" --null --no-recursion -T - -c | tar -C "$copy" -x --no-same-owner
+cp -a "${XDG_CACHE_HOME:-$HOME/.cache}/outcast/kernels" "$home/.cache/outcast/"
+
+as_nobody=()
+if [ "$(id -u)" -eq 0 ]; then
+    as_nobody=(setpriv --reuid="$nobody" --regid="$nobody" --clear-groups
+        --inh-caps=-all --bounding-set=-all --no-new-privs)
+fi
+
+# PYTHONCOERCECLOCALE keeps Python from choosing a UTF-8 locale for the programs that it starts.
+there() {
+    (
+        cd "$copy"
+        ulimit -Sn 1024
+        LC_ALL=POSIX PYTHONCOERCECLOCALE=0 "$@"
+    )
+}
+without_rights() {
+    there env -u XDG_CACHE_HOME -u XDG_RUNTIME_DIR HOME="$home" "${as_nobody[@]}" "$@"
+}
+
+# As the user who calls, whose cache of pip saves the download.
+there scripts/install.sh --virtual
+if [ "$(id -u)" -eq 0 ]; then
+    chown -R "$nobody:$nobody" "$work"
+fi
+without_rights .venv/bin/pytest -n "$(nproc)" --dist loadfile tests/unit
+# With PYTHONUTF8=0 Python takes no name for UTF-8 either, as in a locale of ISO 8859-1.
+result="results/a run [of ü"
+without_rights env PYTHONUTF8=0 .venv/bin/outcast run configs/fig3c.yaml --engine virtual \
+    --set duration=100ms --set 'analysis.windows=[100ms]' -o "$result"
+without_rights env PYTHONUTF8=0 .venv/bin/outcast inspect "$result" --flow 0 >/dev/null
+without_rights .venv/bin/pytest -n "$(nproc)" --dist loadfile tests/virtual/test_run.py
+printf 'test-elsewhere: passed in %s s\n' "$SECONDS"
