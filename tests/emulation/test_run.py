@@ -41,8 +41,8 @@ def interfaces() -> set[str]:
     return set(os.listdir("/sys/class/net"))
 
 
-def leftovers() -> list[str]:
-    """Processes of a run that are still alive."""
+def leftovers(below: Path) -> list[str]:
+    """Live processes of runs into this folder; those of other runs are not ours to judge."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -50,17 +50,17 @@ def leftovers() -> list[str]:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if "outcast.engines.inside" in line or "-m controllers" in line:
+            if str(below) in line:
                 found.append(line)
     return found
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     before = interfaces()
     yield
     assert interfaces() == before
-    assert leftovers() == []
+    assert leftovers(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,11 @@ def start(target: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def await_flows(target: Path) -> None:
+def await_flows(run: subprocess.Popen[str], target: Path) -> None:
     """Waits until the run's own flows have begun to log."""
     end = time.monotonic() + HANG_S
     while not list(target.parent.glob(f".{target.name}.*.partial/flows/client.12.out")):
+        assert run.poll() is None, run.communicate()
         assert time.monotonic() < end, "the flows never started"
         time.sleep(0.05)
     time.sleep(1)
@@ -160,7 +161,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
     subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
     try:
         run = start(target)
-        await_flows(target)
+        await_flows(run, target)
         run.send_signal(number)
         _, errors = run.communicate(timeout=HANG_S)
         assert run.returncode == (-9 if number == signal.SIGKILL else 1)
@@ -168,7 +169,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
             assert errors.splitlines()[-1] == "outcast: interrupted"
             assert list(tmp_path.iterdir()) == []
         end = time.monotonic() + HANG_S
-        while leftovers() and time.monotonic() < end:
+        while leftovers(tmp_path) and time.monotonic() < end:
             time.sleep(0.05)
         done = outcast("clean")
         assert done.returncode == 0, done.stderr
@@ -191,7 +192,7 @@ def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
     """The first goes on; it lasts until the second has been refused, however long that takes."""
     first = start(tmp_path / "one", "--set", f"duration={HANG_S:g}s")
     try:
-        await_flows(tmp_path / "one")
+        await_flows(first, tmp_path / "one")
         target = tmp_path / "two"
         second = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
         assert first.poll() is None
