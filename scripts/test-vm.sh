@@ -156,15 +156,18 @@ UNIT
     # The second disk is an archive, the second serial port the log.
     cat >"$root/usr/local/sbin/outcast-checks" <<SCRIPT
 #!/bin/bash
-exec >/dev/ttyS1 2>&1 </dev/null
+run() {
+    echo booted
+    cd $home
+    find outcast -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
+    runuser -u $user -- tar -x </dev/vdb
+    mkdir -p /root/.cache
+    cp -r .cache/outcast /root/.cache
+    outcast/tests/vm/checks.sh \$(cat checks) </dev/null
+}
 stty -F /dev/ttyS1 raw -echo
-echo booted
-cd $home
-find outcast -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
-runuser -u $user -- tar -x </dev/vdb
-mkdir -p /root/.cache
-cp -r .cache/outcast /root/.cache
-exec outcast/tests/vm/checks.sh \$(cat checks)
+# Through a pipe, because programs draw where they find a terminal.
+run 2>&1 | cat >/dev/ttyS1
 SCRIPT
     chmod +x "$root/usr/local/sbin/outcast-checks"
     inside "$root" root / systemctl enable outcast-checks.service
