@@ -11,6 +11,7 @@
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$repo/scripts/lib/debian.sh"
 kernels="" work="" parts=() shm_size=2g
 experiment=(run configs/fig3c.yaml --engine virtual --set duration=100ms
     --set 'analysis.windows=[100ms]')
@@ -27,10 +28,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ ${#parts[@]} -gt 0 ] || parts=(vagrant container)
-[ "$(id -u)" -eq 0 ] || die "root is needed for debootstrap and chroot"
-for program in debootstrap unshare setpriv tar git; do
-    command -v "$program" >/dev/null || die "$program is missing: apt-get install $program"
-done
+require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
 
@@ -40,85 +38,6 @@ if [ -z "$work" ]; then
 fi
 mkdir -p "$work/packages"
 base=$work/base
-
-make_base() {
-    local codename mirror
-    codename=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
-    mirror=$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(COMPONENT) $(REPO_URI)' \
-        'Created-By: Packages' | awk -v suite="$codename" \
-        '$1 == "Debian" && $2 == suite && $3 == "main" { print $4; exit }')
-    [ -n "$mirror" ] || die "this machine's apt sources name no mirror of Debian's $codename"
-    rm -rf --one-file-system "$base"
-    debootstrap --variant=minbase --cache-dir="$work/packages" "$codename" "$base.new" "$mirror" \
-        >"$work/debootstrap.log" 2>&1 || { tail -5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
-    mv "$base.new" "$base"
-    say "a fresh Debian $codename: $(du -sm "$base" | cut -f1) MB"
-}
-
-# How this machine reaches registries (resolver, certificates, pip's settings) goes for the root too.
-inherit_access() {
-    local root=$1 file
-    for file in /etc/resolv.conf /etc/hosts /etc/pip.conf "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
-        if [ -f "$file" ]; then
-            install -D -m 644 "$file" "$root$file"
-        fi
-    done
-    for file in /usr/local/share/ca-certificates "${PIP_FIND_LINKS:-}"; do
-        if [ -d "$file" ]; then
-            mkdir -p "$root$file" && cp -r "$file/." "$root$file"
-        fi
-    done
-    env | grep -E '^(PIP_[A-Z_]+|SSL_CERT_FILE|[a-z]+_proxy|[A-Z]+_PROXY)=' >"$root/etc/environment" || true
-}
-
-fresh_root() {
-    rm -rf --one-file-system "$1"
-    cp -a "$base" "$1"
-    inherit_access "$1"
-    mkdir -p "$1/var/cache/apt/archives"
-    cp -n "$work"/packages/*.deb "$1/var/cache/apt/archives/"
-}
-
-# What a shared folder or a build context would hold: the checkout without what git ignores.
-copy_checkout() {
-    mkdir -p "$1"
-    git -C "$repo" ls-files -z --cached --others --exclude-standard \
-        | tar -C "$repo" --null --no-recursion -T - -c | tar -C "$1" -x --no-same-owner
-}
-
-# inside ROOT USER FOLDER COMMAND...: in namespaces that end with it; a user other than root has no
-# capabilities and can gain none, as in a container without privileges.
-inside() {
-    local root=$1 user=$2 folder=$3 drop=()
-    shift 3
-    [ "$user" = root ] || drop=(--bounding-set=-all --inh-caps=-all --no-new-privs)
-    unshare --mount --pid --ipc --uts --fork --kill-child bash -euc '
-        root=$1 user=$2 folder=$3 shm=$4; shift 4
-        mount --make-rprivate /
-        mount -t proc proc "$root/proc"
-        mount -t tmpfs -o mode=755,size=1m dev "$root/dev"
-        for device in null zero full random urandom tty; do
-            touch "$root/dev/$device" && mount --bind "/dev/$device" "$root/dev/$device"
-        done
-        mkdir "$root/dev/shm" "$root/dev/pts"
-        mount -t tmpfs -o mode=1777,size="$shm" shm "$root/dev/shm"
-        mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
-        ln -s pts/ptmx "$root/dev/ptmx"
-        ln -s /proc/self/fd "$root/dev/fd"
-        home=$(awk -F: -v user="$user" "\$1 == user { print \$6 }" "$root/etc/passwd")
-        settings=()
-        while IFS= read -r line; do settings+=("$line"); done <"$root/etc/environment"
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-            HOME="$home" USER="$user" "${settings[@]}" chroot "$root" /usr/bin/env -C "$folder" "$@"
-    ' - "$root" "$user" "$folder" "$shm_size" setpriv --reuid="$user" --regid="$user" --init-groups \
-        "${drop[@]}" "$@" </dev/null
-}
-
-logged() {
-    local log=$1
-    shift
-    "$@" >"$log" 2>&1 || { tail -20 "$log" >&2; die "failed; the whole output is in $log"; }
-}
 
 lend_kernels() {
     [ -n "$kernels" ] || return 0
@@ -143,12 +62,12 @@ check_vagrant() {
     fi
     script=$(sed -n 's/.*provision "shell", inline: "\(.*\)"$/\1/p' "$repo/Vagrantfile")
     [ -n "$script" ] || die "Vagrantfile: no provisioning script found"
-    fresh_root "$root"
+    fresh_root "$base" "$root" "$work/packages"
     inside "$root" root / useradd --create-home --shell /bin/bash vagrant
     copy_checkout "$root$home"
     inside "$root" root / chown -R vagrant:vagrant "$home"
     logged "$work/vagrant-provision.log" inside "$root" root / bash -euc "$script"
-    cp -n "$root"/var/cache/apt/archives/*.deb "$work/packages/" 2>/dev/null || true
+    keep_packages "$root" "$work/packages"
     say "Vagrantfile: provisioned by: $script"
     logged "$work/vagrant-again.log" inside "$root" root / bash -euc "$script"
     say "Vagrantfile: provisioned once more"
@@ -164,7 +83,7 @@ check_container() {
     local root=$work/container user=root folder=/ step words entry=() number=0
     # What a container engine gives where it is asked for nothing.
     local shm_size=64m
-    fresh_root "$root"
+    fresh_root "$base" "$root" "$work/packages"
     while IFS= read -r step; do
         number=$((number + 1))
         case $step in
@@ -198,7 +117,8 @@ check_container() {
     say "Containerfile: the virtual engine ran as the user $user, without capabilities"
 }
 
-[ -x "$base/usr/bin/apt-get" ] || make_base
+[ -x "$base/usr/bin/apt-get" ] \
+    || make_base "$(own_suite)" minbase "$base" "$work/packages" "$work/debootstrap.log"
 for part in "${parts[@]}"; do
     "check_$part"
 done

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
+SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / "tests" / "vm" / "checks.sh"]
 # Stands in for Vagrant: knows the settings that the file may use, and prints what it is told.
 _VAGRANT = """
 class Part
@@ -43,7 +43,7 @@ def test_scripts_are_bash_and_executable(script: Path) -> None:
     assert script.read_text().startswith("#!/usr/bin/env bash\n")
 
 
-@pytest.mark.parametrize("name", ["install.sh", "test.sh", "provision-check.sh"])
+@pytest.mark.parametrize("name", ["install.sh", "test.sh", "provision-check.sh", "test-vm.sh"])
 def test_an_unknown_word_is_bad_usage(name: str) -> None:
     done = subprocess.run(
         [str(ROOT / "scripts" / name), "--nonsense"], capture_output=True, text=True

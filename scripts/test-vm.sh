@@ -1,0 +1,267 @@
+#!/usr/bin/env bash
+# Tries outcast on a second machine: boots a stock Debian 12 and a stock Debian 13 in QEMU, with the
+# distribution's own kernel and default limits, as a user with sudo, on 2 CPUs and 4 GB as the
+# Vagrantfile's machine has; runs tests/vm/checks.sh there. No network card: what the checks need
+# is in the image.
+# The image of a release is made by debootstrap and chroot, from the mirror of this machine's apt
+# sources, and kept between calls until what decides it changes (this script's list, install.sh, the
+# lock files); the checkout goes in anew at each call. KVM is taken where it boots a kernel, else
+# TCG, which is some ten times slower.
+# Takes, of two cores with TCG, for each release: @IMAGE@ min and @GB@ GB the image, @CHECKS@ min
+# the checks. Not part of scripts/test.sh.
+# Usage, as root: scripts/test-vm.sh [--suite bookworm|trixie]... [--keep FOLDER] [--kernels FOLDER] [--check NAME]...
+#   --keep FOLDER     images and logs go there, not to ~/.cache/outcast/vm
+#   --kernels FOLDER  the virtual engine's kernels to hand in, not ~/.cache/outcast/kernels
+#   --check NAME      only this check of tests/vm/checks.sh
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$repo/scripts/lib/debian.sh"
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/outcast
+keep=$cache/vm kernels=$cache/kernels suites=() checks=()
+user=tester
+# What makes debootstrap's root a machine that boots, and what install.sh adds without --virtual.
+packages=(linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates chromium)
+image_size=12G
+cpus=2 memory_mib=4096
+kvm_deadline_s=30 boot_deadline_s=900 end_deadline_s=300 margin_s=60
+
+say() { printf 'test-vm: %s (%s s)\n' "$*" "$SECONDS"; }
+die() { printf 'test-vm: error: %s\n' "$*" >&2; exit 1; }
+
+while [ $# -gt 0 ]; do
+    case $1:${2:-} in
+        --suite:bookworm | --suite:trixie) suites+=("$2") && shift 2 ;;
+        --keep:?*) keep=$(realpath "$2") && shift 2 ;;
+        --kernels:?*) kernels=$(realpath "$2") && shift 2 ;;
+        --check:?*) checks+=("$2") && shift 2 ;;
+        *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
+    esac
+done
+[ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
+require_programs qemu-system-x86_64:qemu-system-x86 debootstrap mke2fs:e2fsprogs \
+    unshare:util-linux setpriv:util-linux tar git
+for kernel in "$kernels"/*/linux; do
+    [ -x "$kernel" ] || die "$kernels has no kernel to hand in: outcast kernel build"
+done
+
+mkdir -p "$keep"
+qemu="" going_on="" temporary=$(mktemp -d "$keep/call.XXXXXX")
+# On Ctrl-C and on errors, too.
+end_all() {
+    if [ -n "$going_on" ]; then
+        tail -20 "$going_on" >&2
+        printf 'test-vm: error: not done; the whole output is in %s\n' "$going_on" >&2
+    fi
+    end_qemu
+    rm -rf --one-file-system "$temporary"
+}
+trap end_all EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start_qemu FOLDER ACCELERATOR COMMAND-LINE-OF-THE-KERNEL OPTION...: FOLDER has a release's kernel;
+# $temporary/console gets what it prints.
+start_qemu() {
+    local folder=$1 accelerator=$2 append=$3 model=max
+    shift 3
+    [ "$accelerator" != kvm ] || model=host
+    [ "$accelerator" != tcg ] || accelerator=tcg,thread=multi
+    : >"$temporary/console"
+    # It puts what the machine writes to its disk into an unlinked file in TMPDIR.
+    TMPDIR=$temporary qemu-system-x86_64 -accel "$accelerator" -cpu "$model" -smp "$cpus" -m "$memory_mib" \
+        -nodefaults -display none -no-reboot -device virtio-rng-pci \
+        -kernel "$folder/vmlinuz" -initrd "$folder/initrd" -append "console=ttyS0 panic=-1 $append" \
+        -serial "file:$temporary/console" "$@" </dev/null >"$temporary/qemu" 2>&1 &
+    qemu=$!
+    disown "$qemu" # else bash tells how it ended
+}
+
+qemu_runs() { [ -n "$qemu" ] && kill -0 "$qemu" 2>/dev/null; }
+
+# A QEMU that hangs in the kernel's KVM cannot be ended by anybody: it is left after a deadline.
+end_qemu() {
+    local signal waited
+    for signal in TERM KILL; do
+        qemu_runs || break
+        kill -s "$signal" "$qemu"
+        for ((waited = 0; waited < 10; waited++)); do
+            qemu_runs || break 2
+            sleep 1
+        done
+    done
+    ! qemu_runs || say "QEMU cannot be ended, process $qemu"
+    qemu=""
+}
+
+# The accelerator that boots this release's kernel up to where it misses its disk.
+choose_accelerator() {
+    local folder=$1 end=$((SECONDS + kvm_deadline_s))
+    accelerator=tcg
+    if [ -w /dev/kvm ]; then
+        start_qemu "$folder" kvm ""
+        while qemu_runs && [ $SECONDS -lt $end ] && [ $accelerator = tcg ]; do
+            sleep 1
+            ! grep -aq 'Run /init as init process' "$temporary/console" || accelerator=kvm
+        done
+        end_qemu
+        [ $accelerator = kvm ] \
+            || say "/dev/kvm is there, but booted nothing in $kvm_deadline_s s $(head -n 1 "$temporary/qemu")"
+    fi
+    say "accelerator: $accelerator"
+}
+
+# What decides a release's image.
+image_key() {
+    {
+        printf '%s\n' "$1" "$user" "$image_size" "${packages[@]}"
+        declare -f make_image prepare_root
+        cat "$repo"/scripts/install.sh "$repo"/scripts/requirements*.lock "$repo/pyproject.toml" \
+            "$repo/setup.py"
+    } | sha256sum
+}
+
+# In the root, by chroot: packages, the user, the checkout at its place, and its .venv.
+prepare_root() {
+    local root=$1 home=/home/$user
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # invoke-rc.d(8): start nothing
+    chmod +x "$root/usr/sbin/policy-rc.d"
+    inside "$root" root / apt-get update
+    inside "$root" root / env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${packages[@]}"
+    inside "$root" root / useradd --create-home --shell /bin/bash "$user"
+    printf '%s ALL=(ALL) NOPASSWD: ALL\n' "$user" >"$root/etc/sudoers.d/$user"
+    copy_checkout "$root$home/outcast"
+    inside "$root" root / chown -R "$user:" "$home"
+    inside "$root" root / "$home/outcast/scripts/install.sh" --virtual
+    rm "$root/usr/sbin/policy-rc.d"
+    : >"$root/etc/environment"
+    : >"$root/etc/machine-id"
+    printf 'outcast\n' >"$root/etc/hostname"
+    printf '127.0.0.1 localhost\n127.0.1.1 outcast\n::1 localhost\n' >"$root/etc/hosts"
+    printf '/dev/vda / ext4 defaults 0 1\n' >"$root/etc/fstab"
+    cat >"$root/etc/systemd/system/outcast-checks.service" <<'UNIT'
+[Unit]
+Description=The checks of outcast
+After=systemd-user-sessions.service systemd-logind.service openvswitch-switch.service
+SuccessAction=poweroff
+FailureAction=poweroff
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+ExecStart=/usr/local/sbin/outcast-checks
+[Install]
+WantedBy=multi-user.target
+UNIT
+    # The second disk is an archive, the second serial port the log.
+    cat >"$root/usr/local/sbin/outcast-checks" <<SCRIPT
+#!/bin/bash
+run() {
+    echo booted
+    cd $home
+    find outcast -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
+    runuser -u $user -- tar -x </dev/vdb
+    mkdir -p /root/.cache
+    cp -r .cache/outcast /root/.cache
+    outcast/tests/vm/checks.sh \$(cat checks) </dev/null
+}
+stty -F /dev/ttyS1 raw -echo
+# Through a pipe, because programs draw where they find a terminal.
+run 2>&1 | cat >/dev/ttyS1
+SCRIPT
+    chmod +x "$root/usr/local/sbin/outcast-checks"
+    inside "$root" root / systemctl enable outcast-checks.service
+}
+
+# make_image SUITE FOLDER: there only when it is whole; the key is written last.
+make_image() {
+    local suite=$1 folder=$2 root=$2/root
+    rm -f "$folder/key"
+    [ -x "$folder/base/usr/bin/apt-get" ] \
+        || make_base "$suite" - "$folder/base" "$folder/packages" "$folder/debootstrap.log"
+    fresh_root "$folder/base" "$root" "$folder/packages"
+    # A function that is called in a condition would go on after a step that fails.
+    going_on=$folder/image.log
+    prepare_root "$root" >"$going_on" 2>&1
+    going_on=""
+    keep_packages "$root" "$folder/packages"
+    rm -rf "$root"/var/cache/apt/archives/*.deb
+    say "$suite: a machine with outcast's packages: $(du -sm "$root" | cut -f1) MB"
+    cp "$root"/boot/vmlinuz-* "$folder/vmlinuz"
+    cp "$root"/boot/initrd.img-* "$folder/initrd"
+    rm -f "$folder/image"
+    logged "$folder/mke2fs.log" mke2fs -q -t ext4 -d "$root" "$folder/image" "$image_size"
+    rm -rf --one-file-system "$root"
+}
+
+require_image() {
+    local suite=$1 folder=$2 key
+    mkdir -p "$folder"
+    key=$(image_key "$suite")
+    if [ "$(cat "$folder/key" 2>/dev/null)" = "$key" ]; then
+        say "$suite: the image is there"
+        return
+    fi
+    say "$suite: making the image"
+    make_image "$suite" "$folder"
+    printf '%s\n' "$key" >"$folder/key"
+    say "$suite: image made: $(du -sm "$folder/image" | cut -f1) MB"
+}
+
+# What the machine is given on its second disk: the checkout, the kernels, which checks.
+make_archive() {
+    local archive=$1
+    printf '%s\n' "${checks[*]}" >"$temporary/checks"
+    tar_checkout --transform 'flags=r;s,^,outcast/,' -f "$archive"
+    tar -C "$kernels" -r -f "$archive" --transform 'flags=r;s,^\.,.cache/outcast/kernels,' .
+    tar -C "$temporary" -r -f "$archive" checks
+}
+
+# Shows results as they come, until the machine is off. Each check's deadline is in the log where it
+# begins; the machine is ended some time after that.
+follow() {
+    local log=$1 end=$((SECONDS + boot_deadline_s)) awaited="its boot" shown=0 line
+    while qemu_runs; do
+        sleep 2
+        while IFS= read -r line; do
+            shown=$((shown + 1))
+            case $line in
+                '== '*) awaited=${line#== } end=$((SECONDS + ${line##* } + margin_s)) ;;
+                booted) end=$((SECONDS + boot_deadline_s)) awaited="the checks' start" ;;
+                'PASS '* | 'FAIL '*) say "$suite: $line" ;;
+                *' passed, '*' failed') end=$((SECONDS + end_deadline_s)) awaited="its power off" ;;
+            esac
+        done < <(tail -n "+$((shown + 1))" "$log" | head -n "$(($(wc -l <"$log") - shown))")
+        if [ $SECONDS -ge $end ]; then
+            say "$suite: the machine hangs; it was in: $awaited"
+            return
+        fi
+    done
+}
+
+# Boots a release and runs the checks; adds it to `failed` where not all passed.
+test_suite() {
+    local suite=$1 folder=$keep/$1 last
+    require_image "$suite" "$folder"
+    choose_accelerator "$folder"
+    make_archive "$temporary/archive"
+    : >"$folder/checks.log"
+    start_qemu "$folder" "$accelerator" "root=/dev/vda rw net.ifnames=0" \
+        -drive "file=$folder/image,if=virtio,format=raw,snapshot=on,cache=unsafe" \
+        -drive "file=$temporary/archive,if=virtio,format=raw,readonly=on" \
+        -serial "file:$folder/checks.log"
+    follow "$folder/checks.log"
+    end_qemu
+    cp "$temporary/console" "$folder/console.log"
+    cat "$temporary/qemu"
+    last=$(tail -n 1 "$folder/checks.log")
+    say "$suite: ${last:-nothing came}; logs: $folder/checks.log, $folder/console.log"
+    [[ $last =~ ^[1-9][0-9]*\ passed,\ 0\ failed$ ]] || failed+=("$suite")
+}
+
+failed=()
+for suite in "${suites[@]}"; do
+    test_suite "$suite"
+done
+[ ${#failed[@]} -eq 0 ] || die "failed on: ${failed[*]}"
+say "all passed on: ${suites[*]}"
