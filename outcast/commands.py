@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,32 @@ from outcast.errors import CommandError, DeadlineError, FeatureMissingError, Run
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def python_module(name: str) -> list[str]:
+    """How a module of ours is started as a program, without the working folder on its path.
+
+    Python puts that folder first where it is given `-m`, and would run whatever lies there under
+    the name of a module that we import; see -P in python(1).
+    """
+    return [sys.executable, "-P", "-m", name]
+
+
+def leave_working_folder(environment: MutableMapping[str, str]) -> None:
+    """Takes the working folder out of where programs and modules are looked for.
+
+    An empty or relative element of PATH or PYTHONPATH is a folder below the present one, so that
+    what a stranger left there would be run, in real time as root.
+    """
+    for variable, otherwise in (("PATH", os.defpath), ("PYTHONPATH", None)):
+        if variable not in environment:
+            continue
+        folders = environment[variable].split(os.pathsep)
+        kept = os.pathsep.join(folder for folder in folders if os.path.isabs(folder))
+        if kept or otherwise is not None:
+            environment[variable] = kept or str(otherwise)
+        else:
+            del environment[variable]
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
 import click
 
 from outcast import __version__
+from outcast.commands import leave_working_folder
 from outcast.errors import ConfigError, OutcastError
 
 VERBS = (
@@ -55,6 +57,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb; the exit status. Errors go to standard error as one line."""
+    leave_working_folder(os.environ)
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
         return result if isinstance(result, int) else 0

@@ -18,6 +18,9 @@ from outcast.ledger import Entry
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
+INSIDE = "outcast.engines.inside"
+"""The module of the inner program, which both engines start."""
+
 OnEvent = Callable[[Mapping[str, Any]], None]
 
 

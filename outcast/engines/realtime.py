@@ -13,14 +13,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from outcast import doctor, forwarding, multipath, ports, queues, transport
-from outcast.engines import EventReader, OnEvent, require_compiler
+from outcast.commands import leave_working_folder, python_module
+from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
@@ -124,8 +124,9 @@ def _alone() -> Iterator[None]:
 def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
-    argv += ["--mount-proc", sys.executable, "-m", "outcast.engines.inside"]
-    argv += [str(directory.path), "realtime"]
+    argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
+    environment = {**os.environ, "TMPDIR": str(directory.path / ".scratch")}
+    leave_working_folder(environment)
     reader = EventReader(on_event)
     scratch = directory.path / ".scratch"
     scratch.mkdir()
@@ -136,7 +137,7 @@ def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Map
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, "TMPDIR": str(scratch)},
+            env=environment,
             # Ctrl-C is for us to pass on; the terminal must not end half of the run by itself.
             start_new_session=True,
         )

@@ -6,12 +6,12 @@ an ordinary user's process, see `outcast.guest.boot`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Literal
 
 from outcast import transport
-from outcast.engines import EventReader, OnEvent, require_compiler
+from outcast.commands import python_module
+from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.guest import boot
@@ -37,7 +37,7 @@ class VirtualEngine:
         """See Engine.run."""
         kernel = _kernel()
         reader = EventReader(on_event)
-        argv = [sys.executable, "-m", "outcast.engines.inside", str(boot.RUN_DIRECTORY), "virtual"]
+        argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
             def on_line(line: str) -> None:
