@@ -72,9 +72,14 @@ class Process:
 
     def require_alive(self) -> None:
         """Raises CommandError where it has ended already."""
-        status = self.popen.poll()
-        if status is not None:
-            raise CommandError(self.argv, status, self.errors() or self.output())
+        if self.popen.poll() is not None:
+            raise self.failure()
+
+    def failure(self) -> CommandError:
+        """The error that says how it ended; to be called once it has."""
+        return CommandError(
+            self.argv, self.popen.returncode, self.errors() or self.output(), self.name
+        )
 
     def wait(self, deadline_s: float) -> int:
         """Its exit status. Raises DeadlineError where it goes on for longer."""
@@ -139,13 +144,12 @@ class SystemCommands:
                     stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                     env={**os.environ, **self.environment},
                 )
-        except FileNotFoundError:
-            raise FeatureMissingError(
-                f"{argv[0]}: no such program; scripts/install.sh installs it"
-            ) from None
+        except OSError as error:
+            raise _not_started(argv[0], error) from None
         try:
             output, errors = popen.communicate(stdin, timeout=deadline_s)
         except subprocess.TimeoutExpired:
@@ -176,10 +180,8 @@ class SystemCommands:
                     stderr=err,
                     env={**os.environ, **self.environment, **(environment or {})},
                 )
-        except FileNotFoundError:
-            raise FeatureMissingError(
-                f"{argv[0]}: no such program; scripts/install.sh installs it"
-            ) from None
+        except OSError as error:
+            raise _not_started(argv[0], error) from None
         process = Process(name, tuple(argv), popen, stdout, stderr)
         self.started.append(process)
         return process
@@ -190,6 +192,12 @@ class SystemCommands:
             if process.popen.poll() is None:
                 process.popen.kill()
                 process.popen.wait()
+
+
+def _not_started(program: str, error: OSError) -> RunError | FeatureMissingError:
+    if isinstance(error, FileNotFoundError):
+        return FeatureMissingError(f"{program}: no such program; scripts/install.sh installs it")
+    return RunError(f"{program} cannot be started: {error.strerror}")
 
 
 @contextlib.contextmanager
