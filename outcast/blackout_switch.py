@@ -89,7 +89,7 @@ class BlackoutSwitch:
             return None
         status = self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
         if status:
-            raise RunError(f"{self._process.name}: status {status}: {self._process.errors()}")
+            raise self._process.failure()
         text = self._result.read_text(encoding="ascii")
         found = json.loads(text)
         if found["lost"]:

@@ -90,9 +90,7 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
         status = capture.process.wait(STOP_DEADLINE_S)
         text = capture.process.errors()
         if status:
-            raise RunError(
-                f"{capture.process.name}: exit status {status}: {' '.join(text.split())}"
-            )
+            raise capture.process.failure()
         captured, received, dropped = parse_closing_counters(text, capture.process.name)
         records.append(
             CaptureRecord(

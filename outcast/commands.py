@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,32 @@ from outcast.errors import CommandError, DeadlineError, FeatureMissingError, Run
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def python_module(name: str) -> list[str]:
+    """How a module of ours is started as a program, without the working folder on its path.
+
+    Python puts that folder first where it is given `-m`, and would run whatever lies there under
+    the name of a module that we import; see -P in python(1).
+    """
+    return [sys.executable, "-P", "-m", name]
+
+
+def leave_working_folder(environment: MutableMapping[str, str]) -> None:
+    """Takes the working folder out of where programs and modules are looked for.
+
+    An empty or relative element of PATH or PYTHONPATH is a folder below the present one, so that
+    what a stranger left there would be run, in real time as root.
+    """
+    for variable, otherwise in (("PATH", os.defpath), ("PYTHONPATH", None)):
+        if variable not in environment:
+            continue
+        folders = environment[variable].split(os.pathsep)
+        kept = os.pathsep.join(folder for folder in folders if os.path.isabs(folder))
+        if kept or otherwise is not None:
+            environment[variable] = kept or str(otherwise)
+        else:
+            del environment[variable]
 
 
 @dataclass(frozen=True)
@@ -45,9 +72,14 @@ class Process:
 
     def require_alive(self) -> None:
         """Raises CommandError where it has ended already."""
-        status = self.popen.poll()
-        if status is not None:
-            raise CommandError(self.argv, status, self.errors() or self.output())
+        if self.popen.poll() is not None:
+            raise self.failure()
+
+    def failure(self) -> CommandError:
+        """The error that says how it ended; to be called once it has."""
+        return CommandError(
+            self.argv, self.popen.returncode, self.errors() or self.output(), self.name
+        )
 
     def wait(self, deadline_s: float) -> int:
         """Its exit status. Raises DeadlineError where it goes on for longer."""
@@ -112,13 +144,12 @@ class SystemCommands:
                     stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                     env={**os.environ, **self.environment},
                 )
-        except FileNotFoundError:
-            raise FeatureMissingError(
-                f"{argv[0]}: no such program; scripts/install.sh installs it"
-            ) from None
+        except OSError as error:
+            raise _not_started(argv[0], error) from None
         try:
             output, errors = popen.communicate(stdin, timeout=deadline_s)
         except subprocess.TimeoutExpired:
@@ -149,10 +180,8 @@ class SystemCommands:
                     stderr=err,
                     env={**os.environ, **self.environment, **(environment or {})},
                 )
-        except FileNotFoundError:
-            raise FeatureMissingError(
-                f"{argv[0]}: no such program; scripts/install.sh installs it"
-            ) from None
+        except OSError as error:
+            raise _not_started(argv[0], error) from None
         process = Process(name, tuple(argv), popen, stdout, stderr)
         self.started.append(process)
         return process
@@ -163,6 +192,12 @@ class SystemCommands:
             if process.popen.poll() is None:
                 process.popen.kill()
                 process.popen.wait()
+
+
+def _not_started(program: str, error: OSError) -> RunError | FeatureMissingError:
+    if isinstance(error, FileNotFoundError):
+        return FeatureMissingError(f"{program}: no such program; scripts/install.sh installs it")
+    return RunError(f"{program} cannot be started: {error.strerror}")
 
 
 @contextlib.contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections import Counter
 from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 from controllers import entries, graph
-from outcast.commands import Commands, Process, wait_until
+from outcast.commands import Commands, Process, python_module, wait_until
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.network import Network
 from outcast.plan import Plan
@@ -34,7 +33,8 @@ class Controller:
         self._process: Process = commands.spawn(
             "the controller",
             [
-                *(sys.executable, "-m", "controllers", "--graph", str(graph_file)),
+                *python_module("controllers"),
+                *("--graph", str(graph_file)),
                 *("--routing", plan.routes.kind, "--hash-seed", str(plan.routes.hash_seed)),
                 *("--listen", ADDRESS, "--port", str(PORT)),
             ],

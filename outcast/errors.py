@@ -8,6 +8,8 @@ cannot be trusted.
 from __future__ import annotations
 
 import difflib
+import shlex
+import signal
 from collections.abc import Iterable, Sequence
 
 _LONGEST_WORD = 100
@@ -21,6 +23,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     spelled = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
+
+_COMMAND_CHARACTERS = 60
+_SAID_CHARACTERS = 400
 
 
 class OutcastError(Exception):
@@ -54,18 +59,58 @@ class RunError(OutcastError):
 class CommandError(RunError):
     """An external command that failed.
 
+    Its text begins with what ended and how, and is short; `in_full` has the rest for the log.
+
     Attributes:
         argv: the command as it was started.
         status: its exit status; negative for a signal, as in `subprocess`.
         stderr: what it wrote to standard error.
+        name: what it is to a reader, as "tcpdump on s1-eth1".
     """
 
-    def __init__(self, argv: Sequence[str], status: int, stderr: str) -> None:
+    def __init__(
+        self, argv: Sequence[str], status: int, stderr: str, name: str = "", when: str = ""
+    ) -> None:
         self.argv = tuple(argv)
         self.status = status
         self.stderr = stderr
-        said = " ".join(stderr.split()) or "it printed no error"
-        super().__init__(f"{' '.join(argv)}: exit status {status}: {said}")
+        self.name = name or shortened(shlex.join(argv), _COMMAND_CHARACTERS)
+        text = f"{self.name}{how_ended(status)}{when and f' during {when}'}"
+        # One that was killed had no time to say why.
+        super().__init__(text if status < 0 else f"{text}: {gist(stderr) or 'it said nothing'}")
+
+    def during(self, when: str) -> CommandError:
+        """The same, with the part of the run in which it happened."""
+        return CommandError(self.argv, self.status, self.stderr, self.name, when)
+
+    def in_full(self) -> str:
+        """The whole command, and all that it wrote to standard error."""
+        return f"{self.name}: {shlex.join(self.argv)}{how_ended(self.status)}\n{self.stderr}"
+
+
+def how_ended(status: int) -> str:
+    """A process's end in words, to be put after its name; `status` is as in `subprocess`."""
+    if status >= 0:
+        return f": exit status {status}"
+    try:
+        return f" was killed by signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:
+        return f" was killed by signal {-status}"
+
+
+def gist(output: str) -> str:
+    """What a failed program said, as one line of bounded length; of Python's trace, its end."""
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        lines = lines[-1:]
+    return shortened(" ".join(lines), _SAID_CHARACTERS)
+
+
+def shortened(text: str, characters: int) -> str:
+    """The text with its middle left out where it is longer."""
+    if len(text) <= characters:
+        return text
+    return f"{text[: characters // 3]} ... {text[-(characters - characters // 3) :]}"
 
 
 class DeadlineError(RunError):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from outcast import multipath, senders
 from outcast.commands import Commands, Process, wait_until
-from outcast.errors import CommandError, ReadBackError, RunError
+from outcast.errors import ReadBackError, RunError
 from outcast.flows import Flow
 from outcast.multipath import Subflows
 from outcast.sockets import sample_sockets
@@ -176,8 +176,16 @@ def await_end(
     deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
 
     def running() -> list[str]:
-        mine = [p.name for p in clients.processes.values() if p.popen.poll() is None]
-        return [*mine, *others()]
+        still = []
+        for client in clients.processes.values():
+            status = client.popen.poll()
+            if status is None:
+                still.append(client.name)
+            elif status:
+                # What else has died is the cause, and this one's end its consequence.
+                watch()
+                raise client.failure()
+        return [*still, *others()]
 
     while late := running():
         now_ns = time.time_ns()
@@ -206,13 +214,11 @@ def check_client(flow: Flow, process: Process) -> None:
         CommandError: it did not end well.
         ReadBackError: it sent another number of bytes, or payloads of other sizes.
     """
-    status = process.popen.returncode
     text = process.output()
-    errors = process.errors()
     said_bytes = senders.sent_bytes if senders.sends(flow) else client_bytes
     sent = said_bytes(text)
-    if status or sent is None:
-        raise CommandError(process.argv, status, errors or text)
+    if process.popen.returncode or sent is None:
+        raise process.failure()
     if flow.size_bytes is not None and sent != flow.size_bytes:
         raise ReadBackError(process.name, "bytes", flow.size_bytes, sent)
     tcprand = flow.transport.tcprand

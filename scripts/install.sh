@@ -32,6 +32,8 @@ esac
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 
+# Python is started with -I: neither the working folder nor PYTHON* variables decide what it runs.
+
 # Shows a command's output only if it fails.
 quietly() {
     local output status
@@ -101,7 +103,7 @@ fingerprint() {
 }
 
 pip_install() {
-    as_owner "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    as_owner "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check \
         --no-input --no-deps "$@"
 }
 
@@ -115,7 +117,7 @@ make_venv() {
     if ! grep -qsxF -e "VIRTUAL_ENV=$venv" -e "VIRTUAL_ENV='$venv'" -e "VIRTUAL_ENV=\"$venv\"" \
         "$venv/bin/activate"; then
         say "Python packages: making .venv from $("$python" -V)"
-        as_owner "$python" -m venv --clear --system-site-packages "$venv"
+        as_owner "$python" -I -m venv --clear --system-site-packages "$venv"
     fi
     say "Python packages: installing the locked versions"
     pip_install -r "$root/scripts/requirements-build.lock"
@@ -137,14 +139,14 @@ link_checkout() {
 
 # The loops over packets are compiled and kept beside the modules; else the first analysis does it.
 compile_analysis() {
-    as_owner "$venv/bin/python" -m outcast.analysis.warm
-    as_owner "$venv/bin/python" -m compileall -q outcast controllers topologies
+    as_owner "$venv/bin/python" -I -m outcast.analysis.warm
+    as_owner "$venv/bin/python" -I -m compileall -q "$root"/{outcast,controllers,topologies}
     say "analysis: compiled"
 }
 
 # Where man(1) looks for it when .venv/bin is in PATH.
 write_manual() {
-    as_owner "$venv/bin/python" -m outcast.manual "$venv/share/man/man1/outcast.1"
+    as_owner "$venv/bin/python" -I -m outcast.manual "$venv/share/man/man1/outcast.1"
     say "manual: man -M $venv/share/man outcast"
 }
 

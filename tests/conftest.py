@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("outcast", deadline=None)
 settings.load_profile("outcast")
 
+# The tests' own executor of runs is found by the processes that a sweep starts.
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+
 FOLDERS = ("unit", "emulation", "virtual", "browser")
 
 

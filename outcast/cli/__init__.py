@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from outcast import __version__
+from outcast.commands import leave_working_folder
 from outcast.errors import ConfigError, OutcastError
 
 VERBS = (
@@ -78,6 +79,7 @@ def _start_again_in_utf8() -> NoReturn:
 
 def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb; the exit status. Errors go to standard error as one line."""
+    leave_working_folder(os.environ)
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
         return result if isinstance(result, int) else 0

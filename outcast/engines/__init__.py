@@ -18,6 +18,19 @@ from outcast.ledger import Entry
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
+INSIDE = "outcast.engines.inside"
+"""The module of the inner program, which both engines start."""
+
+DURING = {
+    "boot": "the guest's boot",
+    "setup": "the set-up",
+    "verify": "the verification",
+    "capture_start": "the start of the captures",
+    "traffic": "the traffic",
+    "capture_end": "the end of the captures",
+}
+"""Each phase of a run in words, for what went wrong in it."""
+
 OnEvent = Callable[[Mapping[str, Any]], None]
 
 
@@ -70,6 +83,21 @@ class EventReader:
         self.error: errors.OutcastError | None = None
         self.done = False
         self.wall_s: dict[str, float] = {}
+
+    def during(self) -> str:
+        """The present phase in words."""
+        return DURING.get(self._phase, self._phase)
+
+    def lost(self, status: int, said: str) -> errors.RunError:
+        """The error where the inner program ended before it had finished or said why.
+
+        Args:
+            status: its exit status, as in `subprocess`.
+            said: what it wrote to standard error.
+        """
+        return errors.RunError(
+            str(errors.CommandError((), status, said, "the run's inner program", self.during()))
+        )
 
     def feed(self, line: str) -> None:
         """One line of the inner program's output; what is not an event is passed by."""

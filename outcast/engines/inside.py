@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -34,6 +35,7 @@ from outcast import (
     capture,
     counters,
     forwarding,
+    limits,
     links,
     multipath,
     ports,
@@ -48,8 +50,8 @@ from outcast import (
 from outcast.blackout_switch import BlackoutSwitch
 from outcast.commands import SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
-from outcast.engines import records
-from outcast.errors import OutcastError, ReadBackError
+from outcast.engines import DURING, records
+from outcast.errors import CommandError, OutcastError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.flows import Flow
 from outcast.load import LoadMeter, read
@@ -91,7 +93,13 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
     commands = SystemCommands()
     scratch = Path(tempfile.mkdtemp(prefix="outcast-"))
     try:
-        _Run(directory, experiment, plan, engine, emit, commands, scratch).go()
+        whole = _Run(directory, experiment, plan, engine, emit, commands, scratch)
+        try:
+            with limits.raised(limits.of_inner_program(plan), "the run's inner program"):
+                whole.go()
+        except CommandError as error:
+            print(error.in_full(), file=sys.stderr, flush=True)
+            raise error.during(DURING[whole.phase]) from None
     finally:
         commands.end_all()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -120,8 +128,10 @@ class _Run:
         self.received: dict[int, tuple[float, int]] = {}
         self.warnings: list[str] = []
         self.blackout: BlackoutRecord | None = None
+        self.phase = "setup"
 
     def enter(self, phase: str) -> None:
+        self.phase = phase
         self.emit({"event": "phase", "phase": phase})
 
     def go(self) -> None:
@@ -238,6 +248,8 @@ class _Run:
 
         def watch_running() -> None:
             watch()
+            for server in servers:
+                server.require_alive()
             sampler.require_alive()
             # Under virtual time the CPU is never waited for.
             if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
@@ -426,6 +438,11 @@ def main(argv: Sequence[str]) -> int:
         run(directory, engine, emit)
     except OutcastError as error:
         emit({"event": "error", "kind": type(error).__name__, "message": str(error)})
+        return 1
+    except OSError as error:
+        traceback.print_exc()
+        named = "" if error.filename is None else f": {error.filename}"
+        emit({"event": "error", "kind": "RunError", "message": f"{error.strerror}{named}"})
         return 1
     return 0
 

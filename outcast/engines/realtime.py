@@ -13,15 +13,15 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, forwarding, multipath, ports, queues, transport
-from outcast.engines import EventReader, OnEvent, require_compiler
-from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
+from outcast import doctor, forwarding, limits, multipath, ports, queues, transport
+from outcast.commands import leave_working_folder, python_module
+from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
+from outcast.errors import BusyError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
 from outcast.openvswitch import has_kernel_module
@@ -51,6 +51,7 @@ class RealtimeEngine:
             if each.mptcp is not None:
                 multipath.require()
         plan = make_plan(experiment)
+        limits.require(limits.of_inner_program(plan), "the run's inner program")
         needed = set().union(
             *(
                 queues.kinds(ports.switch_queue(experiment, plan, port))
@@ -124,8 +125,9 @@ def _alone() -> Iterator[None]:
 def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
-    argv += ["--mount-proc", sys.executable, "-m", "outcast.engines.inside"]
-    argv += [str(directory.path), "realtime"]
+    argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
+    environment = {**os.environ, "TMPDIR": str(directory.path / ".scratch")}
+    leave_working_folder(environment)
     reader = EventReader(on_event)
     scratch = directory.path / ".scratch"
     scratch.mkdir()
@@ -135,8 +137,9 @@ def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Map
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            text=True,
-            env={**os.environ, "TMPDIR": str(scratch)},
+            encoding="utf-8",
+            errors="replace",
+            env=environment,
             # Ctrl-C is for us to pass on; the terminal must not end half of the run by itself.
             start_new_session=True,
         )
@@ -157,7 +160,10 @@ def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Map
     if reader.error is not None:
         raise reader.error
     if status or not reader.done:
-        tail = (directory.path / "log.txt").read_text(errors="replace").splitlines()[-3:]
-        raise RunError(f"the run ended with status {status}: {' | '.join(tail)}")
-
+        with (directory.path / "log.txt").open(encoding="utf-8", errors="replace") as written:
+            said = "".join(line for line in written if not line.startswith("{"))
+        # unshare(1) ends by the signal that its child ended by, for which it first has to catch it
+        # by default and unblock it: with SIGKILL alone that fails.
+        killed = said.rstrip().endswith(": Invalid argument") and "\nunshare: " in f"\n{said}"
+        raise reader.lost(-signal.SIGKILL if killed else status, said)
     return reader.wall_s

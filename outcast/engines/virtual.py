@@ -6,18 +6,20 @@ an ordinary user's process, see `outcast.guest.boot`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
-from outcast import transport
-from outcast.engines import EventReader, OnEvent, require_compiler
-from outcast.errors import FeatureMissingError, RunError
+from outcast import limits, transport
+from outcast.commands import python_module
+from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
+from outcast.errors import FeatureMissingError, GuestError
 from outcast.experiment import Experiment, load_resolved
 from outcast.guest import boot
 from outcast.kernel import cache
 from outcast.kernel.cache import Kernel
 from outcast.ledger import Entry, ProcessMark
+from outcast.plan import make_plan
 from outcast.run import RunDirectory
 
 
@@ -32,12 +34,14 @@ class VirtualEngine:
         for each in transport.all_of(experiment):
             transport.require_guest_congestion_control(each.congestion_control)
         require_compiler(experiment)
+        boot.require(limits.processes(make_plan(experiment)))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
         kernel = _kernel()
+        experiment = load_resolved(directory.config)
         reader = EventReader(on_event)
-        argv = [sys.executable, "-m", "outcast.engines.inside", str(boot.RUN_DIRECTORY), "virtual"]
+        argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
             def on_line(line: str) -> None:
@@ -45,24 +49,39 @@ class VirtualEngine:
                 log.flush()
                 reader.feed(line)
 
+            def on_message(line: str) -> None:
+                log.write(f"{line}\n")
+                log.flush()
+
+            def on_folder(folder: Path) -> None:
+                entry.folders.append(str(folder))
+                entry.write()
+
             def on_start(pid: int) -> None:
                 entry.processes.append(ProcessMark.of(pid))
                 entry.write()
 
-            result = boot.boot(
-                kernel.program,
-                directory.path,
-                argv,
-                seed=load_resolved(directory.config).seed,
-                on_line=on_line,
-                on_start=on_start,
-            )
-            log.writelines(f"{line}\n" for line in result.console)
-        if reader.error is not None:
-            raise reader.error
-        if result.status or not reader.done:
-            said = " | ".join(result.console[-5:])
-            raise RunError(f"the run ended with status {result.status}: {said}")
+            try:
+                result = boot.boot(
+                    kernel.program,
+                    directory.path,
+                    argv,
+                    seed=experiment.seed,
+                    on_line=on_line,
+                    on_folder=on_folder,
+                    on_start=on_start,
+                    on_message=on_message,
+                    processes=limits.processes(make_plan(experiment)),
+                )
+            except GuestError as error:
+                raise GuestError(f"{error}, during {reader.during()}") from None
+        why = reader.error
+        if why is None and (result.status != 0 or not reader.done):
+            why = reader.lost(result.status, "\n".join(result.said()))
+        if why is not None and result.host_failure:
+            raise GuestError(f"{result.host_failure}; {why}")
+        if why is not None:
+            raise why
         _record_kernel(directory, kernel)
         return reader.wall_s
 

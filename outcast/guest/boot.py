@@ -19,6 +19,8 @@ import fcntl
 import functools
 import json
 import os
+import re
+import secrets
 import selectors
 import shutil
 import signal
@@ -27,14 +29,14 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import outcast
-from outcast import ledger
+from outcast import ledger, limits
 from outcast.commands import SystemCommands
-from outcast.errors import FeatureMissingError, GuestError
+from outcast.errors import FeatureMissingError, GuestError, how_ended
 from outcast.guest import init
 
 RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
@@ -61,6 +63,11 @@ if sys.version_info < (3, 12):
     # Mininet imports distutils, for which setuptools otherwise puts in its own, and all of itself.
     ENVIRONMENT["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
 
+WHO = "the virtual engine's guest"
+"""What needs the limits of `outcast.limits.of_guest`."""
+
+BOOT_PREFIX = "outcast-guest-"
+_HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
 _PYTHON = "/usr/bin/python3"
@@ -84,6 +91,26 @@ class GuestResult:
     wall_s: float
     console: tuple[str, ...]
 
+    @property
+    def host_failure(self) -> str:
+        """What the guest's kernel could not get of the host, in words; empty where nothing."""
+        return _host_failure(self.console)
+
+    def said(self) -> list[str]:
+        """The console without the kernel's word that it halts."""
+        return [line for line in self.console if not line.startswith("reboot: ")]
+
+
+def _host_failure(console: Iterable[str]) -> str:
+    """The first of a User-Mode Linux kernel's complaints about the host (arch/um/os-Linux)."""
+    for line in console:
+        if line.startswith("Bus error - the host"):
+            return f"the guest's kernel: {line}"
+        match = _HOST_ERROR.match(line)
+        if match is not None:
+            return f"the guest's kernel: {match[1]}: {os.strerror(int(match[2]))}"
+    return ""
+
 
 def boot(
     kernel: Path,
@@ -92,10 +119,13 @@ def boot(
     *,
     seed: int,
     on_line: Callable[[str], None],
+    on_folder: Callable[[Path], None] = lambda folder: None,
     on_start: Callable[[int], None] = lambda pid: None,
+    on_message: Callable[[str], None] = lambda line: None,
     stall_s: float = 120.0,
     virtual_limit_s: float = 86_400.0,
     memory_mib: int = MEMORY_MIB,
+    processes: int = limits.PROCESSES,
     environment: Mapping[str, str] | None = None,
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
@@ -107,15 +137,20 @@ def boot(
         argv: the program, by its absolute path on the host, and its arguments.
         seed: decides every random number of the guest, 64 bits.
         on_line: is given each line that the program writes to its standard output.
+        on_folder: is given the boot directory before it is made, to be removed where we are
+            killed.
         on_start: is given the process number of the guest's kernel.
+        on_message: is given each line of the kernel's messages and the program's standard error.
         stall_s: seconds by the host's clock in which the guest may show no sign of life, neither
             a line nor a second of virtual time gone by.
         virtual_limit_s: seconds of virtual time after which the program is ended.
         memory_mib: the guest's memory.
+        processes: how many will run in it at a time.
         environment: variables of the program, besides ENVIRONMENT.
 
     Raises:
-        FeatureMissingError: the host has no room for the guest's memory, or cannot start it.
+        FeatureMissingError: the host has no room for the guest's memory, its limits are too
+            small, or it cannot start it.
         GuestError: the guest panicked, stalled, or was killed; with the console's last lines.
     """
     compile_own_modules()
@@ -127,13 +162,14 @@ def boot(
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
     }
-    with _boot_directory(description) as directory, _free_core() as core:
+    with _boot_directory(description, on_folder) as directory, _free_core() as core:
         argv_of_kernel = command_line(kernel, seed, memory_mib)
-        process = _start(argv_of_kernel, Path(directory.name), memory_directory, core)
+        with limits.raised(limits.of_guest(processes, memory_mib), WHO):
+            process = _start(argv_of_kernel, directory, memory_directory, core)
         try:
             on_start(process.pid)
             # Nobody needs it from the start on; removed then, it is not left where we are killed.
-            return _follow(process, on_line, directory.cleanup, stall_s)
+            return _follow(process, on_line, on_message, lambda: _remove(directory), stall_s)
         finally:
             _end(process)
 
@@ -186,8 +222,10 @@ def python_folders() -> tuple[str, ...]:
     Raises:
         CommandError: this Python does not start.
     """
-    argv = [sys.executable, "-I", "-c", "import sys; print(*sys.path, sep='\\n')"]
-    path = SystemCommands().run(argv).splitlines()
+    # In hexadecimal, because a path is bytes, and the two Pythons may differ in how they read them.
+    code = "import os, sys; print(*(os.fsencode(name).hex() for name in sys.path))"
+    said = SystemCommands().run([sys.executable, "-I", "-c", code])
+    path = [os.fsdecode(bytes.fromhex(name)) for name in said.split()]
     # An editable installation finds us by a hook, not by the path.
     own = Path(outcast.__file__).resolve().parents[1]
     named = {sys.prefix, sys.base_prefix, str(own), *path}
@@ -217,27 +255,51 @@ def _memory_directory(memory_mib: int) -> str:
     for path in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp"):
         try:
             room_mib = shutil.disk_usage(path).free >> 20
-        except OSError:
+            # The guest's programs run from its memory.
+            forbids_programs = bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+        except OSError as error:
+            tried.append(f"{path}: {error.strerror}")
             continue
-        if room_mib >= memory_mib and os.access(path, os.W_OK | os.X_OK):
+        if room_mib < memory_mib:
+            tried.append(f"{path} has {room_mib} MiB")
+        elif forbids_programs:
+            tried.append(f"{path} is mounted noexec")
+        elif not os.access(path, os.W_OK | os.X_OK):
+            tried.append(f"{path} cannot be written to")
+        else:
             return path
-        tried.append(f"{path} has {room_mib} MiB")
     raise FeatureMissingError(
-        f"no room for the guest's memory: {memory_mib} MiB are needed, {', '.join(tried)}; "
-        "enlarge /dev/shm (mount -o remount,size=...) or set TMPDIR"
+        f"no room for the guest's memory: {memory_mib} MiB are needed, "
+        f"{', '.join(dict.fromkeys(tried))}; enlarge /dev/shm (mount -o remount,exec,size=...) "
+        "or set TMPDIR"
     )
+
+
+def require(processes: int) -> None:
+    """Raises FeatureMissingError where this host has no room for a guest of so many processes."""
+    limits.require(limits.of_guest(processes, MEMORY_MIB), WHO)
+    _memory_directory(MEMORY_MIB)
 
 
 @contextlib.contextmanager
 def _boot_directory(
-    description: Mapping[str, object],
-) -> Iterator[tempfile.TemporaryDirectory[str]]:
+    description: Mapping[str, object], on_folder: Callable[[Path], None]
+) -> Iterator[Path]:
     """A folder with init.py and what it is to do."""
-    directory = tempfile.TemporaryDirectory(prefix="outcast-guest-", ignore_cleanup_errors=True)
-    with directory:
-        shutil.copyfile(init.__file__, Path(directory.name) / "init.py")
-        Path(directory.name, init.BOOT).write_text(json.dumps(description), encoding="utf-8")
+    # Not tempfile's, which would make it before anybody could note its name.
+    directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(8)}"
+    on_folder(directory)
+    directory.mkdir(mode=0o700)
+    try:
+        shutil.copyfile(init.__file__, directory / "init.py")
+        (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
         yield directory
+    finally:
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -295,6 +357,7 @@ def _start(
 def _follow(
     process: subprocess.Popen[bytes],
     on_line: Callable[[str], None],
+    on_message: Callable[[str], None],
     on_booted: Callable[[], None],
     stall_s: float,
 ) -> GuestResult:
@@ -316,9 +379,10 @@ def _follow(
             return
         if line:
             console.append(line)
+            on_message(line)
 
-    def panic_of() -> str:
-        return next((line for line in console if "Kernel panic" in line), "")
+    def last() -> str:
+        return f"; the last that it said: {console[-1]}" if console else ""
 
     assert process.stdout is not None
     assert process.stderr is not None
@@ -329,7 +393,7 @@ def _follow(
         while selector.get_map():
             ready = selector.select(stall_s)
             if not ready:
-                raise GuestError(_with_console(f"no sign of life for {stall_s:g} s", console))
+                raise GuestError(f"the guest: no sign of life for {stall_s:g} s{last()}")
             for key, _ in ready:
                 data = os.read(key.fd, PIPE_BYTES)
                 key.data.feed(data)
@@ -338,12 +402,9 @@ def _follow(
     try:
         ended = process.wait(_END_DEADLINE_S)
     except subprocess.TimeoutExpired:
-        raise GuestError(_with_console("it closed its console and did not end", console)) from None
-    if panic_of():
-        raise GuestError(_with_console("its kernel panicked", console))
-    if status is None:
-        how = f"signal {-ended}" if ended < 0 else f"status {ended}"
-        raise GuestError(_with_console(f"it ended with {how} before its program did", console))
+        raise GuestError(f"the guest: it closed its console and did not end{last()}") from None
+    if status is None or _panics(console):
+        raise GuestError(_why(ended, console, last()))
     return GuestResult(status, boot_s, time.monotonic() - began, tuple(console))
 
 
@@ -363,9 +424,19 @@ class _Lines:
             self._take(line.rstrip(b"\r").decode(errors="replace"))
 
 
-def _with_console(what: str, console: deque[str]) -> str:
-    last = " | ".join(list(console)[-8:])
-    return f"the guest: {what}; its console's last lines: {last or 'none'}"
+def _panics(console: Iterable[str]) -> list[str]:
+    return [line for line in console if "Kernel panic" in line]
+
+
+def _why(ended: int, console: Sequence[str], last: str) -> str:
+    """Why a guest ended before its program did."""
+    host = _host_failure(console)
+    if panics := _panics(console):
+        panicked = f"its kernel panicked: {panics[0]}"
+        return f"{host}; {panicked}" if host else f"the guest: {panicked}"
+    if ended < 0:
+        return f"the guest's kernel{how_ended(ended)}"
+    return host or f"the guest's kernel{how_ended(ended)}{last}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

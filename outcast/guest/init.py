@@ -56,11 +56,11 @@ def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: 
     os.makedirs(target, exist_ok=True)
     _checked(
         _libc.mount(
-            (source or kind).encode(),
-            target.encode(),
-            kind.encode() or None,
+            os.fsencode(source or kind),
+            os.fsencode(target),
+            os.fsencode(kind) or None,
             flags,
-            options.encode() or None,
+            os.fsencode(options) or None,
         ),
         f"mount {kind or source} on {target}",
     )

@@ -7,11 +7,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from outcast.commands import leave_working_folder, python_module
 from outcast.sweep.task import Ended, Failure, Task
 
 _THREAD_SETTINGS = (
@@ -37,14 +37,16 @@ class RunProcess:
         folder.mkdir()
         limits = dict.fromkeys(_THREAD_SETTINGS, str(threads))
         # PR_SET_PDEATHSIG: nothing of ours goes on when the sweep itself is killed.
-        argv = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "outcast.sweep.worker"]
+        argv = ["setpriv", "--pdeathsig", "KILL", *python_module("outcast.sweep.worker")]
+        environment = {**os.environ, **limits}
+        leave_working_folder(environment)
         with (folder / "stderr").open("wb") as stderr:
             popen = subprocess.Popen(
                 [*argv, str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=stderr,
                 stderr=stderr,
-                env={**os.environ, **limits},
+                env=environment,
                 # Ctrl-C is for us to pass on, once, and in an orderly way.
                 start_new_session=True,
             )

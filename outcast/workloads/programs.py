@@ -13,7 +13,7 @@ from typing import Any
 
 from outcast import senders
 from outcast.commands import Commands, Process, wait_until
-from outcast.errors import CommandError, ReadBackError
+from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.plan import Plan
 from outcast.run import RunDirectory, write_text
@@ -98,7 +98,7 @@ class Programs:
             if status is None:
                 still.append(process.name)
             elif status:
-                raise CommandError(process.argv, status, process.errors())
+                raise process.failure()
         return still
 
     def verify(self, t_start_ns: int) -> tuple[dict[str, Any], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,20 +77,133 @@ def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Pa
     assert result.status == 0
 
 
-def test_a_panic_comes_out_with_the_console(tmp_path: Path) -> None:
-    script = "echo 'Kernel panic - not syncing: Out of memory' >&2; kill -ABRT $$"
-    with pytest.raises(GuestError, match=r"its kernel panicked.*Out of memory"):
-        boot(tmp_path, script)
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        (
+            "echo 'Kernel panic - not syncing: Out of memory'; echo trace; kill -ABRT $$",
+            "the guest: its kernel panicked: Kernel panic - not syncing: Out of memory",
+        ),
+        ("echo last words; kill -KILL $$", "the guest's kernel was killed by signal 9 (SIGKILL)"),
+        ("exit 3", "the guest's kernel: exit status 3"),
+        (
+            "echo last words; exit 3",
+            "the guest's kernel: exit status 3; the last that it said: last words",
+        ),
+        (
+            "echo 'setup_physmem - mapping 9 bytes of memory at 0x6 failed - errno = -12'; exit 1",
+            "the guest's kernel: setup_physmem - mapping 9 bytes of memory at 0x6 failed: "
+            "Cannot allocate memory",
+        ),
+        (
+            "echo 'Bus error - the host /dev/shm or /tmp mount likely just ran out of space'; "
+            "echo 'Kernel panic - not syncing: Kernel mode signal 7'; kill -ABRT $$",
+            "the guest's kernel: Bus error - the host /dev/shm or /tmp mount likely just ran out "
+            "of space; its kernel panicked: Kernel panic - not syncing: Kernel mode signal 7",
+        ),
+    ],
+)
+def test_why_a_guest_ended_is_said_in_one_line(script: str, cause: str, tmp_path: Path) -> None:
+    with pytest.raises(GuestError) as raised:
+        boot(tmp_path, f"exec >&2; {script}")
+    assert str(raised.value) == cause
 
 
-def test_a_killed_guest(tmp_path: Path) -> None:
-    with pytest.raises(GuestError, match=r"signal 9 before its program did.*last words"):
-        boot(tmp_path, "echo last words >&2; kill -KILL $$")
+def test_what_the_host_refused_is_told_of_a_guest_that_went_on(tmp_path: Path) -> None:
+    script = f"echo 'start_userspace : socketpair failed, errno = 24' >&2; {ENDS}"
+    refused = boot(tmp_path, script)[0].host_failure
+    assert refused == "the guest's kernel: start_userspace : socketpair failed: Too many open files"
+    assert boot(tmp_path, f"echo all is well >&2; {ENDS}")[0].host_failure == ""
 
 
-def test_a_guest_that_ends_without_a_word(tmp_path: Path) -> None:
-    with pytest.raises(GuestError, match=r"status 3 before .*last lines: none"):
-        boot(tmp_path, "exit 3")
+def test_each_message_is_handed_on_as_it_comes(tmp_path: Path) -> None:
+    messages: list[str] = []
+    with pytest.raises(GuestError):
+        guest.boot(
+            kernel(tmp_path, "echo one >&2; echo two >&2; kill -KILL $$"),
+            tmp_path,
+            ["/bin/true"],
+            seed=1,
+            on_line=print,
+            on_message=messages.append,
+            memory_mib=1,
+        )
+    assert messages == ["one", "two"]
+
+
+def test_the_boot_directory_is_told_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told: list[tuple[Path, bool]] = []
+    guest.boot(
+        kernel(tmp_path, f"pwd; {ENDS}"),
+        tmp_path,
+        ["/bin/true"],
+        seed=1,
+        on_line=lambda line: told.append((Path(line), Path(line).exists())),
+        on_folder=lambda folder: told.append((folder, folder.exists())),
+        memory_mib=1,
+    )
+    assert told[0][0] == told[1][0]
+    assert told[0][0].parent == tmp_path
+    assert [was_there for _, was_there in told] == [False, True]
+    assert not told[0][0].exists()
+
+
+def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.CompletedProcess[str]:
+    """A guest under limits of the shell; its program shows those that it has."""
+    program = kernel(tmp_path, f"ulimit -Sn; ulimit -Sf; ulimit -Sv; {ENDS}")
+    code = f"""
+from pathlib import Path
+from outcast import limits
+from outcast.errors import OutcastError
+from outcast.guest.boot import boot
+try:
+    boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
+         memory_mib=1, **{options!r})
+except OutcastError as error:
+    print(error.exit_status, error)
+import resource
+print("now", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    # Root without this capability cannot go beyond a hard limit either, as any other user.
+    drop = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
+    script = f'{limits}; exec "$@"'
+    return subprocess.run(
+        [*drop, "sh", "-c", script, "sh", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_soft_limits_are_raised_for_the_guest_alone(tmp_path: Path) -> None:
+    done = limited(tmp_path, "ulimit -Sn 1024; ulimit -Sf 100")
+    files, blocks, _, now = done.stdout.splitlines()
+    assert 2000 < int(files) < 4096, done.stderr
+    assert int(blocks) >= (1 << 20) // 512
+    assert now == "now 1024"
+    many = limited(tmp_path, "ulimit -Sn 1024", processes=1000).stdout.splitlines()
+    assert int(many[0]) > int(files) + 1000
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ("ulimit -n 1024", r"needs 2\d\d\d open files, and 1024 are allowed here \(ulimit -Hn\)"),
+        ("ulimit -f 100", r"needs 1048576 bytes in a file, and 51200 are allowed.*\(ulimit -Hf\)"),
+        (
+            "ulimit -v 1000000",
+            r"needs \d+ bytes of address space, and 1024000000 are allowed.*LimitAS",
+        ),
+    ],
+)
+def test_hard_limits_are_refused_with_the_remedy(limits: str, said: str, tmp_path: Path) -> None:
+    lines = limited(tmp_path, limits).stdout.splitlines()
+    assert len(lines) == 2
+    assert re.match(rf"3 the virtual engine's guest {said}", lines[0]), lines
+    assert "/etc/security/limits.conf" in lines[0]
 
 
 def test_a_silent_guest_is_ended(tmp_path: Path) -> None:

@@ -81,6 +81,32 @@ def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_pa
     assert not Path("/etc/of-the-guest").exists()
 
 
+@pytest.mark.parametrize("name", ["ü", "a,b [c] *", os.fsdecode(b"a\xffb")])
+def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    # In this locale a path is read as ASCII, and what is not is kept as surrogates.
+    code = f"""
+import os
+from pathlib import Path
+from outcast.guest.boot import boot
+folder = Path(os.fsdecode({os.fsencode(folder)!r}))
+print(boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new"], seed=1,
+     on_line=print).status)
+"""
+    for own in ({}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "0\n", done.stderr
+        assert (folder / "new").read_text() == "new\n"
+        (folder / "new").unlink()
+
+
 def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) -> None:
     own = tmp_path / "clone" / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)

@@ -1,0 +1,78 @@
+"""A program that is killed within a run is the run's error: first, alone, and in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
+RUN = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
+
+
+@pytest.mark.parametrize(
+    ("victim", "name"),
+    [
+        ("tcpdump -i s1-eth1 ", "tcpdump on s1-eth1 (out)"),
+        ("iperf -c ", "the client of flow "),
+        ("iperf -s ", "the iperf server at h1"),
+        ("ovs-vswitchd ", "ovs-vswitchd"),
+        (" controllers ", "the controller"),
+        (" outcast.engines.inside ", "the run's inner program"),
+    ],
+)
+def test_who_was_killed_is_said_first(victim: str, name: str, tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    argv = [*RUN, "--engine", "realtime", "-o", str(target)]
+    argv += ["--set", "duration=20s", "--set", "analysis={}"]
+    run = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert run.stderr is not None
+        before = []
+        while "flows are running" not in (line := run.stderr.readline()):
+            before.append(line)
+            assert line, before
+        os.kill(await_victim(run.pid, victim), signal.SIGKILL)
+        said = run.communicate(timeout=120)[1]
+    finally:
+        run.kill()
+        run.wait()
+    last = said.splitlines()[-1]
+    assert run.returncode == 1
+    assert last.startswith(f"outcast: {name}")
+    assert " was killed by signal 9 (SIGKILL) during the traffic" in last
+    # The command and what it said are in the log, which the line names the folder of.
+    assert victim.strip() not in last.partition("during the traffic")[2]
+    assert str(target) in last
+    assert len(last) < 300
+    if "inside" not in victim:
+        (log,) = tmp_path.glob("run*/log.txt")
+        assert victim in log.read_text()
+
+
+def await_victim(run: int, victim: str) -> int:
+    """The process number of one below `run` whose command has `victim` in it, 1 s after it."""
+    end = time.monotonic() + 20
+    while True:
+        for pid in descendants(run):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if command.startswith(victim) or (victim[0] == " " and f"-m{victim}" in command):
+                if "unshare" in command:
+                    continue
+                time.sleep(1)
+                return pid
+        assert time.monotonic() < end, f"no {victim}"
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found

@@ -1,0 +1,141 @@
+"""How programs are started, never from the working folder, and what is said of their end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from outcast import cli
+from outcast.commands import SystemCommands, leave_working_folder, python_module
+from outcast.engines import INSIDE, EventReader
+from outcast.errors import CommandError, RunError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a stranger's modules; importing one makes the file that is given."""
+    mark = tmp_path / "executed"
+    for name in ("pydantic", "networkx", "click", "outcast", "controllers", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    return mark
+
+
+@pytest.mark.parametrize("module", [INSIDE, "controllers", "outcast.sweep.worker"])
+def test_modules_of_the_working_folder_are_not_run(module: str, trap: Path) -> None:
+    argv = [*python_module(module), "--help"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert not trap.exists(), done.stderr
+
+
+def test_only_one_place_starts_our_modules() -> None:
+    # The others give -I, which looks into the working folder no more than -P does.
+    starts = {
+        str(path.relative_to(ROOT))
+        for folder in ("outcast", "controllers", "topologies")
+        for path in (ROOT / folder).rglob("*.py")
+        if "sys.executable" in path.read_text()
+    }
+    others = {"outcast/guest/boot.py", "outcast/workloads/programs.py"}
+    assert starts == {"outcast/commands.py", *others}
+    for name in others:
+        assert 'sys.executable, "-I"' in (ROOT / name).read_text()
+
+
+def test_the_installation_runs_no_module_of_the_working_folder() -> None:
+    lines = (ROOT / "scripts/install.sh").read_text().splitlines()
+    starts = [line for line in lines if " -m " in line and "python" in line]
+    assert len(starts) >= 4
+    assert all(" -I -m " in line for line in starts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"PATH": ":/usr/bin:.:bin:/bin:"}, {"PATH": "/usr/bin:/bin"}),
+        ({"PATH": ""}, {"PATH": os.defpath}),
+        ({"PATH": "."}, {"PATH": os.defpath}),
+        ({"PYTHONPATH": ":/x"}, {"PYTHONPATH": "/x"}),
+        ({"PYTHONPATH": "."}, {}),
+        ({"HOME": "."}, {"HOME": "."}),
+    ],
+)
+def test_elements_below_the_working_folder_are_left_out(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    environment = dict(before)
+    leave_working_folder(environment)
+    assert environment == after
+
+
+def test_no_verb_runs_programs_of_the_working_folder(
+    trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = trap.with_name("unshare")
+    fake.write_text(f"#!/bin/sh\ntouch {trap}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f":{os.environ['PATH']}")
+    cli.invoke(["doctor"])
+    assert not trap.exists()
+
+
+def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path: Path) -> None:
+    commands = SystemCommands()
+    script = "echo listening on s1-eth1 >&2; sleep 9 & kill -KILL $$"
+    process = commands.spawn(
+        "tcpdump on s1-eth1", ["sh", "-c", script], stdout=tmp_path / "out", stderr=tmp_path / "err"
+    )
+    process.wait(5)
+    with pytest.raises(CommandError) as raised:
+        process.require_alive()
+    assert str(raised.value) == "tcpdump on s1-eth1 was killed by signal 9 (SIGKILL)"
+    later = raised.value.during("the traffic")
+    assert str(later) == "tcpdump on s1-eth1 was killed by signal 9 (SIGKILL) during the traffic"
+    assert script in later.in_full()
+    assert "listening on s1-eth1" in later.in_full()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("ovs-vsctl: no\n bridge\n", "ovs-vsctl: no bridge"),
+        ("", "it said nothing"),
+        ("odd\nTraceback (most recent call last):\n  File x\nKeyError: 'h1'\n", "KeyError: 'h1'"),
+    ],
+)
+def test_a_failed_programs_error_is_what_it_said(output: str, said: str) -> None:
+    error = CommandError(["ovs-vsctl", *["add-br"] * 500], 2, output)
+    assert str(error).endswith(f": exit status 2: {said}")
+    assert str(error).startswith("ovs-vsctl add-br")
+    assert len(str(error)) < 120
+    assert error.in_full().count("add-br") > 500
+
+
+def test_a_long_output_is_cut_in_its_middle() -> None:
+    error = CommandError(["cc"], 1, "first " + "x" * 10_000 + " last")
+    assert len(str(error)) < 500
+    assert "first " in str(error)
+    assert str(error).endswith(" last")
+
+
+def test_a_program_that_cannot_be_started_is_an_error_of_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot be started: Permission denied"):
+        SystemCommands().run([str(tmp_path)])
+
+
+def test_an_inner_program_that_was_lost_is_said_with_its_phase() -> None:
+    reader = EventReader(lambda event: None)
+    assert str(reader.lost(-11, "")) == (
+        "the run's inner program was killed by signal 11 (SIGSEGV) during the guest's boot"
+    )
+    reader.feed('{"event": "phase", "phase": "traffic"}')
+    trace = "Traceback (most recent call last):\n  File x\nImportError: no numpy\n"
+    assert str(reader.lost(1, trace)) == (
+        "the run's inner program: exit status 1 during the traffic: ImportError: no numpy"
+    )

@@ -1,0 +1,145 @@
+"""The guest under this machine's limits: what it needs of them, and that it sees none of them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from outcast import experiment, limits
+from outcast.guest import boot
+from outcast.kernel import cache
+from outcast.ledger import clean, default_folder
+from outcast.plan import make_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "configs/fig3c.yaml"
+SHORT = ("duration=100ms", "analysis={}")
+USUAL_OPEN_FILES = 1024
+"""The soft limit of nearly every machine."""
+
+
+def start(target: Path, **options: object) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
+    words += ["--engine", "virtual", "-o", str(target)]
+    for setting in SHORT:
+        words += ["--set", setting]
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def limit_open_files() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_OPEN_FILES, hard))
+
+
+def test_a_run_under_the_usual_limit_of_open_files(tmp_path: Path) -> None:
+    run = start(tmp_path / "run", preexec_fn=limit_open_files)
+    descriptors, processes = 0, 0
+    while run.poll() is None:
+        kernels = [pid for pid in children(run.pid) if "time-travel" in command(pid)]
+        for kernel in kernels:
+            descriptors = max(descriptors, count(Path(f"/proc/{kernel}/fd")))
+            processes = max(processes, len(children(kernel)))
+        time.sleep(0.02)
+    assert run.returncode == 0, run.communicate()[1]
+    plan = make_plan(experiment.load(CONFIG))
+    needs = limits.of_guest(limits.processes(plan), boot.MEMORY_MIB)
+    # That it was more than the usual is what makes this test one of raising the limit.
+    assert USUAL_OPEN_FILES < descriptors < needs[resource.RLIMIT_NOFILE]
+    assert len(plan.flows) < processes < limits.MARGIN * limits.processes(plan)
+
+
+@pytest.mark.parametrize("limit", [USUAL_OPEN_FILES, 64])
+def test_a_hard_limit_is_refused_before_anything_is_made(limit: int, tmp_path: Path) -> None:
+    target = tmp_path / "run"
+
+    def forbid() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+    drop = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
+    done = subprocess.run(
+        [*drop, *words, "--engine", "virtual", "-o", str(target)],
+        preexec_fn=forbid,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert f"open files, and {limit} are allowed here (ulimit -Hn)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path: Path) -> None:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    code = f"""
+from pathlib import Path
+from outcast.guest.boot import boot
+boot(Path({str(found.program)!r}), Path.cwd(),
+     ["/bin/sh", "-c", "cat /proc/self/limits; od -An -tx1 -N16 /dev/urandom"],
+     seed=1, on_line=print)
+"""
+    shown = [
+        subprocess.run(
+            ["sh", "-c", f'{script}; exec "$@"', "sh", sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for script in (":", "ulimit -Sn 1024; ulimit -Ss 1024; ulimit -Sc 0", "ulimit -Sl 64")
+    ]
+    assert "Max open files            1024                 4096" in shown[0]
+    assert shown[1:] == shown[:1] * 2
+
+
+def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    run = start(tmp_path / "run", env={**os.environ, "TMPDIR": str(temporary)})
+    end = time.monotonic() + 60
+    while not list(temporary.glob(f"{boot.BOOT_PREFIX}*")):
+        assert run.poll() is None
+        assert time.monotonic() < end
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert list(temporary.iterdir()) != []
+    clean(default_folder())
+    assert list(temporary.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
+
+
+def children(pid: int) -> list[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def count(folder: Path) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
