@@ -45,7 +45,7 @@ class RealtimeEngine:
             )
         if not has_kernel_module():
             forwarding.require(experiment.routing.kind)
-        require_compiler(experiment)
+        require_compiler(experiment, start_afterwards=True)
         for each in transport.all_of(experiment):
             transport.require_congestion_control(each.congestion_control)
             if each.mptcp is not None:
