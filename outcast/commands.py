@@ -70,6 +70,20 @@ class Process:
         """What it wrote to standard output so far."""
         return self.stdout.read_text(encoding="utf-8", errors="replace")
 
+    def tell(self, line: str) -> None:
+        """Writes a line to its standard input, which ends with it; see `hears` of spawn.
+
+        Raises:
+            CommandError: it has ended already.
+        """
+        assert self.popen.stdin is not None
+        try:
+            self.popen.stdin.write(f"{line}\n".encode())
+            self.popen.stdin.close()
+        except BrokenPipeError:
+            status = self.popen.wait()
+            raise CommandError(self.argv, status, self.errors() or self.output()) from None
+
     def require_alive(self) -> None:
         """Raises CommandError where it has ended already."""
         if self.popen.poll() is not None:
@@ -117,8 +131,9 @@ class Commands(Protocol):
         stderr: Path,
         netns: int | None = None,
         environment: Mapping[str, str] | None = None,
+        hears: bool = False,
     ) -> Process:
-        """Starts a program beside us."""
+        """Starts a program beside us; one that `hears` can be told a line on its input."""
 
 
 @dataclass
@@ -169,13 +184,14 @@ class SystemCommands:
         stderr: Path,
         netns: int | None = None,
         environment: Mapping[str, str] | None = None,
+        hears: bool = False,
     ) -> Process:
         """See Commands.spawn."""
         try:
             with stdout.open("wb") as out, stderr.open("wb") as err, entered(netns):
                 popen = subprocess.Popen(
                     list(argv),
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if hears else subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
                     env={**os.environ, **self.environment, **(environment or {})},

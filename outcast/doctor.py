@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from outcast import openvswitch, transport
+from outcast import modules, openvswitch, transport
+from outcast.modules import State
 
 QDISCS = {
     "tbf": "tbf rate 1mbit burst 5kb limit 10kb",
@@ -30,7 +31,8 @@ QDISCS = {
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
 
 INSTALL = "run scripts/install.sh"
-VIRTUAL = "use --engine virtual; its kernel has it (outcast kernel build)"
+_SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where an ordinary user's PATH need not lead, and root's and the guest's do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,21 @@ class Finding:
 
     Attributes:
         feature: its name.
-        present: whether it is there.
+        present: whether a run can use it.
         detail: what was found.
         remedy: what to do where it is not there.
+        state: `loadable` is a module of the kernel that a run loads when it needs it.
     """
 
     feature: str
     present: bool
     detail: str = ""
     remedy: str = ""
+    state: State = "ready"
+
+    def __post_init__(self) -> None:
+        if not self.present:
+            object.__setattr__(self, "state", "absent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +79,17 @@ PROGRAMS = {
 }
 
 
-def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
-    """Looks at everything. `virtual` tells about the virtual engine's kernel."""
+def diagnose(
+    virtual: Callable[[], Finding], kernel_modules: modules.Modules | None = None
+) -> Diagnosis:
+    """Looks at everything, and loads nothing. `virtual` tells about the virtual engine's kernel."""
+    kernel_modules = kernel_modules or modules.Modules()
+    kernel = virtual()
+    instead = (
+        "use --engine virtual"
+        if kernel.present
+        else "run outcast kernel build and use --engine virtual"
+    )
     findings = [
         Finding(
             "root",
@@ -82,51 +99,87 @@ def diagnose(virtual: Callable[[], Finding]) -> Diagnosis:
         )
     ]
     programs = [
-        Finding(name, shutil.which(program) is not None, program, INSTALL)
+        Finding(name, shutil.which(program, path=_path()) is not None, program, INSTALL)
         for program, name in PROGRAMS.items()
     ]
-    findings += programs
-    modules = [_importable("mininet.net", "Mininet's Python package"), _controller_framework()]
-    findings += modules
-    probed = probe_qdiscs(QDISCS)
-    namespaces = bool(probed)
-    findings.append(
+    packages = [_importable("mininet.net", "Mininet's Python package"), _controller_framework()]
+    looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
+    # To try one that is on disk alone would have the kernel load it.
+    probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
+    namespaces = any(probed.values())
+    qdiscs = [_qdisc(kind, looked_up[kind], probed, instead) for kind in QDISCS]
+    available = transport.congestion_controls()
+    controls = [
+        _in_kernel(
+            modules.congestion_control(name),
+            name in available,
+            kernel_modules.look_up(modules.congestion_control(name)),
+            instead,
+        )
+        for name in CONGESTION_CONTROLS
+    ]
+    findings += [
+        *programs,
+        *packages,
         Finding(
             "network namespaces",
             namespaces,
-            "made one and set up a qdisc in it" if namespaces else "none could be made",
+            "made one and set up a qdisc in it" if namespaces else "none could be made and used",
             "run as root on a kernel with CONFIG_NET_NS",
-        )
-    )
-    findings += [Finding(f"qdisc {kind}", probed.get(kind, False), "", VIRTUAL) for kind in QDISCS]
-    available = congestion_controls()
-    findings += [
-        Finding(f"congestion control {name}", name in available, "", VIRTUAL)
-        for name in CONGESTION_CONTROLS
+        ),
+        *qdiscs,
+        *controls,
+        _open_vswitch(kernel_modules, instead),
     ]
-    module = openvswitch.has_kernel_module()
-    findings.append(
-        Finding(
-            "Open vSwitch kernel module",
-            module,
-            "the kernel datapath" if module else "the kernel's bridge forwards by its flow tables",
-            "install the distribution's kernel with its modules, or " + VIRTUAL,
-        )
-    )
     hz = transport.kernel_hz()
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
-    findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, VIRTUAL))
-    kernel = virtual()
+    findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
     findings.append(kernel)
-    needed = ("tbf", "pfifo", "bfifo")
-    realtime = (
-        os.geteuid() == 0
-        and namespaces
-        and all(each.present for each in (*programs, *modules))
-        and all(probed.get(kind, False) for kind in needed)
-        and "cubic" in available
+    present = {finding.feature for finding in findings if finding.present}
+    needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
+    needed += ["root", "network namespaces", modules.congestion_control("cubic")]
+    needed += [finding.feature for finding in (*programs, *packages)]
+    return Diagnosis(
+        tuple(findings), {"realtime": present.issuperset(needed), "virtual": kernel.present}
     )
-    return Diagnosis(tuple(findings), {"realtime": realtime, "virtual": kernel.present})
+
+
+def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:
+    """A feature that the kernel shows to be ready, or that a module of it may have."""
+    if ready:
+        return Finding(feature, True)
+    return Finding(feature, lookup.state == "loadable", lookup.detail, remedy, lookup.state)
+
+
+def _qdisc(kind: str, lookup: modules.Lookup, probed: Mapping[str, bool], remedy: str) -> Finding:
+    feature = modules.qdisc(kind)
+    # Where nothing could be tried, what the kernel shows of itself has to do.
+    untried = not any(probed.values())
+    ready = lookup.state == "ready" if untried else probed.get(kind, False)
+    if untried and lookup.state == "absent":
+        return Finding(feature, False, "not tried, without a network namespace", "run as root")
+    return _in_kernel(feature, ready, lookup, remedy)
+
+
+def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
+    lookup = kernel_modules.look_up(modules.OPEN_VSWITCH)
+    # To ask the kernel for one that is on disk alone would have it loaded.
+    if lookup.state == "loadable":
+        return Finding(modules.OPEN_VSWITCH, True, lookup.detail, "", "loadable")
+    if openvswitch.has_kernel_module():
+        return Finding(modules.OPEN_VSWITCH, True, "the kernel datapath")
+    return Finding(
+        modules.OPEN_VSWITCH,
+        False,
+        "the kernel's bridge forwards by its flow tables",
+        f"install the distribution's kernel with its modules, or {remedy}",
+    )
+
+
+def _path() -> str:
+    """Where programs are looked for: an ordinary user's PATH leaves out the system's own."""
+    own = os.environ.get("PATH", os.defpath)
+    return own if os.geteuid() == 0 else f"{own}:{_SYSTEM_PROGRAMS}"
 
 
 def _effective_ms(hz: int) -> str:
@@ -150,14 +203,6 @@ def _controller_framework() -> Finding:
     return Finding("Ryu or os-ken", True, openflow.framework)
 
 
-def congestion_controls() -> list[str]:
-    """Those that this kernel has, built in or loaded."""
-    try:
-        return transport.AVAILABLE_CONGESTION_CONTROLS.read_text().split()
-    except OSError:
-        return []
-
-
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
     """Which of these qdiscs the kernel accepts, tried on a namespace's own loopback.
 
@@ -171,7 +216,12 @@ def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
     argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
     try:
         done = subprocess.run(
-            [*argv, "sh", "-c", script], capture_output=True, text=True, check=False, timeout=20
+            [*argv, "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env={**os.environ, "PATH": _path()},
         )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return {}

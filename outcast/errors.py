@@ -24,6 +24,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
+
 _COMMAND_CHARACTERS = 60
 _SAID_CHARACTERS = 400
 

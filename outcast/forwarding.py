@@ -33,13 +33,16 @@ def bridge_name(switch: str) -> str:
     return f"{switch}-chip"
 
 
-def require(routing: str) -> None:
-    """Raises FeatureMissingError where bridges cannot forward by that kind of routing."""
+def require(routing: str, why: str = "") -> None:
+    """Raises FeatureMissingError where bridges cannot forward by that kind of routing.
+
+    `why` is the clause of the error that says why Open vSwitch's module was not loaded.
+    """
     if routing in ("hashed", "equal_length"):
         raise FeatureMissingError(
-            f"routing {routing}: this kernel has no Open vSwitch module, and the bridges that "
-            "forward in its place know addresses alone, neither ports nor where a frame came in; "
-            "load the module openvswitch, or use --engine virtual"
+            f"routing {routing}: the bridges that forward in place of Open vSwitch's module know "
+            "addresses alone, neither ports nor where a frame came in; this kernel has no Open "
+            f"vSwitch module{why}; use a kernel that has it, or --engine virtual"
         )
 
 

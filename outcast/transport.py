@@ -157,12 +157,23 @@ def read_sysctl(name: str) -> str:
         return ""
 
 
-def require_congestion_control(name: str) -> None:
-    """Raises FeatureMissingError where this kernel cannot use a congestion control."""
-    available = AVAILABLE_CONGESTION_CONTROLS.read_text().split()
+def congestion_controls() -> list[str]:
+    """Those that this kernel has, built in or loaded."""
+    try:
+        return AVAILABLE_CONGESTION_CONTROLS.read_text().split()
+    except OSError:
+        return []
+
+
+def require_congestion_control(name: str, why: str = "") -> None:
+    """Raises FeatureMissingError where this kernel cannot use a congestion control.
+
+    `why` is the clause of the error that says why its module was not loaded.
+    """
+    available = congestion_controls()
     if name not in available:
         raise FeatureMissingError(
-            f"this kernel has no congestion control {name} (it has {', '.join(available)}); "
+            f"this kernel has no congestion control {name} (it has {', '.join(available)}){why}; "
             "the virtual engine's kernel has (--engine virtual)"
         )
 

@@ -41,7 +41,9 @@ def command(as_json: bool) -> int:
 def _print(diagnosis: doctor.Diagnosis) -> None:
     table = Table("feature", "here", "found, or what to do", box=None, pad_edge=False)
     for finding in diagnosis.findings:
-        if finding.present:
+        if finding.state == "loadable":
+            table.add_row(finding.feature, "[green]loadable[/]", finding.detail)
+        elif finding.present:
             table.add_row(finding.feature, "[green]yes[/]", finding.detail)
         else:
             detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy

@@ -50,13 +50,18 @@ class Engine(Protocol):
         """
 
 
-def require_compiler(experiment: Experiment) -> None:
-    """Raises FeatureMissingError where a program of ours is needed and there is no C compiler."""
+def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) -> None:
+    """Raises FeatureMissingError where a program of ours is needed and there is no C compiler.
+
+    `start_afterwards`: flows are to be told their start once connected, as in real time.
+    """
     if shutil.which("cc") is not None:
         return
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if any(senders.needed(each) for each in transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
+    elif start_afterwards and make_plan(experiment).flows:
+        needed_for.append("the common start of flows in real time")
     elif any(senders.sends(flow) for flow in make_plan(experiment).flows):
         needed_for.append("a flow that does not last whole hundredths of a second")
     if needed_for:

@@ -221,16 +221,30 @@ class _Run:
         stream = None
         if any(senders.sends(flow) for flow in flows):
             stream = senders.build(self.scratch, self.commands)
+        # Under virtual time computing takes none: a start that is set beforehand is never missed.
+        afterwards = self.engine == "realtime"
+        held_start = None
+        if afterwards and not all(senders.sends(flow) for flow in flows):
+            held_start = senders.build_held_start(self.scratch, self.commands)
         subflows = multipath.configure(flows, network.netns, self.commands)
         if subflows:
             network.effective["mptcp.subflows"] = subflows
-        servers = traffic.start_servers(flows, network.netns, logs, self.commands, stream)
-        clients = traffic.start_clients(
+        servers = traffic.start_servers(
+            *(flows, network.netns, logs, self.commands, stream, held_start),
+        )
+        connected = traffic.connect_clients(
             *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
             links.longest_round_trip_ns(self.experiment, self.plan),
+            start_afterwards=afterwards,
+            held_start=held_start,
         )
-        self.subflows = clients.subflows
+        self.subflows = connected.subflows
+        if afterwards:
+            generators.connect()
+        clients = traffic.set_start(flows, connected)
         generators.start(clients.t_start_ns)
+        network.effective.update(clients.effective)
+        self.warnings += clients.warnings
         receivers.read_in_batches(server.popen.pid for server in servers)
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2

@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, forwarding, limits, multipath, ports, queues, transport
+from outcast import doctor, forwarding, limits, modules, multipath, ports, queues, transport
 from outcast.commands import leave_working_folder, python_module
 from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
+from outcast.modules import Loading, Modules
 from outcast.openvswitch import has_kernel_module
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
@@ -37,41 +38,75 @@ class RealtimeEngine:
 
     name: Literal["realtime", "virtual"] = "realtime"
 
+    def __init__(self, kernel_modules: Modules | None = None) -> None:
+        self._modules = kernel_modules or Modules()
+        self._needed: list[str] = []
+        self._loading = Loading()
+
     def require(self, experiment: Experiment) -> None:
-        """Raises FeatureMissingError naming what this machine lacks for the experiment."""
+        """Raises FeatureMissingError naming what this machine lacks for the experiment.
+
+        Modules that the experiment needs are loaded first, since the kernel shows no others; they
+        stay loaded.
+        """
         if os.geteuid() != 0:
             raise FeatureMissingError(
                 "root is missing: the realtime engine makes network namespaces; run it as root"
             )
-        if not has_kernel_module():
-            forwarding.require(experiment.routing.kind)
-        require_compiler(experiment)
-        for each in transport.all_of(experiment):
-            transport.require_congestion_control(each.congestion_control)
-            if each.mptcp is not None:
-                multipath.require()
+        require_compiler(experiment, start_afterwards=True)
         plan = make_plan(experiment)
         limits.require(limits.of_inner_program(plan), "the run's inner program")
-        needed = set().union(
+        kinds = set().union(
             *(
                 queues.kinds(ports.switch_queue(experiment, plan, port))
                 for port in plan.switch_ports()
             ),
             *(queues.kinds(ports.host_queue(experiment, plan, host)) for host in plan.hosts),
         )
-        queues.require_kinds(needed, doctor.probe_qdiscs(needed))
+        transports = transport.all_of(experiment)
+        listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
+        controls = {modules.congestion_control(each.congestion_control) for each in transports}
+        self._load([modules.OPEN_VSWITCH, modules.VETH])
+        self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
+        why = self._loading.why
+        if not has_kernel_module():
+            self._load([modules.BRIDGE])
+            forwarding.require(experiment.routing.kind, why(modules.OPEN_VSWITCH))
+        self._needed += controls & listed
+        for each in transports:
+            name = each.congestion_control
+            transport.require_congestion_control(name, why(modules.congestion_control(name)))
+            if each.mptcp is not None:
+                multipath.require()
+        queues.require_kinds(
+            kinds, doctor.probe_qdiscs(kinds), lambda kind: why(modules.qdisc(kind))
+        )
+
+    def _load(self, features: Sequence[str]) -> None:
+        loading = self._modules.load(features)
+        self._needed += features
+        self._loading.loaded.update(loading.loaded)
+        self._loading.refused.update(loading.refused)
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
         experiment = load_resolved(directory.config)
-        with _alone():
-            # Where the module exists but is not loaded; whether it is there is read afterwards.
-            subprocess.run(["modprobe", "-q", "openvswitch"], check=False)
-            with _put_back(entry, [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]):
-                for each in transport.all_of(experiment):
-                    transport.allow_congestion_control(each.congestion_control)
-                _stamp_in_order()
-                return _run_inside(directory, entry, on_event)
+        settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
+        with _alone(), _put_back(entry, settings):
+            for each in transport.all_of(experiment):
+                transport.allow_congestion_control(each.congestion_control)
+            _stamp_in_order()
+            wall_s = _run_inside(directory, entry, on_event)
+        self._record_modules(directory)
+        return wall_s
+
+    def _record_modules(self, directory: RunDirectory) -> None:
+        """Adds to the manifest which modules were used, and which of them this run loaded."""
+        records = self._modules.record(self._needed, self._loading)
+        if records:
+            manifest = directory.read_manifest()
+            kernel = {**manifest.kernel, "modules": records}
+            directory.write_manifest(manifest.model_copy(update={"kernel": kernel}))
 
 
 @contextmanager

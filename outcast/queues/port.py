@@ -10,7 +10,7 @@ under the same handle and its own limit is what counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outcast import netem
@@ -86,12 +86,17 @@ def kinds(wanted: PortQueue) -> set[str]:
     return delay | own | {shaper_kind(wanted.queue), leaf.qdisc(wanted.queue)}
 
 
-def require_kinds(needed: set[str], available: Mapping[str, bool]) -> None:
-    """Raises FeatureMissingError naming the qdiscs that this kernel lacks."""
+def require_kinds(
+    needed: set[str], available: Mapping[str, bool], why: Callable[[str], str] = lambda kind: ""
+) -> None:
+    """Raises FeatureMissingError naming the qdiscs that this kernel lacks.
+
+    `why` gives the clause of the error that says why a kind's module was not loaded.
+    """
     lacking = sorted(kind for kind in needed if not available.get(kind, False))
     if lacking:
         raise FeatureMissingError(
-            f"this kernel has no qdisc {', '.join(lacking)}; "
+            f"this kernel has no qdisc {', '.join(lacking)}{why(lacking[0])}; "
             "the virtual engine's kernel has (--engine virtual)"
         )
 

@@ -20,6 +20,7 @@ from outcast.flows import Flow
 
 PROGRAM = Path(__file__).with_name("stream.c")
 PAYLOADS = Path(__file__).with_name("tcprand.c")
+HELD_START = Path(__file__).with_name("held_start.c")
 IPERF_DURATION_NS = 10_000_000
 """iperf(1) cuts a time off to hundredths of a second."""
 IPERF_LEAST_BYTES = 60
@@ -62,6 +63,17 @@ def build_library(folder: Path, commands: Commands) -> Path:
     return library
 
 
+def build_held_start(folder: Path, commands: Commands) -> Path:
+    """Compiles what has iperf wait for the word of its start, see held_start.c; its path.
+
+    Raises:
+        CommandError: the compiler failed.
+    """
+    library = folder / "held_start.so"
+    commands.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(HELD_START), "-ldl"])
+    return library
+
+
 def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:
     """The command line of a receiver of any number of flows."""
     argv = [str(program), "receive", "--port", str(port)]
@@ -69,14 +81,19 @@ def receiver_arguments(program: Path, port: int, transport: Transport) -> list[s
     return argv + (["--mptcp"] if transport.mptcp else [])
 
 
-def sender_arguments(program: Path, flow: Flow, t_start_ns: int, seed: int) -> list[str]:
-    """The command line that sends one flow, whose start adds to the epoch time `t_start_ns`.
+def sender_arguments(
+    program: Path, flow: Flow, seed: int, t_start_ns: int | None = None
+) -> list[str]:
+    """The command line that sends one flow.
 
+    Its start adds to the epoch time `t_start_ns`; without one it is told its start once connected.
     `seed` is the experiment's; each flow draws numbers of its own from it.
     """
     transport = flow.transport
     argv = [str(program), "send", "--from", f"{flow.src_ip}:{flow.sport}"]
-    argv += ["--to", f"{flow.dst_ip}:{flow.dport}", "--start", str(t_start_ns + flow.start_ns)]
+    argv += ["--to", f"{flow.dst_ip}:{flow.dport}"]
+    if t_start_ns is not None:
+        argv += ["--start", str(t_start_ns + flow.start_ns)]
     if flow.size_bytes is not None:
         argv += ["--bytes", str(flow.size_bytes)]
     else:

@@ -1,12 +1,13 @@
 /* One TCP flow, where iperf cannot send it: payloads of random sizes, and Multipath TCP.
  *
- *   stream send --from ADDRESS:PORT --to ADDRESS:PORT --start EPOCH_NS
+ *   stream send --from ADDRESS:PORT --to ADDRESS:PORT [--start EPOCH_NS]
  *               (--duration NS | --bytes N) --congestion-control NAME [--pacing-rate BYTES_PER_S]
  *               [--mptcp] [--seed N (--min-payload N | --adaptive SIGMA2,MU,NU_TAU,NU_OMEGA,THETA)]
  *   stream receive --port N --congestion-control NAME [--mptcp]
  *
- * The sender connects at once, holds back until its start, and ends when the receiver has read all
- * and closed. Its last line is `BYTES bytes in WRITES writes, smallest payload LEAST to MOST`.
+ * The sender connects at once and holds back until its start, which it is told once connected
+ * (start.h) where it was not given one. It ends when the receiver has read all and closed. Its last
+ * line is `BYTES bytes in WRITES writes, smallest payload LEAST to MOST`.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "start.h"
 #include "tcprand.h"
 
 #ifndef IPPROTO_MPTCP
@@ -220,6 +222,8 @@ int main(int count, char **words)
             bytes--;
         early = 1;
     }
+    if (!start_ns && (start_ns = await_start_ns()) < 0)
+        refuse("it was not told when to start");
     sleep_until(start_ns);
     send_all(fd, duration_ns < 0 ? -1 : start_ns + duration_ns, bytes, early, random);
     return 0;

@@ -4,7 +4,9 @@
 namespace; standard library only, since its start is what costs most in virtual time. It reads
 what it has to do from TASK (JSON, see outcast/workloads/programs.py), says `ready` when it
 listens, waits for the file START with the traffic's start on the common clock, and writes a JSON
-line for each flow and side to RESULT when all is done or the end has come.
+line for each flow and side to RESULT when all is done or the end has come. Its standing
+connections are made when the file START.connect appears, and it then says `connected`; without
+that file they are made when the start is given.
 
 A flow's end is when its last byte arrived at the receiver, which knows from its task how many
 come from which address and port; no byte of ours is added. Flows that have not ended by the end
@@ -28,8 +30,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+CONNECT_SUFFIX = ".connect"
 START_POLL_S = 0.01
-START_DEADLINE_S = 300.0
+START_DEADLINE_S = 900.0
 DATAGRAM_POLL_NS = 10_000_000
 """Datagrams are only counted: they are taken from the socket in batches."""
 DRAIN_NS = 20_000_000
@@ -171,6 +174,7 @@ class Program:
         self.open += len(self.expected)
         self.rounds = [Rounds(self, each) for each in task["ask"]]
         self.askers = {(ip, sport): rounds for rounds in self.rounds for ip, sport in rounds.peers}
+        self.answering: list[Answering] = []
         self.datagrams = Datagrams(self) if task["datagrams_from"] else None
         if self.expected or self.askers:
             self._listen()
@@ -207,6 +211,24 @@ class Program:
                 raise RuntimeError(f"a connection from {peer[0]}:{peer[1]}, which has no flow")
             Receiving(self, sock, *self.expected.pop(peer))
 
+    def connect(self) -> None:
+        """Begins the standing connections; only once."""
+        if not self.answering:
+            self.answering = [
+                Answering(self, (ip, sport), block, workload)
+                for ip, sport, block, workload in self.task["answer"]
+            ]
+
+    def connect_now(self) -> None:
+        """Makes the standing connections. Raises RuntimeError where one fails."""
+        self.connect()
+        self.loop.run(lambda: all(each.connected or each.error for each in self.answering))
+        for answering in self.answering:
+            if answering.error:
+                raise RuntimeError(
+                    f"connecting to {answering.connection.peer[0]}: {answering.error}"
+                )
+
     def start(self, t_start_ns: int) -> None:
         """Sets all times, from the traffic's start."""
         self.t_start_ns = t_start_ns
@@ -217,8 +239,7 @@ class Program:
             self.loop.at(t_start_ns + start_ns, sending.begin)
         for turns in self.task["turns"]:
             Turns(self, turns)
-        for ip, sport, block, workload in self.task["answer"]:
-            Answering(self, (ip, sport), block, workload)
+        self.connect()
         for rounds in self.rounds:
             self.loop.at(t_start_ns + rounds.start_ns, rounds.begin)
         for stream in self.task["streams"]:
@@ -502,6 +523,7 @@ class Answering:
         self.program, self.block, self.workload = program, block, workload
         self.connection = Connection(program, peer)
         self.connected = False
+        self.error: str | None = None
         program.open += 1
         program.at_last.append(self._cut_off)
         self.connection.connect(self._on_event)
@@ -510,6 +532,7 @@ class Answering:
         sock = self.connection.sock
         assert sock is not None
         if error := self.connection.failure(events):
+            self.error = error
             self._close(error)
             return
         if not self.connected:
@@ -725,15 +748,29 @@ class Datagrams:
         self.program.open -= 1
 
 
-def await_start(file: str) -> int:
-    """The traffic's start, from the file that appears when all programs are ready."""
+def await_start(file: str, connect: Callable[[], None]) -> int:
+    """The traffic's start, from the file that appears when all programs are ready.
+
+    `connect` is called before, once, where the file that asks for it appears.
+    """
     end = time.monotonic() + START_DEADLINE_S
+    connected = False
     while not os.path.exists(file):
+        if not connected and os.path.exists(file + CONNECT_SUFFIX):
+            connected = True
+            connect()
+            say("connected")
         if time.monotonic() > end:
             raise RuntimeError(f"no start was given within {START_DEADLINE_S:g} s")
         time.sleep(START_POLL_S)
     with open(file, encoding="ascii") as stream:
         return int(stream.read())
+
+
+def say(word: str) -> None:
+    """Writes a line to standard output, at once."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
 
 
 def main(argv: list[str]) -> int:
@@ -742,9 +779,8 @@ def main(argv: list[str]) -> int:
     try:
         with open(task_file, encoding="utf-8") as stream:
             program = Program(json.load(stream))
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        program.start(await_start(start_file))
+        say("ready")
+        program.start(await_start(start_file, program.connect_now))
         program.loop.run(program.done)
     except (OSError, RuntimeError) as error:
         sys.stderr.write(f"{error}\n")

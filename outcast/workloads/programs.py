@@ -22,6 +22,7 @@ from outcast.workloads.results import Completed
 from outcast.workloads.schedule import TCP_PORT, UDP_PORT, Generated
 
 READY_DEADLINE_S = 60.0
+CONNECT_DEADLINE_S = 60.0
 LATE_NS = 1_000_000
 """A flow that starts later than this after its time makes the run's timing doubtful."""
 
@@ -73,17 +74,32 @@ class Programs:
                     stderr=self._scratch / f"generator.{host}.err",
                 )
             )
+        self._await_word("ready", "to listen", READY_DEADLINE_S)
+
+    def _await_word(self, word: str, what: str, deadline_s: float) -> None:
         for process in self._processes:
             wait_until(
-                lambda process=process: _is_ready(process),  # type: ignore[misc]
-                f"{process.name} to listen",
-                READY_DEADLINE_S,
+                lambda process=process: _says(process, word),  # type: ignore[misc]
+                f"{process.name} {what}",
+                deadline_s,
                 detail=process.errors,
             )
 
     @property
     def _start_file(self) -> Path:
         return self._scratch / "generator.start"
+
+    def connect(self) -> None:
+        """Has all make their standing connections now and not at the start; waits for them.
+
+        Raises:
+            DeadlineError: where one does not.
+            CommandError: where one has ended.
+        """
+        if not self._processes:
+            return
+        write_text(self._scratch / f"generator.start{generator.CONNECT_SUFFIX}", "")
+        self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
         """Gives all programs the time at which the traffic starts."""
@@ -163,9 +179,9 @@ def warnings_of(found: Sequence[Completed]) -> list[str]:
     return warnings
 
 
-def _is_ready(process: Process) -> bool:
+def _says(process: Process, word: str) -> bool:
     process.require_alive()
-    return "ready" in process.output()
+    return word in process.output().splitlines()
 
 
 def check_smallest_payloads(

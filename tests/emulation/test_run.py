@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -245,6 +246,28 @@ def test_doctor_names_features_and_engines() -> None:
     assert features["qdisc tbf"]["present"] is True
     for feature in features.values():
         assert feature["present"] or feature["remedy"]
+
+
+def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(
+    tmp_path: Path,
+) -> None:
+    wrapper = tmp_path / "bin/iperf"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\n[ "$1" != -c ] || sleep 1.$(($$ % 9))\nexec {shutil.which("iperf")} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    target = tmp_path / "run"
+    done = outcast(
+        *("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target)),
+        PATH=f"{wrapper.parent}:{os.environ['PATH']}",
+    )
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert manifest["effective"]["traffic.start_set"] == "when all had connected"
+    assert manifest["effective"]["traffic.connect_s"] > 1
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
 
 
 def test_a_machine_without_idle_cpu_is_warned_of(tmp_path: Path) -> None:

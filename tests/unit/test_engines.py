@@ -50,6 +50,8 @@ def test_no_compiler_is_said_before_anything_is_built(
     require_compiler(load(FIG3C, [override]))
     monkeypatch.setenv("PATH", "")
     require_compiler(load(FIG3C))
+    with pytest.raises(FeatureMissingError, match="the common start of flows in real time needs"):
+        require_compiler(load(FIG3C), start_afterwards=True)
     with pytest.raises(FeatureMissingError, match=f"cc, is missing: {needed_for} needs"):
         require_compiler(load(FIG3C, [override]))
 

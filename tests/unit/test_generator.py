@@ -41,7 +41,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def run(
-    folder: Path, end_ms: int, *, status_of_other: int = 0, **by_host: dict[str, Any]
+    folder: Path,
+    end_ms: int,
+    *,
+    status_of_other: int = 0,
+    connects_first: bool = False,
+    **by_host: dict[str, Any],
 ) -> tuple[int, list[dict[str, Any]]]:
     """Runs a program for each host; the start and all their rows."""
     (port,) = free_ports(1)
@@ -67,6 +72,11 @@ def run(
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+    if connects_first:
+        (folder / f"start{generator.CONNECT_SUFFIX}").touch()
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "connected\n"
     t_start_ns = time.time_ns() + 200_000_000
     (folder / "new").write_text(str(t_start_ns))
     (folder / "new").rename(folder / "start")
@@ -211,14 +221,18 @@ def test_a_start_that_is_never_given_is_not_awaited_for_ever(
 ) -> None:
     monkeypatch.setattr(generator, "START_DEADLINE_S", 0.02)
     with pytest.raises(RuntimeError, match="no start"):
-        generator.await_start(str(tmp_path / "start"))
+        generator.await_start(str(tmp_path / "start"), lambda: None)
 
 
-def test_a_round_begins_when_all_blocks_of_the_last_have_come(tmp_path: Path) -> None:
+@pytest.mark.parametrize("connects_first", [False, True])
+def test_a_round_begins_when_all_blocks_of_the_last_have_come(
+    connects_first: bool, tmp_path: Path
+) -> None:
     ports = free_ports(3)
     _, rows = run(
         tmp_path,
         60_000,
+        connects_first=connects_first,
         one={"answer": [[OTHER, port, 100_000, 0] for port in ports]},
         other={
             "ask": [

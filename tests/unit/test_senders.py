@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import senders
-from outcast.commands import SystemCommands
+from outcast.commands import SystemCommands, wait_until
 from outcast.experiment import Transport
 from tests import flows
 from tests.flows import wants
@@ -118,22 +118,24 @@ def test_sizes_are_uniform_and_replay(library: ctypes.CDLL) -> None:
 
 def test_a_command_line_for_each_kind() -> None:
     program = Path("/scratch/stream")
-    fixed = senders.sender_arguments(program, wants(FLOW, tcprand={"min_payload": 50}), 1000, 1)
-    assert fixed[fixed.index("--min-payload") + 1] == "50"
+    fixed = senders.sender_arguments(program, wants(FLOW, tcprand={"min_payload": 50}), 1, 1000)
     assert fixed[fixed.index("--start") + 1] == "1000"
+    assert fixed[fixed.index("--min-payload") + 1] == "50"
     assert fixed[fixed.index("--duration") + 1] == "200000000"
     other = senders.sender_arguments(program, replace(FLOW, flow=4, transport=wants(
-        tcprand={"min_payload": 50}).transport), 1000, 1)  # fmt: skip
+        tcprand={"min_payload": 50}).transport), 1)  # fmt: skip
     assert other[other.index("--seed") + 1] != fixed[fixed.index("--seed") + 1]
     adaptive = senders.sender_arguments(
-        program, wants(FLOW, tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 0, 1
+        program, wants(FLOW, tcprand={"adaptive": {"mu": 0, "nu_tau": "infinite"}}), 1
     )
     assert adaptive[adaptive.index("--adaptive") + 1] == "1.0,0.0,inf,1.0,200"
     paced = wants(FLOW, tcprand={"min_payload": 50}, pacing="internal", pacing_rate="8mbit")
-    argv = senders.sender_arguments(program, paced, 0, 1)
+    argv = senders.sender_arguments(program, paced, 1)
     assert argv[argv.index("--pacing-rate") + 1] == "1000000"
     mptcp = wants(FLOW, mptcp={"subflows": 2})
-    assert "--mptcp" in senders.sender_arguments(program, mptcp, 0, 1)
+    told = senders.sender_arguments(program, mptcp, 1)
+    assert "--mptcp" in told
+    assert "--start" not in told
     assert "--mptcp" in senders.receiver_arguments(program, 5002, mptcp.transport)
 
 
@@ -177,7 +179,19 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
         end = time.monotonic() + 5
         while not commands.run(["ss", "-tlnH", "sport", "=", f":{flow.dport}"]).strip():
             assert time.monotonic() < end, server.errors()
-        said = commands.run(senders.sender_arguments(program, flow, 0, 1), deadline_s=10)
+        sender = commands.spawn(
+            "sender",
+            senders.sender_arguments(program, flow, 1),
+            stdout=tmp_path / "sender.out",
+            stderr=tmp_path / "sender.err",
+            hears=True,
+        )
+        wait_until(lambda: "ready" in sender.output(), "the sender to connect", 10)
+        told_ns = time.time_ns() + 300_000_000
+        sender.tell(str(told_ns))
+        assert sender.wait(10) == 0
+        assert time.time_ns() > told_ns
+        said = sender.output()
     finally:
         commands.end_all()
     assert senders.sent_bytes(said) == 50_001

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from outcast import traffic
+from outcast import senders, traffic
 from outcast.commands import Process, SystemCommands
-from outcast.errors import CommandError, ReadBackError
+from outcast.errors import CommandError, ReadBackError, RunError
+from outcast.flows import Flow
+from outcast.sockets import sample_sockets
 from tests.flows import FLOW, wants
 
 CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port 5001
@@ -63,10 +69,12 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: 
     started: list[list[str]] = []
 
     class Connected(SystemCommands):
-        def spawn(self, name: str, argv: Sequence[str], **_options: Any) -> Process:
+        def spawn(
+            self, name: str, argv: Sequence[str], hears: bool = False, **_options: Any
+        ) -> Process:
             started.append(list(argv))
             return super().spawn(
-                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
+                name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err", hears=hears
             )
 
         def run(self, argv: Sequence[str], **_options: Any) -> str:
@@ -79,16 +87,128 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: 
     program = Path("/stream")
     try:
         traffic.start_servers([FLOW, odd], lambda host: 0, tmp_path, commands, program)
-        traffic.start_clients([FLOW, odd], lambda host: 0, tmp_path, commands, program)
+        traffic.connect_clients([FLOW, odd], lambda host: 0, tmp_path, commands, program)
         began_ns = time.time_ns()
-        far = traffic.start_clients(
+        far = traffic.connect_clients(
             [FLOW], lambda host: 0, tmp_path, commands, round_trip_ns=2_000_000_000
         )
     finally:
         commands.end_all()
     assert [argv[0] for argv in started[:3]] == ["iperf", "iperf", "/stream"]
     assert started[2][started[2].index("--duration") + 1] == "125000000"
-    assert far.t_start_ns > began_ns + 10_000_000_000  # far senders have the time to connect
+    # Far senders have the time to connect.
+    assert far.t_start_ns is not None
+    assert far.t_start_ns > began_ns + 10_000_000_000
+    assert traffic.set_start([FLOW], far).t_start_ns == far.t_start_ns
+
+
+def over_loopback(count: int, duration_ns: int) -> list[Flow]:
+    with contextlib.ExitStack() as stack:
+        ports = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in range(count + 1)
+        ]
+    own = {"src_ip": "127.0.0.1", "dst_ip": "127.0.0.1", "start_ns": 0, "dport": ports[0]}
+    return [
+        replace(FLOW, flow=n, sport=sport, duration_ns=duration_ns, **own)
+        for n, sport in enumerate(ports[1:])
+    ]
+
+
+def slow_iperf(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Has `iperf -c`, found on PATH, do something before it is iperf."""
+    real = shutil.which("iperf")
+    wrapper = folder / "bin/iperf"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then {body}; fi\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+
+
+def own_namespace(host: str) -> Any:
+    return None
+
+
+def test_flows_start_together_however_long_one_took_to_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = over_loopback(3, 200_000_000)
+    slow_iperf(
+        tmp_path,
+        monkeypatch,
+        f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac',
+    )
+    commands = SystemCommands()
+    held = senders.build_held_start(tmp_path, commands)
+    began_ns = time.time_ns()
+    try:
+        servers = traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
+        connected = traffic.connect_clients(
+            *(flows, own_namespace, tmp_path, commands),
+            start_afterwards=True,
+            held_start=held,
+        )
+        clients = traffic.set_start(flows, connected)
+        assert clients.warnings == ()
+        at_start: list[int] = []
+
+        def on_sample(t_s: float) -> None:
+            at_start.extend(
+                int(sample.values["bytes_acked"])
+                for sample in sample_sockets(own_namespace(""), commands)
+                if sample.peer_port == flows[0].dport and sample.state == "ESTAB"
+            )
+
+        traffic.await_end(flows, clients, 200_000_000, lambda: None, on_sample, [-0.1])
+        traffic.stop_servers(servers)
+    finally:
+        commands.end_all()
+    assert clients.t_start_ns > began_ns + 1_500_000_000
+    assert clients.effective["traffic.connect_s"] > 1.5  # type: ignore[operator]
+    # iperf's own header goes ahead of the start; the data does not.
+    assert len(at_start) == 3
+    assert max(at_start) < 1000
+    for process in clients.processes.values():
+        assert (traffic.client_bytes(process.output()) or 0) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("exit 7", "had not connected when its client ended with status 7: .* said nothing"),
+        ("sleep 9", "had not connected within 0.5 s"),
+        ("unset LD_PRELOAD", "had not waited for its start within 0.5 s"),
+    ],
+)
+def test_a_flow_that_does_not_connect_or_wait_is_named(
+    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = over_loopback(1, 200_000_000)
+    slow_iperf(tmp_path, monkeypatch, body)
+    monkeypatch.setattr(traffic, "CONNECT_DEADLINE_S", 0.5)
+    commands = SystemCommands()
+    held = senders.build_held_start(tmp_path, commands)
+    try:
+        traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
+        with pytest.raises(RunError, match=rf"flow 0 \(h2 to h1\) {said}"):
+            traffic.connect_clients(
+                *(flows, own_namespace, tmp_path, commands),
+                start_afterwards=True,
+                held_start=held,
+            )
+    finally:
+        commands.end_all()
+
+
+def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def tell(self, line: str) -> None:
+            time.sleep(0.02)
+
+    monkeypatch.setattr(traffic, "LEAST_NOTICE_S", 0.0)
+    connected = traffic.Connected({0: Slow()}, {}, time.time_ns(), 1000, None)  # type: ignore[dict-item]
+    (warning,) = traffic.set_start([FLOW], connected).warnings
+    assert "told of its start" in warning
 
 
 def test_a_long_duration_is_not_rounded() -> None:

@@ -1,0 +1,214 @@
+"""The kernel's modules that features need: whether they are there, and loading them.
+
+A distribution's kernel has most congestion controls and qdiscs, and Open vSwitch's datapath, as
+modules. It shows them only once they are loaded, and loads few by itself. See modprobe(8).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+MODPROBE_DEADLINE_S = 30.0
+OPEN_VSWITCH = "Open vSwitch kernel module"
+BRIDGE = "bridge"
+VETH = "veth"
+
+_QDISC = "qdisc "
+_CONGESTION_CONTROL = "congestion control "
+_PREFIXES = {_QDISC: "sch_", _CONGESTION_CONTROL: "tcp_"}
+"""By which the kernel itself asks for them (net/sched/sch_api.c, net/ipv4/tcp_cong.c)."""
+_MODULES = {OPEN_VSWITCH: "openvswitch", BRIDGE: "bridge", VETH: "veth"}
+_NEVER_MODULES = {f"{_QDISC}pfifo", f"{_QDISC}bfifo", f"{_CONGESTION_CONTROL}reno"}
+
+_NOT_FOUND = re.compile(r"modprobe: FATAL: Module \S+ not found in directory \S+")
+
+State = Literal["ready", "loadable", "absent"]
+"""In the kernel, loaded or built in; on disk as a module; neither."""
+
+
+def qdisc(kind: str) -> str:
+    """A qdisc's name as a feature."""
+    return _QDISC + kind
+
+
+def congestion_control(name: str) -> str:
+    """A congestion control's name as a feature."""
+    return _CONGESTION_CONTROL + name
+
+
+def module_of(feature: str) -> str | None:
+    """The module that has a feature; None where it is always part of the kernel or none is known.
+
+    The feature is one of this module's constants, or comes from `qdisc` or `congestion_control`.
+    """
+    if feature in _NEVER_MODULES:
+        return None
+    for prefix, of_module in _PREFIXES.items():
+        if feature.startswith(prefix):
+            return of_module + feature.removeprefix(prefix)
+    return _MODULES.get(feature)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What modprobe answered.
+
+    Attributes:
+        status: its exit status.
+        output: what it wrote to standard output.
+        words: what it said of an error, in one line.
+    """
+
+    status: int
+    output: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Whether a feature's module is there, which nothing was loaded to find out.
+
+    Attributes:
+        state: `absent` says only that no module was found; the feature can be built in all the
+            same, since not every kernel comes with a list of what is.
+        detail: the module, and why it cannot be loaded where that is known.
+    """
+
+    state: State
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What became of loading the modules of some features.
+
+    Attributes:
+        loaded: those that were not there before, with their files; others that they need, too.
+        refused: feature to why its module was not loaded.
+    """
+
+    loaded: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def why(self, feature: str) -> str:
+        """A clause that says why a feature's module was not loaded; empty where it was."""
+        words = self.refused.get(feature)
+        return f", and the module {module_of(feature)} was not loaded: {words}" if words else ""
+
+
+def modprobe(*arguments: str) -> Answer:
+    """Runs the program of this name, which an ordinary user's PATH need not have."""
+    program = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if program is None:
+        return Answer(127, "", "modprobe is missing; install the package kmod")
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=MODPROBE_DEADLINE_S,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(124, "", f"modprobe had not ended after {MODPROBE_DEADLINE_S:g} s")
+    except OSError as error:
+        return Answer(126, "", f"{program}: {error.strerror}")
+    words = " ".join(done.stderr.split()) or f"modprobe ended with status {done.returncode}"
+    return Answer(done.returncode, done.stdout, words)
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The modules of the running kernel.
+
+    Attributes:
+        run: modprobe.
+        loaded_folder: where the kernel shows what it has loaded, and some of what is built in.
+        on_disk: where the modules of this kernel are, if there are any.
+    """
+
+    run: Callable[..., Answer] = modprobe
+    loaded_folder: Path = Path("/sys/module")
+    on_disk: Path = Path("/lib/modules") / os.uname().release
+
+    def is_loaded(self, module: str) -> bool:
+        """Whether the kernel shows a module."""
+        return (self.loaded_folder / module).is_dir()
+
+    def look_up(self, feature: str) -> Lookup:
+        """Whether a feature's module is there; loads nothing."""
+        module = module_of(feature)
+        if module is None:
+            return Lookup("absent")
+        if self.is_loaded(module):
+            return Lookup("ready")
+        answer = self.run("--show-depends", module)
+        if answer.status:
+            if not self.on_disk.is_dir() or _NOT_FOUND.fullmatch(answer.words):
+                return Lookup("absent", f"no module {module} for this kernel")
+            return Lookup("absent", answer.words)
+        lines = [line.split() for line in answer.output.splitlines() if line.strip()]
+        if any(words[0] == "install" for words in lines):
+            return Lookup("absent", f"modprobe's configuration replaces loading {module}")
+        if not lines or lines[-1][0] == "builtin":
+            return Lookup("ready")
+        return Lookup("loadable", f"the module {module}, loaded when a run needs it")
+
+    def load(self, features: Iterable[str]) -> Loading:
+        """Loads the modules of features that are on disk and not in the kernel; they stay.
+
+        A refusal is no error: the feature can be built in, which is to be asked of the kernel.
+        """
+        loading = Loading()
+        for feature in features:
+            module = module_of(feature)
+            if module is None or self.is_loaded(module):
+                continue
+            answer = self.run("--verbose", module)
+            for line in answer.output.splitlines():
+                words = line.split()
+                if len(words) > 1 and words[0] == "insmod" and not answer.status:
+                    loading.loaded[_name(words[1])] = words[1]
+            if answer.status:
+                loading.refused[feature] = answer.words
+            elif not self.is_loaded(module):
+                ran = " ".join(answer.output.split()) or "nothing"
+                loading.refused[feature] = f"modprobe did {ran}, and the kernel does not show it"
+        return loading
+
+    def record(self, features: Iterable[str], loading: Loading) -> dict[str, dict[str, str]]:
+        """The modules that features are in, for the manifest: those that are in the kernel.
+
+        Returns:
+            Module to `loaded` (`by this run` or `before it`), its file where this run loaded it,
+            and its `srcversion`, a hash of its source, where it has one.
+        """
+        needed = {module for feature in features if (module := module_of(feature))}
+        records: dict[str, dict[str, str]] = {}
+        for module in sorted(needed | set(loading.loaded)):
+            folder = self.loaded_folder / module
+            # What is built in has no such file.
+            if not (folder / "initstate").exists():
+                continue
+            record = {"loaded": "by this run" if module in loading.loaded else "before it"}
+            if module in loading.loaded:
+                record["file"] = loading.loaded[module]
+            version = folder / "srcversion"
+            if version.exists():
+                record["srcversion"] = version.read_text().strip()
+            records[module] = record
+        return records
+
+
+def _name(file: str) -> str:
+    """The kernel's name of the module in a file: /lib/modules/.../nf-conntrack.ko.xz."""
+    return Path(file).name.split(".ko")[0].replace("-", "_")

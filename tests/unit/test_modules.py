@@ -1,0 +1,308 @@
+"""The kernel's modules: what a machine has, what a run loads, and what doctor says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from outcast import doctor, modules, openvswitch, transport
+from outcast.cli import doctor as doctor_command
+from outcast.engines import choice, realtime
+from outcast.errors import FeatureMissingError
+from outcast.experiment import load
+from outcast.modules import Answer, Modules
+
+LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
+FOLDER = "/lib/modules/6.1.0-28-amd64/kernel/net"
+NOT_FOUND = "modprobe: FATAL: Module {} not found in directory /lib/modules/6.1.0-28-amd64"
+REFUSED = "modprobe: ERROR: could not insert 'tcp_bic': Key was rejected by service"
+
+
+class Machine:
+    """A kernel with modules on disk, and its modprobe."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sys = folder / "sys"
+        self.disk = folder / "disk"
+        self.disk.mkdir()
+        self.files = {
+            "tcp_bic": [f"{FOLDER}/ipv4/tcp_bic.ko.xz"],
+            "sch_sfq": [f"{FOLDER}/sched/sch_sfq.ko"],
+            "openvswitch": [
+                f"{FOLDER}/netfilter/nf-conntrack.ko",
+                f"{FOLDER}/openvswitch/openvswitch.ko",
+            ],
+        }
+        self.refused: dict[str, str] = {}
+        self.replaced: set[str] = set()
+        self.calls: list[tuple[str, str]] = []
+        self.insert("sch_htb")
+        (self.sys / "tcp_cubic").mkdir()
+
+    def insert(self, module: str) -> None:
+        (self.sys / module).mkdir(parents=True)
+        (self.sys / module / "initstate").write_text("live\n")
+        (self.sys / module / "srcversion").write_text("0A1B\n")
+
+    def modprobe(self, option: str, module: str) -> Answer:
+        self.calls.append((option, module))
+        if module == "sch_tbf":
+            return Answer(0, "builtin sch_tbf\n" if option == "--show-depends" else "")
+        if module in self.replaced:
+            return Answer(0, "install /bin/true \n")
+        if module not in self.files:
+            return Answer(1, "", NOT_FOUND.format(module))
+        if option == "--verbose":
+            if module in self.refused:
+                return Answer(1, f"insmod {self.files[module][0]} \n", self.refused[module])
+            for file in self.files[module]:
+                self.insert(Path(file).name.split(".")[0].replace("-", "_"))
+        return Answer(0, "".join(f"insmod {file} \n" for file in self.files[module]))
+
+    @property
+    def modules(self) -> Modules:
+        return Modules(self.modprobe, self.sys, self.disk)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("feature", "module"),
+    [
+        (modules.qdisc("fq_codel"), "sch_fq_codel"),
+        (modules.qdisc("pfifo"), None),
+        (modules.congestion_control("dctcp"), "tcp_dctcp"),
+        (modules.congestion_control("reno"), None),
+        (modules.OPEN_VSWITCH, "openvswitch"),
+        ("root", None),
+    ],
+)
+def test_the_module_of_a_feature(feature: str, module: str | None) -> None:
+    assert modules.module_of(feature) == module
+
+
+@pytest.mark.parametrize(
+    ("feature", "state", "detail"),
+    [
+        (modules.qdisc("htb"), "ready", ""),
+        (modules.qdisc("tbf"), "ready", ""),
+        (modules.qdisc("sfq"), "loadable", "the module sch_sfq, loaded when a run needs it"),
+        (modules.qdisc("pie"), "absent", "no module sch_pie for this kernel"),
+        (modules.qdisc("red"), "absent", "modprobe's configuration replaces loading sch_red"),
+        (modules.qdisc("pfifo"), "absent", ""),
+    ],
+)
+def test_what_is_there_is_told_apart_and_nothing_is_loaded(
+    feature: str, state: str, detail: str, machine: Machine
+) -> None:
+    machine.replaced = {"sch_red"}
+    found = machine.modules.look_up(feature)
+    assert (found.state, found.detail) == (state, detail)
+    assert not any(option == "--verbose" for option, _ in machine.calls)
+
+
+def test_a_machine_without_modprobe_is_told_to_install_it_where_it_has_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules.shutil, "which", lambda *_, **__: None)
+    with_modules = Modules(loaded_folder=tmp_path, on_disk=tmp_path)
+    assert "install the package kmod" in with_modules.look_up("qdisc sfq").detail
+    without = Modules(loaded_folder=tmp_path, on_disk=tmp_path / "none")
+    assert without.look_up("qdisc sfq").detail == "no module sch_sfq for this kernel"
+    assert "install the package kmod" in with_modules.load(["qdisc sfq"]).why("qdisc sfq")
+
+
+def test_modprobe_has_a_deadline_and_its_words_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "modprobe"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(modules, "MODPROBE_DEADLINE_S", 0.3)
+    program.write_text("#!/bin/sh\necho one >&2\necho two >&2\nexit 3\n")
+    program.chmod(0o755)
+    assert modules.modprobe("x") == Answer(3, "", "one two")
+    program.write_text("#!/bin/sh\nexec sleep 9\n")
+    assert modules.modprobe("x").words == "modprobe had not ended after 0.3 s"
+    program.write_text("no program")
+    assert modules.modprobe("x").status == 126
+
+
+def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine: Machine) -> None:
+    features = [modules.OPEN_VSWITCH, *map(modules.qdisc, ("tbf", "htb", "pie", "pfifo"))]
+    loading = machine.modules.load(features)
+    assert loading.loaded == {
+        "nf_conntrack": f"{FOLDER}/netfilter/nf-conntrack.ko",
+        "openvswitch": f"{FOLDER}/openvswitch/openvswitch.ko",
+    }
+    assert machine.modules.record(features, loading) == {
+        "nf_conntrack": {
+            "loaded": "by this run",
+            "file": f"{FOLDER}/netfilter/nf-conntrack.ko",
+            "srcversion": "0A1B",
+        },
+        "openvswitch": {
+            "loaded": "by this run",
+            "file": f"{FOLDER}/openvswitch/openvswitch.ko",
+            "srcversion": "0A1B",
+        },
+        "sch_htb": {"loaded": "before it", "srcversion": "0A1B"},
+    }
+    machine.calls.clear()
+    assert machine.modules.load([modules.OPEN_VSWITCH]).loaded == {}
+    assert machine.calls == []
+
+
+def test_what_was_not_loaded_is_said_with_modprobes_words(machine: Machine) -> None:
+    machine.refused["tcp_bic"] = REFUSED
+    machine.replaced = {"sch_sfq"}
+    bic, sfq = modules.congestion_control("bic"), modules.qdisc("sfq")
+    loading = machine.modules.load([bic, sfq])
+    assert loading.loaded == {}
+    assert loading.why(bic) == f", and the module tcp_bic was not loaded: {REFUSED}"
+    assert "did install /bin/true, and the kernel does not show it" in loading.why(sfq)
+    assert loading.why(modules.OPEN_VSWITCH) == ""
+
+
+@pytest.fixture
+def realtime_engine(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> realtime.RealtimeEngine:
+    """The engine as root on that machine; its kernel shows what has been loaded."""
+    available = tmp_path / "available"
+
+    def probe(kinds: Collection[str]) -> dict[str, bool]:
+        always = {"pfifo", "bfifo", "tbf"}
+        return {kind: kind in always or (machine.sys / f"sch_{kind}").exists() for kind in kinds}
+
+    def controls() -> list[str]:
+        loaded = [path.name[4:] for path in machine.sys.glob("tcp_*")]
+        return ["reno", *loaded]
+
+    monkeypatch.setattr(realtime.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "probe_qdiscs", probe)
+    monkeypatch.setattr(transport, "congestion_controls", controls)
+    monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
+    has = (machine.sys / "openvswitch").exists
+    monkeypatch.setattr(realtime, "has_kernel_module", has)
+    monkeypatch.setattr(openvswitch, "has_kernel_module", has)
+    return realtime.RealtimeEngine(machine.modules)
+
+
+def test_the_realtime_engine_loads_what_the_experiment_needs(
+    realtime_engine: realtime.RealtimeEngine, machine: Machine
+) -> None:
+    overrides = ["queue={kind: sfq, limit: 11 packets}", "transport.congestion_control=bic"]
+    realtime_engine.require(load(LINEAR, overrides))
+    tried = {module for option, module in machine.calls if option == "--verbose"}
+    assert {"sch_sfq", "tcp_bic", "openvswitch"} <= tried
+    # Open vSwitch's module forwards, so the bridge's is not touched.
+    assert "bridge" not in tried
+    assert "tcp_cubic" not in tried
+
+
+def test_what_cannot_be_loaded_is_missing_in_one_line(
+    realtime_engine: realtime.RealtimeEngine, machine: Machine
+) -> None:
+    machine.refused["tcp_bic"] = REFUSED
+    with pytest.raises(FeatureMissingError) as caught:
+        realtime_engine.require(load(LINEAR, ["transport.congestion_control=bic"]))
+    assert "no congestion control bic" in str(caught.value)
+    assert f"tcp_bic was not loaded: {REFUSED}; the virtual" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(FeatureMissingError, match="no qdisc pie, and the module sch_pie was not"):
+        realtime_engine.require(load(LINEAR, ["queue={kind: pie, limit: 11 packets}"]))
+    del machine.files["openvswitch"]
+    for path in sorted((machine.sys / "openvswitch").iterdir()):
+        path.unlink()
+    (machine.sys / "openvswitch").rmdir()
+    with pytest.raises(FeatureMissingError, match="no Open vSwitch module, and the module openv"):
+        realtime_engine.require(load(LINEAR, ["routing.kind=hashed"]))
+    assert ("--verbose", "bridge") in machine.calls
+
+
+def diagnosis(machine: Machine, *, built: bool = True) -> dict[str, doctor.Finding]:
+    kernel = doctor.Finding("virtual engine's kernel", built, "", "run: outcast kernel build")
+    found = doctor.diagnose(lambda: kernel, machine.modules)
+    return {finding.feature: finding for finding in found.findings}
+
+
+@pytest.mark.usefixtures("realtime_engine")
+def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Collection[str]] = []
+    probe = doctor.probe_qdiscs
+    monkeypatch.setattr(
+        doctor, "probe_qdiscs", lambda kinds: (tried.append(kinds), probe(kinds))[1]
+    )
+    monkeypatch.setattr(
+        openvswitch, "has_kernel_module", lambda: pytest.fail("the kernel loads it")
+    )
+    found = diagnosis(machine)
+    assert not any(option == "--verbose" for option, _ in machine.calls)
+    # Trying one, or asking for the datapath, has the kernel load its module.
+    assert "sfq" not in tried[0]
+    states = {name: (finding.present, finding.state) for name, finding in found.items()}
+    assert states["qdisc htb"] == states["congestion control cubic"] == (True, "ready")
+    for feature in ("qdisc sfq", "congestion control bic", modules.OPEN_VSWITCH):
+        assert states[feature] == (True, "loadable")
+        assert "loaded when a run needs it" in found[feature].detail
+        assert found[feature].present
+    assert states["qdisc pie"] == states["congestion control bbr"] == (False, "absent")
+
+
+@pytest.mark.usefixtures("realtime_engine")
+def test_doctor_says_what_is_still_to_be_done(machine: Machine) -> None:
+    assert diagnosis(machine)["qdisc pie"].remedy == "use --engine virtual"
+    without = diagnosis(machine, built=False)
+    assert without["qdisc pie"].remedy == "run outcast kernel build and use --engine virtual"
+
+
+@pytest.mark.usefixtures("realtime_engine")
+def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "probe_qdiscs", lambda kinds: {})
+    found = diagnosis(machine)
+    assert not found["network namespaces"].present
+    assert found["qdisc htb"].state == found["qdisc tbf"].state == "ready"
+    assert found["qdisc sfq"].state == "loadable"
+    assert found["qdisc pie"].detail == "not tried, without a network namespace"
+    assert found["qdisc pie"].remedy == "run as root"
+
+
+def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(doctor, "probe_qdiscs", lambda kinds: {})
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    found = diagnosis(machine)
+    assert found["Open vSwitch"].present
+    assert found["iproute2"].present
+    assert not found["root"].present
+
+
+def test_doctors_json_has_the_state_beside_what_it_had(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Any = doctor.diagnose
+    monkeypatch.setattr(doctor, "diagnose", lambda virtual: real(virtual, machine.modules))
+    kernel = doctor.Finding("virtual engine's kernel", True)
+    monkeypatch.setattr(choice, "virtual_finding", lambda: kernel)
+    said = CliRunner().invoke(doctor_command.command, ["--json"], standalone_mode=False)
+    features = {row["feature"]: row for row in json.loads(said.output)["features"]}
+    for row in features.values():
+        assert set(row) == {"feature", "present", "detail", "remedy", "state"}
+        assert row["present"] is (row["state"] != "absent")
+    assert features["qdisc sfq"]["state"] == "loadable"
+    table = CliRunner().invoke(doctor_command.command, [], standalone_mode=False)
+    assert "loadable" in table.output
