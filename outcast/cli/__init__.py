@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 from typing import Any
 
 import click
 
-from outcast import __version__
+from outcast import __version__, files
 from outcast.errors import ConfigError, OutcastError
 
 VERBS = (
@@ -57,6 +59,8 @@ def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb; the exit status. Errors go to standard error as one line."""
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
+        # What was printed may still be on its way, to a disk that is full.
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
         _complain("interrupted")
@@ -74,7 +78,24 @@ def invoke(argv: list[str] | None = None) -> int:
         # The reader of our output has gone, as with `outcast inspect | head`.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # The machine's, not ours: a full disk, a folder that nobody may write to.
+        _complain(_of_the_machine(error))
+        return OutcastError.exit_status
+
+
+def _of_the_machine(error: OSError) -> str:
+    """One line; an error that names no file is standard output's where that takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError as of_output:
+        # Python would try once more at its end, and print a traceback.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return f"standard output: {of_output.strerror}"
+    return files.describe(error)
 
 
 def _complain(text: str) -> None:
-    click.echo(f"outcast: {' '.join(text.split())}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"outcast: {' '.join(text.split())}", err=True)

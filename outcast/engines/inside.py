@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +34,7 @@ from outcast import (
     __version__,
     capture,
     counters,
+    files,
     forwarding,
     links,
     multipath,
@@ -49,7 +51,7 @@ from outcast.blackout_switch import BlackoutSwitch
 from outcast.commands import SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.engines import records
-from outcast.errors import OutcastError, ReadBackError
+from outcast.errors import OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.flows import Flow
 from outcast.load import LoadMeter, read
@@ -426,6 +428,11 @@ def main(argv: Sequence[str]) -> int:
         run(directory, engine, emit)
     except OutcastError as error:
         emit({"event": "error", "kind": type(error).__name__, "message": str(error)})
+        return 1
+    except OSError as error:
+        # The run directory's disk is full, say; the cause is to come before the traceback.
+        traceback.print_exc()
+        emit({"event": "error", "kind": RunError.__name__, "message": files.describe(error)})
         return 1
     return 0
 

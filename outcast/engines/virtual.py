@@ -59,6 +59,9 @@ class VirtualEngine:
             )
             log.writelines(f"{line}\n" for line in result.console)
         if reader.error is not None:
+            # The guest knows the run directory by another name.
+            said = str(reader.error).replace(str(boot.RUN_DIRECTORY), str(directory.path))
+            reader.error.args = (said, *reader.error.args[1:])
             raise reader.error
         if result.status or not reader.done:
             said = " | ".join(result.console[-5:])
