@@ -280,7 +280,7 @@ def _require_nameable(target: Path) -> None:
     try:
         name, path = _partial_of(target).name.encode(), os.path.abspath(target).encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{ascii(str(target))}: is no text in UTF-8; {_ALLOWED}") from None
+        raise ConfigError(f"{str(target)!a}: is no text in UTF-8; {_ALLOWED}") from None
     if b"\0" in path:
         raise ConfigError(f"{str(target)!r}: holds a null character; {_ALLOWED}")
     if len(name) > _LONGEST_NAME - _ROOM_IN_NAME or len(path) > _LONGEST_PATH - _ROOM_IN_PATH:
