@@ -17,7 +17,9 @@ _OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
 def describe(error: OSError) -> str:
     """An error of the system in one line: the file, where it is known, and what is wrong."""
     what = error.strerror or str(error) or type(error).__name__
-    return f"{os.fsdecode(error.filename)}: {what}" if error.filename else what
+    # Of two files, as of a copy, the second is the one that is written.
+    name = error.filename2 or error.filename
+    return f"{os.fsdecode(name)}: {what}" if isinstance(name, str | bytes) else what
 
 
 def named(error: Exception, path: Path) -> OSError | None:

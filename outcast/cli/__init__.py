@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
+import stat
 import sys
 from typing import Any
 
@@ -86,14 +88,28 @@ def invoke(argv: list[str] | None = None) -> int:
 
 def _of_the_machine(error: OSError) -> str:
     """One line; an error that names no file is standard output's where that takes no more."""
-    try:
-        sys.stdout.flush()
-    except OSError as of_output:
+    if not _takes_output():
         # Python would try once more at its end, and print a traceback.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return f"standard output: {of_output.strerror}"
+        if error.filename is None:
+            return f"standard output: {error.strerror}"
     return files.describe(error)
+
+
+def _takes_output() -> bool:
+    """Whether there is room where standard output goes to."""
+    try:
+        sys.stdout.flush()
+        descriptor = sys.stdout.fileno()
+        os.write(descriptor, b"")
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return not is_file or os.fstatvfs(descriptor).f_bavail > 0
+    except io.UnsupportedOperation:
+        # In memory, as tests have it.
+        return True
+    except OSError:
+        return False
 
 
 def _complain(text: str) -> None:

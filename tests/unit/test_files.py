@@ -74,6 +74,7 @@ def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path: Path) -> Non
     [
         (OSError(errno.EROFS, "Read-only file system", "/x/y"), "/x/y: Read-only file system"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "Disk quota exceeded"),
+        (OSError(errno.ENOSPC, "No space left", "/from", None, "/to"), "/to: No space left"),
         (OSError("odd"), "odd"),
     ],
 )
