@@ -16,6 +16,9 @@ from outcast.run import CaptureRecord
 SNAPLEN_BYTES = 128
 """Holds Ethernet, IPv4 and TCP headers with all their options (14 + 60 + 60 at the most in
 theory; 14 + 20 + 60 in what Linux sends)."""
+FILE_HEADER_BYTES = 24
+RECORD_HEADER_BYTES = 16
+"""Of a capture's file, and of each packet in it (pcap-savefile(5))."""
 BUFFER_KIB_EACH = 64 * 1024
 BUFFER_KIB_TOTAL = 1024 * 1024
 START_DEADLINE_S = 15.0
@@ -81,6 +84,9 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
     """Ends all captures with SIGINT and reads their closing counters.
 
     The caller has let RING_TIMEOUT_S pass since the last packet.
+
+    Raises:
+        RunError: one ended badly, or what it captured was not stored.
     """
     for capture in captures:
         capture.process.require_alive()
@@ -92,6 +98,7 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
         if status:
             raise capture.process.failure()
         captured, received, dropped = parse_closing_counters(text, capture.process.name)
+        _require_stored(capture, captured)
         records.append(
             CaptureRecord(
                 port=capture.port,
@@ -103,6 +110,19 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
             )
         )
     return records
+
+
+def _require_stored(capture: Capture, packets: int) -> None:
+    """Raises RunError where a capture's file is too short for what tcpdump has captured.
+
+    tcpdump takes no notice of a full disk, since pcap_dump(3PCAP) returns nothing.
+    """
+    stored_bytes = capture.file.stat().st_size
+    if stored_bytes < FILE_HEADER_BYTES + packets * RECORD_HEADER_BYTES:
+        raise RunError(
+            f"{capture.file}: has {stored_bytes} bytes, too few for the {packets} packets that "
+            f"{capture.process.name} captured: the disk is full"
+        )
 
 
 def parse_closing_counters(text: str, name: str) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outcast import files
 from outcast.plan import Plan
 
 if TYPE_CHECKING:
@@ -164,6 +165,5 @@ def picture(plan: Plan, title: str) -> Figure:
 
 def draw(plan: Plan, file: Path, title: str) -> None:
     """Draws the topology into a PNG file."""
-    temporary = file.with_name(f".{file.name}.tmp")
-    picture(plan, title).savefig(temporary, dpi=110, format="png")
-    temporary.replace(file)
+    with files.replacing(file) as temporary:
+        picture(plan, title).savefig(temporary, dpi=110, format="png")

@@ -12,6 +12,7 @@ from typing import BinaryIO
 import zstandard
 
 from outcast.errors import InputError, ReplayError
+from outcast.experiment import Experiment, load_resolved
 from outcast.run import Manifest, RunDirectory
 
 COMPRESSED = ".zst"
@@ -45,6 +46,30 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
             f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
         )
     return len(here)
+
+
+def require_finished(directory: RunDirectory) -> None:
+    """Raises InputError where this is no finished run's directory with its captures' hashes."""
+    _digests(directory, directory.read_manifest())
+
+
+def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
+    """Raises InputError where a run of this experiment could not be a replay of the one there.
+
+    Args:
+        directory: of a finished run.
+        experiment: resolved, as its run directory will have it.
+    """
+    there, here = (
+        each.model_dump(mode="json", by_alias=True)
+        for each in (load_resolved(directory.config), experiment)
+    )
+    for key, value in there.items():
+        if here.get(key) != value:
+            raise InputError(
+                f"{directory.config}: {key} is {value}, and here it is {here.get(key)}; "
+                "allowed is a run of the same configuration"
+            )
 
 
 def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:

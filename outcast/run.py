@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from outcast import files
 from outcast.errors import InputError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -307,13 +307,9 @@ def _read(path: Path, model: type[_Model]) -> _Model:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all: a temporary name in the same folder, then a rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    """Writes a file whole or not at all. Raises OSError naming it where it cannot be written."""
+    with files.replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from outcast import files
 from outcast.analysis.blackout import Chains
 from outcast.analysis.compiled import Array
 from outcast.analysis.join import Joined
@@ -111,14 +111,11 @@ def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
 
 def write(frame: pl.DataFrame, path: Path) -> None:
     """Writes Parquet or, for a name ending in .csv, CSV. Raises InputError where it cannot."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if path.suffix == ".csv":
-            frame.write_csv(temporary)
-        else:
-            frame.write_parquet(temporary, compression="snappy", statistics=True)
-        temporary.replace(path)
+        with files.replacing(path) as temporary:
+            if path.suffix == ".csv":
+                frame.write_csv(temporary)
+            else:
+                frame.write_parquet(temporary, compression="snappy", statistics=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from outcast import files
 from outcast.assignment import answers, tasks
 from outcast.errors import ConfigError, InputError
 from outcast.run import RunDirectory, write_text
@@ -106,10 +108,20 @@ def make(target: Path, identity: Identity) -> Folder:
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target}: exists already; allowed is a new or empty folder")
-        for name in ("configs", "runs"):
-            (target / name).mkdir(parents=True)
-        for name, text in texts.items():
-            write_text(target / name, text)
+        files.make_folders(target)
+        try:
+            for name in ("configs", "runs"):
+                (target / name).mkdir()
+            for name, text in texts.items():
+                write_text(target / name, text)
+        except OSError:
+            # Half a folder would be taken for a whole one by who hands it out.
+            for name in ("configs", "runs"):
+                shutil.rmtree(target / name, ignore_errors=True)
+            for name in texts:
+                (target / name).unlink(missing_ok=True)
+            raise
+        files.hand_over(target)
     except OSError as error:
         raise ConfigError(f"{target}: {error.strerror}; allowed is a new folder of yours") from None
     return folder

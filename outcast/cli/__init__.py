@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
+import stat
 import sys
 from typing import Any, NoReturn
 
 import click
 
-from outcast import __version__
+from outcast import __version__, files
 from outcast.commands import leave_working_folder
 from outcast.errors import ConfigError, OutcastError
 
@@ -82,6 +85,8 @@ def invoke(argv: list[str] | None = None) -> int:
     leave_working_folder(os.environ)
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
+        # What was printed may still be on its way, to a disk that is full.
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
         _complain("interrupted")
@@ -102,7 +107,38 @@ def invoke(argv: list[str] | None = None) -> int:
         # The reader of our output has gone, as with `outcast inspect | head`.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # The machine's, not ours: a full disk, a folder that nobody may write to.
+        _complain(_of_the_machine(error))
+        return OutcastError.exit_status
+
+
+def _of_the_machine(error: OSError) -> str:
+    """One line; an error that names no file is standard output's where that takes no more."""
+    if not _takes_output():
+        # Python would try once more at its end, and print a traceback.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if error.filename is None:
+            return f"standard output: {error.strerror}"
+    return files.describe(error)
+
+
+def _takes_output() -> bool:
+    """Whether there is room where standard output goes to."""
+    try:
+        sys.stdout.flush()
+        descriptor = sys.stdout.fileno()
+        os.write(descriptor, b"")
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return not is_file or os.fstatvfs(descriptor).f_bavail > 0
+    except io.UnsupportedOperation:
+        # In memory, as tests have it.
+        return True
+    except OSError:
+        return False
 
 
 def _complain(text: str) -> None:
-    click.echo(f"outcast: {' '.join(text.split())}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"outcast: {' '.join(text.split())}", err=True)

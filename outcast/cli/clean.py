@@ -5,13 +5,21 @@ from __future__ import annotations
 import click
 
 from outcast import ledger
+from outcast.errors import RunError
 
 
 @click.command("clean")
 def command() -> None:
-    """Remove what a crashed or killed run left behind, and nothing else."""
-    done = ledger.clean(ledger.default_folder())
+    """Remove what a crashed or killed run left behind, and nothing else.
+
+    Exit status 1 if something could not be removed.
+    """
+    folders = ledger.all_folders()
+    done = [line for folder in folders for line in ledger.clean(folder)]
     for line in done:
         click.echo(line)
     if not done:
         click.echo("nothing was left behind")
+    left = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
+    if left:
+        raise RunError(f"not everything could be undone: {', '.join(str(e.file) for e in left)}")

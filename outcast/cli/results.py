@@ -217,5 +217,5 @@ def _save(figure: Any, path: Path) -> Path:
     try:
         with matplotlib.rc_context(style.STYLE):
             return style.save(figure, path)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"-o {path}: {error}") from None

@@ -48,7 +48,7 @@ def command(
     replay_of: Path | None,
 ) -> None:
     """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
-    from outcast import execute, experiment
+    from outcast import execute, experiment, replay
     from outcast.analysis import tables
     from outcast.cli.kernel import provide
     from outcast.engines import choice
@@ -64,8 +64,12 @@ def command(
     make_plan(wanted, where=source.where)
     target = output or execute.default_directory(wanted)
     execute.require_free(target)
+    if replay_of is not None:
+        replay.require_finished(RunDirectory(replay_of))
     provide(wanted)
     chosen = choice.choose(wanted)
+    if replay_of is not None:
+        replay.require_comparable(RunDirectory(replay_of), execute.resolve(wanted, chosen.name))
     with Progress(Console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
     measured.note(measured.of_single_run(outcome.directory, wanted), measured.default_file())

@@ -10,13 +10,15 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from outcast import errors, senders, transport
 from outcast.experiment import Experiment
-from outcast.ledger import Entry
 from outcast.plan import make_plan
 from outcast.run import RunDirectory
+
+if TYPE_CHECKING:
+    from outcast.ledger import Entry
 
 INSIDE = "outcast.engines.inside"
 """The module of the inner program, which both engines start."""

@@ -34,6 +34,7 @@ from outcast import (
     __version__,
     capture,
     counters,
+    files,
     forwarding,
     limits,
     links,
@@ -51,7 +52,7 @@ from outcast.blackout_switch import BlackoutSwitch
 from outcast.commands import SystemCommands
 from outcast.controller import Controller, verify_paths, verify_tables
 from outcast.engines import DURING, records
-from outcast.errors import CommandError, OutcastError, ReadBackError
+from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.flows import Flow
 from outcast.load import LoadMeter, read
@@ -454,9 +455,9 @@ def main(argv: Sequence[str]) -> int:
         emit({"event": "error", "kind": type(error).__name__, "message": str(error)})
         return 1
     except OSError as error:
+        # The run directory's disk is full, say; the cause is to come before the traceback.
         traceback.print_exc()
-        named = "" if error.filename is None else f": {error.filename}"
-        emit({"event": "error", "kind": "RunError", "message": f"{error.strerror}{named}"})
+        emit({"event": "error", "kind": RunError.__name__, "message": files.describe(error)})
         return 1
     return 0
 

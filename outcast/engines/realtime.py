@@ -18,12 +18,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import doctor, forwarding, limits, modules, multipath, ports, queues, transport
+from outcast import (
+    doctor,
+    forwarding,
+    limits,
+    modules,
+    multipath,
+    ports,
+    private,
+    queues,
+    transport,
+)
 from outcast.commands import leave_working_folder, python_module
 from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
-from outcast.ledger import Entry, ProcessMark, default_folder, restore_settings
+from outcast.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
 from outcast.modules import Loading, Modules
 from outcast.openvswitch import has_kernel_module
 from outcast.plan import make_plan
@@ -144,16 +154,15 @@ def _stamp_in_order() -> None:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Realtime runs share no machine: they would disturb each other's timing."""
-    folder = default_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "realtime.lock").open("w") as lock:
+    with open(private.lock_file(default_folder(), "realtime.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(
                 "another realtime run is going on; two would disturb each other's timing"
             ) from None
-        restore_settings(folder)
+        for folder in all_folders():
+            restore_settings(folder)
         yield
 
 

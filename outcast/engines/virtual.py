@@ -78,6 +78,10 @@ class VirtualEngine:
         why = reader.error
         if why is None and (result.status != 0 or not reader.done):
             why = reader.lost(result.status, "\n".join(result.said()))
+        if why is not None:
+            # The guest knows the run directory by another name.
+            said = str(why).replace(str(boot.RUN_DIRECTORY), str(directory.path))
+            why.args = (said, *why.args[1:])
         if why is not None and result.host_failure:
             raise GuestError(f"{result.host_failure}; {why}")
         if why is not None:

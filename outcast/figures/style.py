@@ -6,7 +6,6 @@ Colours are Okabe and Ito's, which the colour-blind tell apart; marks differ in 
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from outcast import files
 from outcast.errors import InputError
 
 VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
@@ -41,12 +41,8 @@ STYLE: dict[Any, Any] = {
 
 def save(figure: Figure, path: Path) -> Path:
     """Stores a picture whole or not at all; its name's ending says the format."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
+    with files.replacing(path, path.suffix) as temporary:
         figure.savefig(temporary, metadata={"Software": None} if path.suffix == ".png" else None)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import outcast
-from outcast import ledger, limits
+from outcast import ledger, limits, private
 from outcast.commands import SystemCommands
 from outcast.errors import FeatureMissingError, GuestError, how_ended
 from outcast.guest import init
@@ -311,10 +311,9 @@ def _free_core() -> Iterator[int]:
     over two, waking the other core makes a system call five times as slow.
     """
     folder = ledger.default_folder() / "cores"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     cores = sorted(os.sched_getaffinity(0), reverse=True)
     for core in cores:
-        descriptor = os.open(folder / str(core), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = private.lock_file(folder, str(core))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

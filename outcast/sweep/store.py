@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, ledger
+from outcast import experiment, files, ledger
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.experiment import Experiment
 from outcast.run import RunDirectory, sha256, write_json, write_text
@@ -28,6 +29,9 @@ from outcast.sweep.task import Failure
 
 RESULT = "run"
 """The run directory within the folder of an attempt."""
+
+_LOCK = ".lock"
+"""Stands in every store from its beginning on, and tells it from other folders."""
 
 _OF_THE_SWEEP = ("sweep", "repetitions")
 """Keys that may differ when a sweep goes on: it can grow."""
@@ -87,7 +91,11 @@ class SweepDirectory:
         self.failed.mkdir(exist_ok=True)
         self.attempt(name).mkdir(exist_ok=True)
         self.attempt(name).rename(target)
-        write_json(target / "why.json", {**asdict(failure), "attempts": attempts})
+        # The failed run itself said where it was, which is no longer so.
+        message = failure.message.replace(str(self.attempt(name)), str(target))
+        write_json(
+            target / "why.json", {**asdict(failure), "message": message, "attempts": attempts}
+        )
 
     def clear(self, name: str) -> None:
         """Removes what an attempt left."""
@@ -147,16 +155,26 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
     """A store for runs, ours alone until the block ends; what a killed process left is removed.
 
     Raises:
-        ConfigError: where it cannot be made.
+        ConfigError: where it cannot be made, or is a folder for something else.
         BusyError: where another process is at it.
     """
     directory = SweepDirectory(path)
     try:
+        files.make_folders(path)
+        # It is emptied below; in a folder that is no store it would be somebody's own.
+        is_store = (path / _LOCK).exists() or directory.config.exists()
+        if not is_store and os.path.lexists(directory.unfinished):
+            raise ConfigError(
+                f"{path}: is no folder of ours and has {directory.unfinished.name} in it; "
+                "allowed is a new folder"
+            )
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path / _LOCK, flags, 0o666)
         for folder in (directory.runs, directory.unfinished):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; allowed is a new folder of yours") from None
-    with (path / ".lock").open("w") as lock:
+    with open(descriptor, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -164,16 +182,20 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
         _undo_killed(directory.unfinished)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
-        yield directory
+        try:
+            yield directory
+        finally:
+            files.hand_over(path)
 
 
 def _undo_killed(unfinished: Path) -> None:
     """Removes what killed runs of this sweep left on the machine, as `outcast clean` would."""
     ours = unfinished.absolute()
-    for entry in ledger.read_entries(ledger.default_folder()):
-        of_us = any(Path(folder).is_relative_to(ours) for folder in entry.folders)
-        if of_us and not entry.owner.is_alive():
-            entry.undo()
+    for folder in ledger.all_folders():
+        for entry in ledger.read_entries(folder):
+            of_us = any(Path(name).is_relative_to(ours) for name in entry.folders)
+            if of_us and entry.is_dead():
+                entry.undo()
 
 
 def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool) -> None:

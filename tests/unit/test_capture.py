@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from outcast import capture
+from outcast.commands import SystemCommands, wait_until
 from outcast.errors import RunError
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes
@@ -19,3 +22,24 @@ def test_closing_counters() -> None:
 def test_a_missing_counter_is_an_error() -> None:
     with pytest.raises(RunError, match="received by filter"):
         capture.parse_closing_counters(CLOSING.replace("received by filter", "?"), "tcpdump")
+
+
+def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path) -> None:
+    file = tmp_path / "s1-eth1.in.pcap"
+    # A tcpdump whose disk is full ends well and says how many packets it captured.
+    script = "trap 'echo \"$0\" >&2; exit 0' INT; echo ready >&2; while :; do sleep 0.05; done"
+    for room, fits in ((24 + 24511 * 16 - 1, False), (24 + 24511 * 16, True)):
+        process = SystemCommands().spawn(
+            "tcpdump on s1-eth1 (in)",
+            ["sh", "-c", script, CLOSING],
+            stdout=file,
+            stderr=tmp_path / "err",
+        )
+        wait_until(lambda ready=process: "ready" in ready.errors(), "the trap", 10.0)  # type: ignore[misc]
+        file.write_bytes(bytes(room))
+        one = capture.Capture("s1-eth1", "in", file, process)
+        if fits:
+            assert capture.stop([one], tmp_path)[0].captured == 24511
+        else:
+            with pytest.raises(RunError, match=f"has {room} bytes, too few for the 24511 packets"):
+                capture.stop([one], tmp_path)

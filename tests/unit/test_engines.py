@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,6 +82,118 @@ def test_a_failed_run_leaves_no_result_that_looks_whole(
     assert (tmp_path / "result.failed/log.txt").read_text() == "it began\n"
     assert list((tmp_path / "ledger").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "result.failed"]
+
+
+def run_failing(target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is said of a run into `target` that fails."""
+    monkeypatch.setattr(ledger, "default_folder", lambda: target.parent / "ledger")
+    with pytest.raises(RunError) as caught:
+        execute.execute(load(FIG3C), FailingEngine(), target, lambda event: None)
+    return str(caught.value)
+
+
+def test_what_is_called_failed_already_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "result.failed").mkdir()
+    (tmp_path / "result.failed/thesis.txt").write_text("mine")
+    (tmp_path / "result.failed-2").symlink_to("nowhere")
+    said = run_failing(tmp_path / "result", monkeypatch)
+    assert said.endswith(f"(what was written up to then: {tmp_path / 'result.failed-3'})")
+    assert (tmp_path / "result.failed/thesis.txt").read_text() == "mine"
+    assert (tmp_path / "result.failed-3/log.txt").read_text() == "it began\n"
+
+
+class FinishingEngine(FailingEngine):
+    """Makes what the evaluation is replaced for; `meanwhile` happens during the run."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile = meanwhile
+
+    def run(
+        self, directory: RunDirectory, entry: ledger.Entry, on_event: object
+    ) -> Mapping[str, float]:
+        directory.log.write_text("it ended\n")
+        self._meanwhile()
+        return {}
+
+
+def run_finishing(
+    target: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]
+) -> None:
+    above = next(folder for folder in target.parents if folder.exists())
+    monkeypatch.setattr(ledger, "default_folder", lambda: above / "ledger")
+    monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
+    execute.execute(load(FIG3C), FinishingEngine(meanwhile), target, lambda event: None)
+
+
+def test_a_result_comes_into_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty", "deep/er"):
+        run_finishing(tmp_path / name, monkeypatch, lambda: None)
+        assert (tmp_path / name / "log.txt").read_text() == "it ended\n"
+    assert list((tmp_path / "ledger").iterdir()) == []
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_result_that_cannot_come_into_its_place_is_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "result"
+
+    def spoil() -> None:
+        (target / "another's").write_text("mine")
+
+    with pytest.raises(RunError, match=r"not empty; the result is complete and stands in") as told:
+        run_finishing(target, monkeypatch, spoil)
+    kept = Path(str(told.value).rpartition(" in ")[2])
+    assert (kept / "log.txt").read_text() == "it ended\n"
+    assert (target / "another's").read_text() == "mine"
+    assert ledger.clean(tmp_path / "ledger") == []
+    assert kept.exists()
+
+
+def test_a_second_run_into_the_same_folder_is_refused_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def start_another() -> None:
+        with pytest.raises(ConfigError, match="another run is to have its result there"):
+            run_finishing(tmp_path / "result", monkeypatch, lambda: pytest.fail("it ran"))
+        refused.append(True)
+
+    run_finishing(tmp_path / "result", monkeypatch, start_another)
+    assert refused
+    assert (tmp_path / "result/log.txt").read_text() == "it ended\n"
+
+
+def test_an_error_of_the_machine_becomes_one_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(RunError, match=r"No space left on device \(what was") as told:
+        run_finishing(tmp_path / "result", monkeypatch, fill)
+    assert ".partial" not in str(told.value)
+    assert (tmp_path / "result.failed/log.txt").exists()
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_place_that_no_result_can_come_into_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for name in ("link", "dangling"):
+        with pytest.raises(ConfigError, match="is a symbolic link; allowed is"):
+            execute.require_free(tmp_path / name)
+    for target in (Path(), Path(".."), tmp_path / "real/..", Path("/")):
+        with pytest.raises(ConfigError, match="no name of its own"):
+            execute.require_free(target)
+    # A file system is mounted there, be it empty or not.
+    with pytest.raises(ConfigError, match="allowed is"):
+        execute.require_free(Path("/proc"))
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

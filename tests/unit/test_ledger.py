@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from outcast import ledger
+import pytest
+
+from outcast import execute, ledger, private, transport
+from outcast.engines import realtime
+from outcast.errors import ConfigError
 from outcast.ledger import Entry, ProcessMark
 
 
@@ -18,18 +25,27 @@ def dead_entry(folder: Path, **things: object) -> Entry:
     return entry
 
 
-def test_a_dead_runs_things_are_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "half-done"
+def setting(path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file that stands for one of the two settings."""
+    path.write_text(value)
+    monkeypatch.setitem(ledger.SETTINGS, str(path), r"[a-z0-9_]+( [a-z0-9_]+)*")
+    return str(path)
+
+
+def test_a_dead_runs_things_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ".half-done.17.partial"
     (folder / "captures").mkdir(parents=True)
-    setting = tmp_path / "allowed"
-    setting.write_text("reno cubic")
+    (folder / "log.txt").write_text("it began")
+    (tmp_path / "half-done").mkdir()
+    allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
     child = subprocess.Popen(["sleep", "60"])
     try:
         dead_entry(
             tmp_path / "ledger",
             processes=[ProcessMark.of(child.pid)],
             folders=[str(folder)],
-            settings={str(setting): "reno"},
+            settings={allowed: "reno"},
+            reserved=str(tmp_path / "half-done"),
         )
         done = ledger.clean(tmp_path / "ledger")
         assert child.wait(5) != 0
@@ -37,19 +53,50 @@ def test_a_dead_runs_things_are_removed(tmp_path: Path) -> None:
         child.kill()
         child.wait()
     assert not folder.exists()
-    assert setting.read_text() == "reno"
+    assert not (tmp_path / "half-done").exists()
+    assert Path(allowed).read_text() == "reno"
     assert len(done) == 3
     assert ledger.clean(tmp_path / "ledger") == []
 
 
 def test_a_running_runs_things_stay(tmp_path: Path) -> None:
-    folder = tmp_path / "busy"
+    folder = tmp_path / ".busy.17.partial"
     folder.mkdir()
     entry = ledger.open_entry(tmp_path / "ledger")
     entry.folders.append(str(folder))
     entry.write()
     assert ledger.clean(tmp_path / "ledger") == []
     assert folder.exists()
+
+
+def test_what_a_run_on_another_machine_made_is_not_judged_here(tmp_path: Path) -> None:
+    folder = tmp_path / ".busy.17.partial"
+    folder.mkdir()
+    dead_entry(tmp_path / "ledger", folders=[str(folder)], host="elsewhere")
+    assert ledger.clean(tmp_path / "ledger") == []
+    assert folder.exists()
+
+
+def test_of_an_earlier_boot_only_the_folders_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".half.17.partial"
+    folder.mkdir()
+    allowed = setting(tmp_path / "allowed", "reno cubic", monkeypatch)
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        entry = ledger.open_entry(tmp_path / "ledger")
+        entry.folders.append(str(folder))
+        entry.settings[allowed] = "reno"
+        entry.processes.append(ProcessMark.of(child.pid))
+        entry.boot = "another"
+        entry.write()
+        assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+    assert Path(allowed).read_text() == "reno cubic"
 
 
 def test_a_process_with_a_reused_number_is_spared(tmp_path: Path) -> None:
@@ -64,20 +111,191 @@ def test_a_process_with_a_reused_number_is_spared(tmp_path: Path) -> None:
         child.wait()
 
 
-def test_pages_that_are_no_pages_are_passed_by(tmp_path: Path) -> None:
-    (tmp_path / "run-1.json").write_text("{")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        "{}",
+        '{"owner": {"pid": -1, "start_ticks": 1}, "processes": [], "folders": [], "settings": {}}',
+        '{"owner": {"pid": 1, "start_ticks": 1}, "processes": 7, "folders": [], "settings": {}}',
+        '{"owner": {"pid": 1, "start_ticks": 1}, "processes": [], "folders": [3], "settings": {}}',
+        "[" * 50_000,
+        "x" * (2 << 20),
+    ],
+)
+def test_pages_that_are_no_pages_are_passed_by_and_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run-1-0.json").write_text(text)
     (tmp_path / "other.txt").write_text("x")
-    assert ledger.clean(tmp_path) == []
+    folder = tmp_path / ".half.17.partial"
+    folder.mkdir()
+    dead_entry(tmp_path, folders=[str(folder)])
+    said, removed = ledger.clean(tmp_path)
+    assert said.startswith(f"skipped {tmp_path / 'run-1-0.json'}: no page of a run")
+    assert "\n" not in said
+    assert removed == f"removed {folder}"
     assert (tmp_path / "other.txt").exists()
 
 
-def test_a_dead_runs_settings_are_put_back_before_the_next_run(tmp_path: Path) -> None:
-    setting, folder = tmp_path / "stamps", tmp_path / "half-done"
-    setting.write_text("0")
+def test_a_page_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    entry = dead_entry(folder)
+    entry.file.rename(tmp_path / "elsewhere")
+    entry.file.symlink_to(tmp_path / "elsewhere")
+    (said,) = ledger.clean(folder)
+    assert said.startswith(f"skipped {entry.file}")
+
+
+def test_a_dead_runs_settings_are_put_back_before_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ".half-done.17.partial"
+    stamps = setting(tmp_path / "stamps", "0", monkeypatch)
     folder.mkdir()
-    dead_entry(tmp_path / "ledger", settings={str(setting): "1"}, folders=[str(folder)])
+    dead_entry(tmp_path / "ledger", settings={stamps: "1"}, folders=[str(folder)])
     ledger.restore_settings(tmp_path / "ledger")
-    assert setting.read_text() == "1"
-    setting.write_text("7")
+    assert Path(stamps).read_text() == "1"
+    Path(stamps).write_text("7")
     assert ledger.clean(tmp_path / "ledger") == [f"removed {folder}"]
-    assert setting.read_text() == "7"
+    assert Path(stamps).read_text() == "7"
+
+
+def test_the_ledger_knows_the_settings_that_runs_change() -> None:
+    # What stands there now is of the form that will be put back.
+    changed = (transport.ALLOWED_CONGESTION_CONTROLS, realtime._STAMPED_EARLY)
+    assert {str(path) for path in changed} == set(ledger.SETTINGS)
+    for path in changed:
+        if path.exists():
+            assert re.fullmatch(ledger.SETTINGS[str(path)], path.read_text().strip())
+
+
+def planted(tmp_path: Path) -> dict[str, Any]:
+    """What somebody could want `outcast clean` to do; none of it is a run's."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    (tmp_path / ".link.1.partial").symlink_to(precious)
+    (tmp_path / ".file.1.partial").write_text("mine")
+    return {
+        "folders": [
+            str(precious),
+            f"{tmp_path}/.x.1.partial/../precious",
+            ".relative.1.partial",
+            str(tmp_path / ".link.1.partial"),
+            str(tmp_path / ".file.1.partial"),
+            "/etc",
+            "/tmp",
+            "",
+            "\0",
+            f"{tmp_path}/.{'x' * 400}.1.partial",
+            "/" + "x/" * 3000 + ".y.1.partial",
+        ],
+        "settings": {
+            str(precious / "file"): "1",
+            "/proc/sys/kernel/core_pattern": "|/tmp/x",
+            "/proc/sys/net/ipv4/tcp_allowed_congestion_control": "reno\nx",
+        },
+        "reserved": str(precious),
+    }
+
+
+def test_nothing_is_done_that_no_run_can_have_noted(tmp_path: Path) -> None:
+    before = Path("/proc/sys/kernel/core_pattern").read_text()
+    things = planted(tmp_path)
+    ours = tmp_path / ".half.17.partial"
+    ours.mkdir()
+    entry = dead_entry(tmp_path / "ledger", **things)
+    entry.folders = [*things["folders"], str(ours)]
+    entry.write()
+    done = ledger.clean(tmp_path / "ledger")
+    # The only one that is a run's is removed, whatever stands before it.
+    assert [line for line in done if not line.startswith("skipped ")] == [f"removed {ours}"]
+    assert len(done) == 1 + len(things["folders"]) + len(things["settings"])
+    assert all(len(line.splitlines()) == 1 for line in done)
+    assert (tmp_path / "precious/file").read_text() == "mine"
+    assert (tmp_path / ".file.1.partial").read_text() == "mine"
+    assert Path("/proc/sys/kernel/core_pattern").read_text() == before
+    # And it is said once.
+    assert ledger.clean(tmp_path / "ledger") == []
+
+
+def test_what_could_not_be_undone_stays_for_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tmp_path / ".one.1.partial", tmp_path / ".two.1.partial"
+    for folder in (one, two):
+        folder.mkdir()
+    dead_entry(tmp_path / "ledger", folders=[str(one), str(two)])
+    real = os.rmdir
+
+    def refusing(name: str, *, dir_fd: int | None = None) -> None:
+        if name == one.name:
+            raise PermissionError(13, "Permission denied", name)
+        real(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refusing)
+        done = ledger.clean(tmp_path / "ledger")
+    assert done == [f"left {one}: Permission denied", f"removed {two}"]
+    assert ledger.clean(tmp_path / "ledger") == [f"removed {one}"]
+
+
+def test_a_folder_of_ours_is_for_us_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "outcast"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with private.opened(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "outcast").symlink_to(tmp_path / "real")
+    for use in (ledger.open_entry, lambda folder: private.lock_file(folder, "realtime.lock")):
+        with pytest.raises(ConfigError, match="is a link or no folder; set XDG_RUNTIME_DIR"):
+            use(tmp_path / "outcast")
+    assert list((tmp_path / "real").iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "outcast").mkdir()
+    (tmp_path / "outcast/realtime.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        private.lock_file(tmp_path / "outcast", "realtime.lock")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_the_next_place_is_taken_where_one_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "linked").symlink_to(tmp_path)
+    places = [Path("/proc/outcast"), tmp_path / "file", tmp_path / "linked", tmp_path / "good"]
+    monkeypatch.setattr(private, "places", lambda: places)
+    assert private.choose() == tmp_path / "good"
+    assert private.existing() == [tmp_path / "good"]
+    monkeypatch.setattr(private, "places", lambda: places[:-1])
+    with pytest.raises(ConfigError, match=r"/proc/outcast: .*; .*file: is a link.*XDG_RUNTIME_DIR"):
+        private.choose()
+
+
+def test_no_run_is_noted_under_a_name_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+    for name in ("x" * 250, "y" * 300, "/".join(["z" * 200] * 25)):
+        with pytest.raises(ConfigError, match="too long"):
+            execute.require_free(tmp_path / name)
+    for name in ("a\0b", "\udcff"):
+        with pytest.raises(ConfigError, match=r"null character|UTF-8"):
+            execute.require_free(tmp_path / name)
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    entry = ledger.open_entry(tmp_path / "ledger")
+    assert entry.file.stat().st_mode & 0o077 == 0
+    assert json.loads(entry.file.read_text())["owner"]["pid"] == os.getpid()
+    entry.remove()
+    assert list((tmp_path / "ledger").iterdir()) == []

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from click.testing import CliRunner
 
-from outcast import replay
+from outcast import execute, replay
+from outcast.cli.run import command
 from outcast.errors import InputError, ReplayError
+from outcast.experiment import dump, load
 from outcast.run import CaptureRecord, Counters, Manifest, RunDirectory, TrafficRecord
 from outcast.sweep.captures import reduce
 
+CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"
 HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
 
 
@@ -124,3 +128,24 @@ def test_a_broken_compressed_capture_is_one_line(tmp_path: Path) -> None:
     (one.captures / "s1-eth1.out.pcap.zst").write_bytes(b"no zstd at all")
     with pytest.raises(InputError, match=r"pcap\.zst: cannot be decompressed: "):
         replay.require_equal(one, one)
+
+
+def test_what_cannot_be_replayed_is_refused_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no manifest.json; a folder that `outcast run`"):
+        replay.require_finished(RunDirectory(tmp_path / "nonexistent"))
+    one = run_directory(tmp_path / "one", PACKETS)
+    replay.require_finished(one)
+    here = execute.resolve(load(CONFIG), "virtual")
+    one.config.write_text(dump(here))
+    replay.require_comparable(one, here)
+    other = execute.resolve(load(CONFIG, ["seed=2"]), "virtual")
+    with pytest.raises(InputError, match=r"config.yaml: seed is 1, and here it is 2; allowed"):
+        replay.require_comparable(one, other)
+
+
+def test_the_run_verb_refuses_what_it_cannot_replay(tmp_path: Path) -> None:
+    said = CliRunner().invoke(
+        command, [str(CONFIG), "-o", str(tmp_path / "run"), "--replay-of", str(tmp_path / "none")]
+    )
+    assert isinstance(said.exception, InputError)
+    assert list(tmp_path.iterdir()) == []

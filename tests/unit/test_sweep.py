@@ -23,7 +23,7 @@ from outcast.sweep import dataset, make, measured, plan
 from outcast.sweep.make import Result
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.scheduler import Limits, Progress
-from outcast.sweep.store import SweepDirectory, problems
+from outcast.sweep.store import SweepDirectory, locked, problems
 from outcast.sweep.task import Ended, Failure, Task
 from tests.golden import fake_run
 
@@ -486,3 +486,30 @@ def test_realtime_runs_are_not_given_to_dask(
     monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
     status, _, err = invoke(capsys, str(faked), "--scheduler", "tcp://127.0.0.1:1")
     assert (status, "realtime runs share no machine" in err) == (2, True)
+
+
+def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished/thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is no folder of ours and has unfinished in it"):
+        locked(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "thesis.txt"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigError, match="symbolic links"):
+        locked(tmp_path / "sweep").__enter__()
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_failed_run_is_named_where_it_is_kept(tmp_path: Path) -> None:
+    directory = SweepDirectory(tmp_path)
+    kept = directory.attempt("a") / "run.failed"
+    kept.mkdir(parents=True)
+    directory.reject("a", Failure("RunError", f"it failed ({kept})"), 1)
+    (failure,) = directory.failures().values()
+    assert failure.message == f"it failed ({tmp_path / 'failed/a/run.failed'})"
+    assert (tmp_path / "failed/a/run.failed").is_dir()

@@ -6,13 +6,13 @@ lines are means over all seeds with their 95 % intervals.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure, FigureBase
 
+from outcast import files
 from outcast.figures.style import STYLE
 from outcast.reproduce.pictures import curves, drops, goodput
 from outcast.reproduce.pictures.parts import Runs, Size
@@ -24,12 +24,8 @@ def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
+        with files.replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150, metadata={"Software": None})
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {

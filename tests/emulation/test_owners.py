@@ -1,0 +1,255 @@
+"""Two users on one machine, sudo, full disks and mounts: what only root can set up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from outcast import execute, files, ledger, private
+from outcast.errors import ConfigError
+from outcast.experiment import load
+from outcast.ledger import ProcessMark
+from tests.golden.fake_run import execute as make_fake_run
+
+NOBODY = 65534
+CONFIGS = Path(__file__).parents[2] / "configs"
+FIG3C = CONFIGS / "fig3c.yaml"
+
+
+def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from outcast.cli import main; main()", *argv],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@contextmanager
+def user(number: int) -> Iterator[None]:
+    """For file access we are another user; as that one sees it."""
+    os.seteuid(number)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder like /tmp."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_folder_made_beforehand_by_another_user_is_refused(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = shared / f"outcast-{NOBODY}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    precious = shared / ".precious.1.partial"
+    with user(NOBODY):
+        precious.mkdir()
+    # Root plants a page for nobody, which is what an attacker would do to somebody.
+    entry = ledger.open_entry(planted)
+    entry.owner = ProcessMark(os.getpid(), 1)
+    entry.folders.append(str(precious))
+    entry.write()
+    planted.chmod(0o777)
+    entry.file.chmod(0o666)
+    monkeypatch.setattr(private, "places", lambda: [planted])
+    with user(NOBODY):
+        with pytest.raises(ConfigError, match="belongs to user 0; set XDG_RUNTIME_DIR"):
+            ledger.default_folder()
+        assert ledger.all_folders() == []
+        (said,) = ledger.clean(planted)
+        assert said.startswith(f"skipped {planted}: belongs to user 0")
+    assert precious.exists()
+    planted.chmod(0o700)
+    with user(NOBODY), pytest.raises(ConfigError, match="belongs to user 0"):
+        ledger.default_folder()
+
+
+def test_a_page_in_our_folder_that_is_anothers_is_not_read(shared: Path) -> None:
+    precious = shared / ".precious.1.partial"
+    precious.mkdir()
+    entry = ledger.open_entry(shared / "ledger")
+    entry.owner = ProcessMark(os.getpid(), 1)
+    entry.folders.append(str(precious))
+    entry.write()
+    os.chown(entry.file, NOBODY, NOBODY)
+    (said,) = ledger.clean(shared / "ledger")
+    assert said.startswith(f"skipped {entry.file}: no page of a run (no file of ours)")
+    assert precious.exists()
+
+
+def test_folders_and_processes_of_another_user_are_spared(shared: Path) -> None:
+    with user(NOBODY):
+        (shared / ".theirs.1.partial").mkdir()
+    theirs = subprocess.Popen(["setpriv", "--reuid", str(NOBODY), "sleep", "60"])
+    try:
+        while ledger._user_of(theirs.pid) != NOBODY:
+            assert theirs.poll() is None
+        entry = ledger.open_entry(shared / "ledger")
+        entry.owner = ProcessMark(os.getpid(), 1)
+        entry.folders.append(str(shared / ".theirs.1.partial"))
+        entry.processes.append(ProcessMark.of(theirs.pid))
+        entry.write()
+        done = ledger.clean(shared / "ledger")
+        assert [line.partition(":")[0] for line in done] == [
+            f"skipped process {theirs.pid}",
+            f"skipped {shared / '.theirs.1.partial'}",
+        ]
+        assert theirs.poll() is None
+    finally:
+        theirs.kill()
+        theirs.wait()
+    assert (shared / ".theirs.1.partial").exists()
+
+
+def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path: Path, shared: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    # Of the same file system, so that only the number of the mount tells.
+    (tmp_path / "other").mkdir()
+    subprocess.run(["mount", "--bind", str(tmp_path / "other"), str(mounted)], check=True)
+    try:
+        with pytest.raises(ConfigError, match="a file system is mounted there"):
+            execute.require_free(mounted)
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+    (shared / "roots").mkdir()
+    with user(NOBODY), pytest.raises(ConfigError, match="belongs to another user"):
+        execute.require_free(shared / "roots")
+    execute.require_free(shared / "roots")
+
+
+def owners(folder: Path) -> set[int]:
+    return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
+
+
+def test_what_root_made_is_given_to_who_called_by_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1234")
+    (tmp_path / "secret").write_text("root's")
+    os.link(tmp_path / "secret", tmp_path / "secret too")
+    folder = tmp_path / "run"
+    (folder / "captures").mkdir(parents=True)
+    (folder / "captures/a.pcap").write_text("")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path)
+    os.link(tmp_path / "secret", folder / "second name")
+    (folder / "another's").write_text("")
+    os.chown(folder / "another's", 77, 77)
+    files.hand_over(folder)
+    assert (tmp_path / "secret").stat().st_uid == 0
+    assert tmp_path.stat().st_uid == 0
+    assert (folder / "another's").stat().st_uid == 77
+    for name in (".", "captures", "captures/a.pcap"):
+        assert (folder / name).stat().st_uid == 1234
+        assert (folder / name).stat().st_gid == 1234
+
+
+def test_results_under_sudo_belong_to_who_called(tmp_path: Path) -> None:
+    sudo = {"SUDO_UID": "1234", "SUDO_GID": "1234"}
+    made = tmp_path / "made"
+    made.mkdir()
+    done = outcast("assignment", "new", "hw1", "-o", str(made / "deep/hw1"), **sudo)
+    assert done.returncode == 0, done.stderr
+    assert owners(made / "deep") == {1234}
+    done = outcast("topo", str(FIG3C), "--png", str(made / "fig.png"), **sudo)
+    assert done.returncode == 0, done.stderr
+    assert (made / "fig.png").stat().st_uid == 1234
+    short = ("--set", "duration=500ms", "--set", "analysis.windows=[500ms]")
+    target = made / "results/run"
+    done = outcast("run", str(CONFIGS / "linear-12.yaml"), *short, "-o", str(target), **sudo)
+    assert done.returncode == 0, done.stderr
+    assert owners(made / "results") == {1234}
+
+
+def test_a_full_disk_is_one_line_and_nothing_half_is_left(small: Path) -> None:
+    run = small / "run"
+    make_fake_run(load(FIG3C), run)
+    before = sorted(path.name for path in run.iterdir())
+    ballast = os.open(small / "ballast", os.O_WRONLY | os.O_CREAT)
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(ballast, bytes(4096))
+    finally:
+        os.close(ballast)
+    for argv in (
+        ("report", str(run)),
+        ("analyze", str(run)),
+        ("topo", str(FIG3C), "--png", str(small / "fig.png")),
+        ("assignment", "new", "hw1", "-o", str(small / "hw1")),
+        ("run", str(FIG3C), "--engine", "virtual", "-o", str(small / "new")),
+        ("sweep", str(FIG3C), "--engine", "virtual", "-o", str(small / "sweep")),
+    ):
+        done = outcast(*argv)
+        assert done.returncode in (1, 2), (argv, done)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("outcast: "), (argv, done.stderr)
+        assert "Traceback" not in done.stderr
+    with (small / "output").open("w") as full:
+        argv = [sys.executable, "-c", "from outcast.cli import main; main()", "topo", str(FIG3C)]
+        said = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert said.stderr == "outcast: standard output: No space left on device\n"
+    assert sorted(path.name for path in run.iterdir()) == before
+    assert not (small / "fig.png").exists()
+    assert not (small / "hw1/task.md").exists()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("run", str(FIG3C), "--engine", "virtual", "-o", "/proc/x"),
+        ("run", str(FIG3C), "--engine", "virtual", "-o", "/proc/x/y"),
+        ("sweep", str(FIG3C), "-o", "/proc/x"),
+        ("topo", str(FIG3C), "--png", "/proc/x.png"),
+        ("topo", str(FIG3C), "--png", "/dev/full"),
+        ("topo", str(FIG3C), "--png", "/nonexistent/x.png"),
+        ("assignment", "new", "hw1", "-o", "/proc/x"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_one_line(argv: tuple[str, ...]) -> None:
+    done = outcast(*argv)
+    assert done.returncode in (1, 2), done
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("outcast: ")]
+    assert argv[-1].rpartition("/")[0] in line
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_home_the_verbs_work(tmp_path: Path) -> None:
+    nowhere = {"HOME": "/proc", "XDG_RUNTIME_DIR": "/proc", "XDG_CACHE_HOME": "/proc/x"}
+    for argv in (("clean",), ("topo", str(FIG3C), "--png", str(tmp_path / "fig.png"))):
+        done = outcast(*argv, **nowhere)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+import pytest
+
+from outcast import cli, files
+from outcast.analysis import store
+from outcast.errors import InputError
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fill() -> None:
+        with files.replacing(path) as temporary:
+            temporary.write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space") as told:
+        fill()
+    assert told.value.filename == str(path)
+    assert path.read_text() == "old"
+    with files.replacing(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / f".file.{os.getpid()}.tmp").symlink_to(tmp_path / "precious")
+    with files.replacing(tmp_path / "file") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is no regular file"), files.replacing(tmp_path / "pipe"):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        # As polars says it; of Parquet it is no OSError.
+        raise pl.exceptions.ComputeError("parquet: No space left on device (os error 28)")
+
+    monkeypatch.setattr(pl.DataFrame, f"write_{ending}", fail)
+    with pytest.raises(InputError, match=r"cannot be written: No space left on device$"):
+        store.write(pl.DataFrame({"a": [1]}), tmp_path / f"table.{ending}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no format"), files.replacing(tmp_path / "file"):
+        raise ValueError("no format of that name")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "/x/y"), "/x/y: Read-only file system"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "Disk quota exceeded"),
+        (OSError(errno.ENOSPC, "No space left", "/from", None, "/to"), "/to: No space left"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_an_error_of_the_machine_is_one_line_and_status_1(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.root, "main", fail)
+    assert cli.invoke([]) == 1
+    assert capsys.readouterr().err == f"outcast: {said}\n"
+
+
+def test_a_full_disk_under_the_output_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(cli.root, "main", lambda **options: click.echo("x"))
+        assert cli.invoke([]) == 1
+    assert capsys.readouterr().err == "outcast: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "uid", "gid"),
+    [(1000, "1000", "1000"), (0, None, "1000"), (0, "x", "1000"), (0, "0", "0"), (0, "-5", "5")],
+)
+def test_who_called_by_sudo_is_believed_of_root_alone(
+    user: int, uid: str | None, gid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("SUDO_GID", gid)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    if uid is not None:
+        monkeypatch.setenv("SUDO_UID", uid)
+    assert files.caller() is None
+
+
+def test_who_called_by_sudo_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "100")
+    assert files.caller() == (1000, 100)
