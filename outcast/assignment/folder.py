@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from outcast import handed_in
 from outcast.assignment import answers, tasks
 from outcast.errors import ConfigError, InputError
 from outcast.run import RunDirectory, write_text
@@ -62,14 +62,15 @@ class Folder:
         """
         where = self.assignment
         try:
-            tree: Any = yaml.safe_load(where.read_text(encoding="utf-8"))
+            for name in ("configs", "runs"):
+                if os.path.lexists(self.path / name):
+                    handed_in.require_plain(self.path / name)
+            tree: Any = handed_in.read_yaml(where)
         except FileNotFoundError:
             raise InputError(
                 f"{self.path}: no assignment.yaml; a folder that `outcast assignment new` made "
                 "is needed"
             ) from None
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
         words = [tree.get(key) if isinstance(tree, dict) else None for key in ("name", "student")]
         for key, word in zip(("name", "student"), words, strict=True):
             if not isinstance(word, str) or not _WORD.fullmatch(word):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from outcast import __version__
+from outcast.cli import terminal
 from outcast.errors import ConfigError, OutcastError
 
 VERBS = (
@@ -76,5 +77,9 @@ def invoke(argv: list[str] | None = None) -> int:
         return 0
 
 
+_LONGEST_LINE = 4000
+
+
 def _complain(text: str) -> None:
-    click.echo(f"outcast: {' '.join(text.split())}", err=True)
+    line = f"outcast: {' '.join(text.split())}"
+    terminal.echo(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...", err=True)

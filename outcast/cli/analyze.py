@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from outcast.cli import terminal
+
 
 @click.command("analyze")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -14,8 +16,6 @@ def command(directory: Path) -> None:
 
     Exit status 4 if its captures and counters contradict each other.
     """
-    from rich.console import Console
-
     from outcast import analysis, figures, report
     from outcast.analysis import tables
     from outcast.run import RunDirectory
@@ -23,8 +23,8 @@ def command(directory: Path) -> None:
     run = RunDirectory(directory)
     summary = analysis.analyze(run)
     drawn = [*figures.draw(run), report.write(run)]
-    console = Console()
+    console = terminal.console()
     console.print(tables.render(run))
     for path in drawn:
-        console.print(str(path), highlight=False, soft_wrap=True)
+        terminal.echo_path(path)
     analysis.require_trusted(summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from outcast import ledger
+from outcast.cli import terminal
 
 
 @click.command("clean")
@@ -12,6 +13,6 @@ def command() -> None:
     """Remove what a crashed or killed run left behind, and nothing else."""
     done = ledger.clean(ledger.default_folder())
     for line in done:
-        click.echo(line)
+        terminal.echo(line)
     if not done:
-        click.echo("nothing was left behind")
+        terminal.echo("nothing was left behind")

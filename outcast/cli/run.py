@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import UntrustedError
 from outcast.run import RunDirectory
 
@@ -64,12 +64,12 @@ def command(
     execute.require_free(target)
     provide(wanted)
     chosen = choice.choose(wanted)
-    with Progress(Console(stderr=True)) as progress:
+    with Progress(terminal.console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
-    console = Console()
+    console = terminal.console()
     console.print(tables.render(outcome.directory))
     for figure in outcome.figures:
-        console.print(str(figure), highlight=False, soft_wrap=True)
+        terminal.echo_path(figure)
     if replay_of is not None:
         _compare(RunDirectory(replay_of), outcome.directory, console)
     if verify_replay:
@@ -84,4 +84,4 @@ def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
     from outcast import replay
 
     count = replay.require_equal(one, other)
-    console.print(f"replay: {count} captures, equal byte by byte", highlight=False)
+    console.print(f"replay: {count} captures, equal byte by byte")

@@ -42,6 +42,8 @@ STYLE: dict[Any, Any] = {
 def save(figure: Figure, path: Path) -> Path:
     """Stores a picture whole or not at all; its name's ending says the format."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    # In a folder that was handed in, a link can wait under this name.
+    temporary.unlink(missing_ok=True)
     try:
         figure.savefig(temporary, metadata={"Software": None} if path.suffix == ".png" else None)
         temporary.replace(path)

@@ -1,0 +1,46 @@
+"""What verbs print: text from files of others cannot move the cursor, recolour or hide anything."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
+
+
+def printable(text: str) -> str:
+    r"""The text with whatever a terminal would act on, or not show, as Python writes it: `\x1b`.
+
+    That is control characters, marks of direction and the bytes of a name that is no UTF-8.
+    """
+    return _NOT_ASCII.sub(
+        lambda found: (
+            found[0]
+            if found[0].isprintable()
+            else found[0].encode("unicode_escape").decode("ascii")
+        ),
+        text,
+    )
+
+
+def echo(text: str, err: bool = False, nl: bool = True) -> None:
+    """Prints a text."""
+    click.echo(printable(text), err=err, nl=nl)
+
+
+def echo_path(path: Path) -> None:
+    """Prints the path of one file, in one line."""
+    echo(re.sub(r"[\n\t]", lambda found: repr(found[0])[1:-1], str(path)))
+
+
+def console(stderr: bool = False) -> Console:
+    """A terminal for tables; `[red]` in a name is a part of the name."""
+    from outcast.cli.plain_console import PlainConsole
+
+    return PlainConsole(stderr=stderr, markup=False, highlight=False)
