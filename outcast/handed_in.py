@@ -76,31 +76,37 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def require_plain(folder: Path, most_levels: int | None = None) -> None:
+def require_plain(
+    folder: Path, most_levels: int | None = None, most_bytes: int | None = None
+) -> None:
     """Looks through a folder that was handed in, as deep as `most_levels` says.
 
-    A link could lead a copy or a hash of the folder to any file of the machine.
+    A link could lead a copy or a hash of the folder to any file of the machine. Where it will be
+    copied and hashed, `most_bytes` says how much it may be; holes in files count.
 
     Raises:
         InputError: something in it is neither a regular file nor a folder, or there is too much.
     """
-    for _ in _walk(folder, most_levels):
-        pass
+    size = 0
+    for _, status in _walk(folder, most_levels):
+        size += status.st_size
+        if most_bytes is not None and size > most_bytes:
+            raise InputError(f"{folder}: larger than {most_bytes >> 30} GiB in all")
 
 
 def plain_files(folder: Path) -> list[Path]:
     """All files below a folder, in the order of their names. Raises as `require_plain`."""
-    return sorted(path for path, mode in _walk(folder, None) if stat.S_ISREG(mode))
+    return sorted(path for path, status in _walk(folder, None) if stat.S_ISREG(status.st_mode))
 
 
-def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, int]]:
+def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat_result]]:
     waiting = [(folder, 1)]
     seen = 0
     while waiting:
         inner, level = waiting.pop()
         try:
             entries = list(os.scandir(inner))
-            modes = [entry.stat(follow_symlinks=False).st_mode for entry in entries]
+            found = [entry.stat(follow_symlinks=False) for entry in entries]
         except OSError as error:
             raise InputError(f"{inner}: cannot be read: {reason(error)}") from None
         seen += len(entries)
@@ -108,14 +114,16 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, int]]:
             raise InputError(
                 f"{folder}: holds more than {MOST_ENTRIES} files or {MOST_DEPTH} levels"
             )
-        for entry, mode in zip(entries, modes, strict=True):
+        for entry, status in zip(entries, found, strict=True):
             path = inner / entry.name
-            if stat.S_ISDIR(mode):
+            if stat.S_ISDIR(status.st_mode):
                 if most_levels is None or level < most_levels:
                     waiting.append((path, level + 1))
-            elif not stat.S_ISREG(mode):
-                raise InputError(f"{path}: is {_kind(mode)}; allowed are files and folders")
-            yield path, mode
+            elif not stat.S_ISREG(status.st_mode):
+                raise InputError(
+                    f"{path}: is {_kind(status.st_mode)}; allowed are files and folders"
+                )
+            yield path, status
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

@@ -77,9 +77,5 @@ def invoke(argv: list[str] | None = None) -> int:
         return 0
 
 
-_LONGEST_LINE = 4000
-
-
 def _complain(text: str) -> None:
-    line = f"outcast: {' '.join(text.split())}"
-    terminal.echo(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...", err=True)
+    terminal.tell(f"outcast: {text}")

@@ -75,11 +75,10 @@ def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
     from outcast.assignment.grade import grade as grade_all
     from outcast.assignment.replayed import Guest
 
-    progress = terminal.console(stderr=True)
     graded = grade_all(
         directories,
         None if no_replay else Guest(),
-        lambda text: progress.print(f"grading {text}", soft_wrap=True),
+        lambda text: terminal.tell(f"grading {text}"),
     )
     if form == "csv":
         terminal.echo(table.as_csv(graded), nl=False)

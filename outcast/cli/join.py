@@ -120,14 +120,14 @@ def command(
 
     captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
     for text in _flaws(captures):
-        terminal.echo(f"outcast: {text}", err=True)
+        terminal.tell(f"outcast: {text}")
     joined = join(
         captures[: len(ports_in)],
         captures[len(ports_in) :],
         JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed, release=True),
     )
     for text in joined.clocks:
-        terminal.echo(f"outcast: {text}", err=True)
+        terminal.tell(f"outcast: {text}")
     replayed = queues.replay(joined)
     chains = blackout.port_chains(joined)
     numbers = store.flow_numbers(joined)

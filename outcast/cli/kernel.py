@@ -135,4 +135,4 @@ def provide(experiment: Experiment) -> None:
     except (FeatureMissingError, KernelError) as error:
         if experiment.engine == "virtual":
             raise
-        terminal.echo(f"the virtual engine cannot be used: {error}", err=True)
+        terminal.tell(f"the virtual engine cannot be used: {error}")

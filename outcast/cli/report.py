@@ -45,7 +45,7 @@ def _write_sweep(sweep: SweepDirectory) -> Path:
     ) as bar:
         refused = index.write_reports(sweep, names, lambda name: bar.update(1))
     for name, reason in refused.items():
-        terminal.echo(f"no report of {name}: {reason}", err=True)
+        terminal.tell(f"no report of {name}: {reason}")
     return index.write(sweep, refused)
 
 

@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LONGEST_LINE = 4000
 _NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
 
 
@@ -32,6 +33,12 @@ def printable(text: str) -> str:
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
     """Prints a text."""
     click.echo(printable(text), err=err, nl=nl)
+
+
+def tell(text: str) -> None:
+    """Prints a notice or an error, in one line, to standard error."""
+    line = " ".join(text.split())
+    echo(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...", err=True)
 
 
 def echo_path(path: Path) -> None:

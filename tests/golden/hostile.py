@@ -426,31 +426,38 @@ def _alias_bomb(draw: random.Random) -> bytes:
 
 
 def a_ledger(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For `clean`: pages of others. No page names a process that lives."""
+    """For `clean`: pages of others.
+
+    A defect in `clean` must not cost more than the input's own folder. So the pages name nothing
+    outside of it, nor a process that can be alive, and are not edited by `edited`, which could put
+    a path there. `_serve` has `clean` look at this ledger alone.
+    """
+    place = folder.parent
     pages = folder / "outcast"
     pages.mkdir(mode=0o700)
-    precious = folder.parent / "precious"
-    page = {
-        "owner": {"pid": 2**22 + 1, "start_ticks": 1},
-        "processes": [],
-        "folders": [],
-        "settings": {},
+    inside = [str(place / "precious"), str(place / "beside"), ".", "../precious"]
+    inside += [f"{folder}/../precious", str(place / "precious/file"), "a\0b", "x" * 5000]
+    mark = {"pid": _NO_PROCESS, "start_ticks": 1}
+    choices: dict[str, tuple[Any, ...]] = {
+        "owner": (mark, mark, mark, mark, {}, None, {**mark, "pid": None}, {**mark, "x": 1}),
+        "processes": ([], [], [mark] * 1000, [None], 5, {}, f"{_RAW}NaN"),
+        "folders": (*([each] for each in inside), [None], [[]], 5, {}, None),
+        "settings": ({}, {}, {str(place / "precious/file"): "overwritten"}, {"x": 1}, [], 5),
     }
     path = pages / "run-1-x.json"
-    match draw.randrange(6):
+    match draw.randrange(8):
         case 0:
             special(path, draw)
         case 1:
             path.write_bytes(draw.choice(TEXTS))
-        case 2:
-            page["folders"] = [draw.choice((str(precious), str(precious.parent / "beside"), "."))]
-            path.write_bytes(as_json(page))
-        case 3:
-            page["settings"] = {str(precious / "file"): "overwritten"}
-            path.write_bytes(as_json(page))
         case _:
-            path.write_bytes(as_json(edited(page, draw)))
+            page = {key: draw.choice(values) for key, values in choices.items()}
+            path.write_bytes(as_json(page))
     return Case(("clean",), ("outcast",))
+
+
+_NO_PROCESS = 2**22 + 1
+"""Above the most that the kernel numbers processes by (proc(5), pid_max)."""
 
 
 Maker = Callable[[Path, Bases, random.Random], Case]
@@ -586,6 +593,16 @@ class Server:
             self._process = self._pipe = None
 
 
+def _use_ledger(folder: Path) -> None:
+    """Keeps verbs off the ledger of the machine, which `clean` would undo."""
+    from outcast import ledger
+
+    for name, value in (("default_folder", folder), ("all_folders", [folder])):
+        if hasattr(ledger, name):
+            setattr(ledger, name, lambda value=value: value)
+    assert ledger.default_folder() == folder
+
+
 def _serve(pipe: Connection) -> None:
     from outcast import cli
 
@@ -599,7 +616,7 @@ def _serve(pipe: Connection) -> None:
         except EOFError:
             return
         os.chdir(Path(place) / "here")
-        os.environ["XDG_RUNTIME_DIR"] = f"{place}/given"
+        _use_ledger(Path(place) / "given/outcast")
         os.environ["TMPDIR"] = tempfile.tempdir = f"{place}/tmp"
         for descriptor, name in ((1, "out"), (2, "err")):
             file = os.open(f"{place}/{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)

@@ -17,6 +17,7 @@ import zstandard
 
 from outcast import cli, experiment, handed_in
 from outcast.analysis.pcap import read_capture
+from outcast.assignment import folder
 from outcast.errors import ConfigError, InputError
 from outcast.run import HostCounters, Manifest, PortCounters, RunDirectory
 from outcast.samples import read_samples
@@ -148,6 +149,16 @@ def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
     os.truncate(path, 1 << 40)
     with pytest.raises(InputError, match="larger than 64 MiB"):
         handed_in.read_json(path)
+
+
+def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
+    """Failed before: the holes of a file were copied as zeros."""
+    made = folder.make(tmp_path / "ana", folder.Identity("a1", "ana"))
+    file = made.path / "runs/x.pcap"
+    file.touch()
+    os.truncate(file, 1 << 43)
+    with pytest.raises(InputError, match="runs: larger than 16 GiB in all"):
+        made.identity()
 
 
 @pytest.mark.parametrize("verb", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
@@ -355,8 +366,7 @@ def test_names_cannot_act_on_the_terminal(
 
 def test_verbs_print_through_the_terminal_module() -> None:
     """Elsewhere escapes would reach the terminal."""
-    folder = Path(cli.__file__).parent
-    for path in folder.glob("*.py"):
+    for path in Path(cli.__file__).parent.glob("*.py"):
         if path.name not in ("terminal.py", "plain_console.py"):
             text = path.read_text()
             assert "click.echo" not in text, path
