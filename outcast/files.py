@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
 """How libraries in Rust name an error of the system in their own exceptions."""
@@ -70,6 +71,13 @@ def replacing(path: Path, suffix: str = "") -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A stream of bytes that becomes the file `path` when the block ends well; see `replacing`."""
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        yield stream
 
 
 def make_folders(path: Path) -> None:

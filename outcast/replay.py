@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import zstandard
 
+from outcast import handed_in
 from outcast.errors import InputError, ReplayError
 from outcast.experiment import Experiment, load_resolved
 from outcast.run import Manifest, RunDirectory
@@ -101,9 +103,12 @@ def _opened(path: Path) -> BinaryIO:
     """A capture, compressed or not. Raises InputError where it cannot be read."""
     compressed = path.with_name(path.name + COMPRESSED)
     try:
-        return zstandard.open(compressed, "rb") if compressed.exists() else path.open("rb")
+        if not compressed.exists():
+            return BufferedReader(handed_in.opened(path))
+        return cast(BinaryIO, zstandard.open(handed_in.opened(compressed), "rb"))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; allowed is a finished run") from None
+        why = handed_in.reason(error)
+        raise InputError(f"{path}: {why}; allowed is a finished run") from None
 
 
 def _cause(first: Manifest, second: Manifest) -> str:

@@ -22,15 +22,32 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from outcast import files
+from outcast import files, handed_in
 from outcast.errors import InputError
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+MOST_TIME_NS = 1 << 62
+"""The year 2116, as of a capture's stamps."""
+MOST_SPAN_NS = 1 << 60
+"""36 years; with a time it still fits into 64 bits."""
+MOST_HOPS = 10_000
+MOST_COUNT = 1 << 53
+"""Of packets and bytes: a float still tells one from the next."""
+
+_Port = Annotated[int, Field(ge=0, le=65535)]
+_TimeNs = Annotated[int, Field(ge=0, le=MOST_TIME_NS)]
+_SpanNs = Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]
+_Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+_FlowNumber = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+_Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 
 FORMAT = 1
 """The manifest's version; raised when a reader of the old one would misread the new one."""
@@ -43,30 +60,36 @@ class _Record(BaseModel):
 class SubflowRecord(_Record):
     """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
 
-    sport: int
-    dport: int
+    sport: _Port
+    dport: _Port
 
 
 class FlowRecord(_Record):
     """One flow as it was started: who, where to, and over which ports of the bottleneck."""
 
-    flow: int
-    group: int
-    src: str
-    src_ip: str
-    sport: int
-    dst: str
-    dst_ip: str
-    dport: int
-    hops: int = Field(description="its class: links on a shortest path; its own may be longer")
-    path: list[str] = Field(description="node names of the path that it takes, sender first")
-    return_path: list[str] = Field(
-        default_factory=list, description="the same of its acknowledgements, receiver first"
+    flow: _FlowNumber
+    group: _FlowNumber
+    src: _Name
+    src_ip: _Address
+    sport: _Port
+    dst: _Name
+    dst_ip: _Address
+    dport: _Port
+    hops: int = Field(
+        ge=1, le=MOST_HOPS, description="its class: links on a shortest path; its own may be longer"
     )
-    ingress: str | None = Field(description="the bottleneck's port that the flow enters by")
-    start_ns: int = Field(description="planned start after the traffic's start")
-    duration_ns: int | None
-    size_bytes: int | None
+    path: list[_Name] = Field(
+        max_length=MOST_HOPS, description="node names of the path that it takes, sender first"
+    )
+    return_path: list[_Name] = Field(
+        default_factory=list,
+        max_length=MOST_HOPS,
+        description="the same of its acknowledgements, receiver first",
+    )
+    ingress: _Name | None = Field(description="the bottleneck's port that the flow enters by")
+    start_ns: _SpanNs = Field(description="planned start after the traffic's start")
+    duration_ns: _SpanNs | None
+    size_bytes: _Count | None
     congestion_control: str
     subflows: list[SubflowRecord] = Field(
         default_factory=list, description="of Multipath TCP, besides the flow's own ports"
@@ -77,10 +100,10 @@ class QueueRecord(_Record):
     """The bottleneck's queue as it was read back from the kernel."""
 
     kind: str
-    rate_bps: int | None
-    limit_bytes: int | None
-    limit_packets: int | None
-    delay_ns: int = Field(default=0, description="between a packet's arrival and its queueing")
+    rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
+    limit_bytes: _Count | None
+    limit_packets: _Count | None
+    delay_ns: _SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
     drops: Literal["at_limit", "on_arrival", "later"] = Field(
         default="at_limit",
         description="when it drops: arrivals that find it full, other arrivals too, or also "
@@ -91,39 +114,53 @@ class QueueRecord(_Record):
 class BottleneckRecord(_Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
-    switch: str
-    egress: str
-    ingress: list[str]
-    destinations: list[str] = Field(description="IPv4 addresses reached through the egress port")
+    switch: _Name
+    egress: _Name
+    ingress: list[_Name]
+    destinations: list[_Address] = Field(
+        description="IPv4 addresses reached through the egress port"
+    )
     queue: QueueRecord
 
 
 class CaptureRecord(_Record):
     """One tcpdump and its three closing counters (tcpdump(1), "packets captured")."""
 
-    port: str
+    port: _Name
     direction: Literal["in", "out"]
-    file: str
-    captured: int
-    received_by_filter: int
-    dropped_by_kernel: int
+    file: handed_in.FileName
+    captured: _Count
+    received_by_filter: _Count
+    dropped_by_kernel: _Count
 
 
 class BlackoutRecord(_Record):
     """What the synthetic blackout's switch did; blackout.json has every ON period."""
 
-    port: str
-    packets: int = Field(description="that came in from the link")
-    dropped: int
-    periods: int
+    port: _Name
+    packets: _Count = Field(description="that came in from the link")
+    dropped: _Count
+    periods: _Count
 
 
 class TrafficRecord(_Record):
     """When flows ran, on the captures' clock."""
 
-    t_start_ns: int = Field(description="epoch time at which flows with start 0 were to begin")
-    t_end_ns: int = Field(description="epoch time at which the last flow had ended")
-    duration_ns: int = Field(description="the experiment's duration")
+    t_start_ns: _TimeNs = Field(description="epoch time at which flows with start 0 were to begin")
+    t_end_ns: _TimeNs = Field(description="epoch time at which the last flow had ended")
+    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the experiment's duration")
+
+    @model_validator(mode="after")
+    def _ends_after_its_start(self) -> TrafficRecord:
+        if self.t_end_ns <= self.t_start_ns:
+            raise ValueError("t_end_ns: is not after t_start_ns")
+        return self
+
+
+_COUNTED = (
+    *("min_rto_ns", "samples.every_ns", "samples.taken", "samples.missed", "samples.longest_ns"),
+)
+"""Effective settings that the analysis counts with."""
 
 
 class Manifest(_Record):
@@ -152,13 +189,41 @@ class Manifest(_Record):
         default_factory=list,
         description="what makes the run's timing doubtful, each in one line with its remedy",
     )
-    wall_s: dict[str, float] = Field(
+    wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict, description="phase to seconds by the host's clock"
     )
-    files: dict[str, str] = Field(default_factory=dict, description="SHA-256 of every file")
-    dropped: dict[str, str] = Field(
+    files: dict[handed_in.FileName, str] = Field(
+        default_factory=dict, description="SHA-256 of every file"
+    )
+    dropped: dict[handed_in.FileName, str] = Field(
         default_factory=dict, description="SHA-256 of captures removed after the analysis"
     )
+
+    @model_validator(mode="after")
+    def _names_are_given_once(self) -> Manifest:
+        names: dict[str, list[object]] = {
+            "flows": [record.flow for record in self.flows],
+            "bottlenecks": [record.egress for record in self.bottlenecks],
+            "captures": [(record.port, record.direction) for record in self.captures],
+            **{
+                f"bottlenecks: {each.egress}: ingress": [*each.ingress] for each in self.bottlenecks
+            },
+        }
+        for key, given in names.items():
+            if len(set(given)) < len(given):
+                raise ValueError(f"{key}: one is there twice")
+        for key in _COUNTED:
+            value = self.effective.get(key, 0)
+            if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
+                raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
+        return self
+
+
+def _growth(counter: str, before: object, after: object) -> int:
+    """Raises InputError where a counter is none, or went back."""
+    if isinstance(before, int) and isinstance(after, int) and 0 <= before <= after <= MOST_COUNT:
+        return after - before
+    raise InputError(f"counters.json: {counter}: {before!r} before the flows, {after!r} after")
 
 
 class PortCounters(_Record):
@@ -169,36 +234,36 @@ class PortCounters(_Record):
 
     def delta(self, counter: str) -> int:
         """How much a counter of the root qdisc (`drops`, `packets`, `bytes`) grew."""
-        return int(self.after[counter]) - int(self.before[counter])
+        return _growth(counter, self.before.get(counter), self.after.get(counter))
 
 
 class HostCounters(_Record):
     """nstat(8)'s absolute counters of a host's network namespace before and after the flows."""
 
-    before: dict[str, int]
-    after: dict[str, int]
+    before: dict[str, _Count]
+    after: dict[str, _Count]
 
     def delta(self, counter: str) -> int:
         """How much a counter (`TcpRetransSegs`, `TcpExtTCPTimeouts`) grew; absent means 0."""
-        return self.after.get(counter, 0) - self.before.get(counter, 0)
+        return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
 
 
 class LinkTotals(_Record):
     """What an interface had sent at some time; bytes with Ethernet headers."""
 
-    packets: int
-    bytes: int
+    packets: _Count
+    bytes: _Count
 
 
 class LinkRecord(_Record):
     """One direction of a link: the flows planned to cross it, and the kernel's counters."""
 
     port: str = Field(description="the interface that sends")
-    node: str
-    neighbour: str = Field(description="the node that it sends to")
-    rate_bps: int
-    flows: list[int] = Field(description="whose data is to cross it")
-    acknowledged: list[int] = Field(description="whose acknowledgements are to cross it")
+    node: _Name
+    neighbour: _Name = Field(description="the node that it sends to")
+    rate_bps: int = Field(gt=0, le=MOST_COUNT)
+    flows: list[_FlowNumber] = Field(description="whose data is to cross it")
+    acknowledged: list[_FlowNumber] = Field(description="whose acknowledgements are to cross it")
     other: bool = Field(description="whether anything else may")
     before: LinkTotals
     after: LinkTotals
@@ -206,12 +271,12 @@ class LinkRecord(_Record):
     @property
     def packets(self) -> int:
         """Packets sent while flows ran."""
-        return self.after.packets - self.before.packets
+        return _growth(self.port, self.before.packets, self.after.packets)
 
     @property
     def bytes(self) -> int:
         """Bytes sent while flows ran."""
-        return self.after.bytes - self.before.bytes
+        return _growth(self.port, self.before.bytes, self.after.bytes)
 
 
 class Counters(_Record):
@@ -266,7 +331,11 @@ class RunDirectory:
         return self.path / "log.txt"
 
     def read_manifest(self) -> Manifest:
-        """The manifest. Raises InputError where there is none or it cannot be read."""
+        """The manifest. Raises InputError where there is none or it cannot be read, and where
+        the folder holds what no run leaves, as a link or a FIFO.
+        """
+        if self.path.is_dir():
+            handed_in.require_plain(self.path)
         return _read(self.manifest, Manifest)
 
     def read_counters(self) -> Counters:
@@ -293,23 +362,17 @@ class RunDirectory:
 
 def _read(path: Path, model: type[_Model]) -> _Model:
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
+        return handed_in.read_model(path, model)
     except FileNotFoundError:
         raise InputError(
             f"{path.parent}: no {path.name}; a folder that `outcast run` wrote is needed"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}: {where}: {first['msg']}") from None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all. Raises OSError naming it where it cannot be written."""
-    with files.replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Writes a text whole or not at all. Raises OSError naming the file where it cannot."""
+    with files.writing(path) as stream:
+        stream.write(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -320,7 +383,7 @@ def write_json(path: Path, value: Any) -> None:
 def sha256(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with handed_in.opened(path) as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()

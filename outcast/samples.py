@@ -21,10 +21,14 @@ from types import TracebackType
 
 import zstandard
 
+from outcast import handed_in
 from outcast.errors import InputError
 
 SOCKETS_FILE = "sockets.zst"
 PORTS_FILE = "ports.zst"
+
+MOST_BYTES = 1 << 30
+"""Of a file of samples, decompressed; it is read whole."""
 
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<qII")
@@ -102,12 +106,18 @@ class SamplesFile:
 def read_samples(path: Path) -> SamplesFile:
     """Reads a file of samples. Raises InputError where it is none or is cut off."""
     try:
-        with path.open("rb") as stream, zstandard.ZstdDecompressor().stream_reader(stream) as raw:
-            data = raw.read()
+        with (
+            handed_in.opened(path) as stream,
+            zstandard.ZstdDecompressor().stream_reader(stream) as raw,
+        ):
+            data = raw.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"stands for more than {MOST_BYTES >> 20} MiB")
         (length,) = _LENGTH.unpack_from(data)
-        header = json.loads(data[_LENGTH.size : _LENGTH.size + length])
+        header = handed_in.parse_json(data[_LENGTH.size : _LENGTH.size + length].decode())
+        sources = tuple(str(source) for source in header["sources"])
         samples = tuple(_records(data, _LENGTH.size + length))
-        return SamplesFile(int(header["every_ns"]), tuple(header["sources"]), samples)
+        return SamplesFile(int(header["every_ns"]), sources, samples)
     except (OSError, zstandard.ZstdError, struct.error, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: no file of samples: {error}") from None
 

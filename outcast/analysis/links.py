@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import RenderableType
 from rich.table import Table
 
+from outcast.analysis import store
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.analysis.run_goodput import flow_bytes
 from outcast.errors import InputError
@@ -90,10 +91,8 @@ def read(directory: RunDirectory) -> pl.DataFrame:
     path = directory.path / "links.parquet"
     if not path.exists():
         raise InputError(f"{directory.path}: no links.parquet; a finished run's folder is needed")
-    try:
-        return pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    directory.read_manifest()
+    return store.read(path)
 
 
 def render(directory: RunDirectory) -> RenderableType:

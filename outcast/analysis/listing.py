@@ -12,12 +12,14 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from outcast.analysis import store
 from outcast.analysis.records import CaptureFile
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.run import RunDirectory
@@ -36,6 +38,8 @@ _COLUMNS = (
     *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
     *("verdict", "egress", "t_out", "queue_bytes"),
 )
+_TEXTS = ("src", "dst", "ingress", "verdict", "egress")
+"""The columns of text; all others hold whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,17 @@ def lines(
     condition = _condition(table, start_ns, wanted)
     rows = _noting_none(_rows(table, start_ns, wanted, condition, with_queue), note)
     remarks = _remarks(source) if with_queue else []
-    if form == "json":
-        return _json(rows, with_queue)
-    if form == "csv":
-        return _csv(rows, with_queue)
-    return itertools.chain(remarks, _text(rows, with_queue))
+    with _refusing(source):
+        if form == "json":
+            yield from _json(rows, with_queue)
+        elif form == "csv":
+            yield from _csv(rows, with_queue)
+        else:
+            yield from itertools.chain(remarks, _text(rows, with_queue))
+
+
+def _refusing(path: Path) -> AbstractContextManager[None]:
+    return store.refusing(f"{path}: cannot be read as a table of packets")
 
 
 def _remarks(source: Path) -> list[str]:
@@ -92,18 +102,23 @@ def _open(source: Path) -> tuple[pl.LazyFrame, int]:
     if not path.exists():
         hint = f"; `outcast analyze {source}` writes it" if source.is_dir() else ""
         raise InputError(f"{path}: there is no such file{hint}")
-    try:
-        table = pl.scan_csv(path) if path.suffix == ".csv" else pl.scan_parquet(path)
-        names = table.collect_schema().names()
-        missing = [name for name in _COLUMNS if name not in names]
-        if missing:
-            raise InputError(f"{path}: not a table of joined packets: no column {missing[0]}")
-        first = table.select("t_in").head(1).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as a table of packets: {reason}") from None
     if source.is_dir():
-        return table, RunDirectory(source).read_manifest().traffic.t_start_ns
+        start_ns = RunDirectory(source).read_manifest().traffic.t_start_ns
+    table = store.scan(path)
+    with _refusing(path):
+        schema = table.collect_schema()
+        for name in _COLUMNS:
+            if name not in schema:
+                raise InputError(f"{path}: not a table of joined packets: no column {name}")
+            kind = schema[name]
+            fits = kind in (pl.String, pl.Enum, pl.Categorical)
+            # A column of nothing, as of packets none of which left, has no type in CSV.
+            if kind != pl.Null and not (fits if name in _TEXTS else kind.is_integer()):
+                what = "text" if name in _TEXTS else "whole numbers"
+                raise InputError(f"{path}: column {name} holds {kind}; allowed are {what}")
+        first = table.select("t_in").head(1).collect()
+    if source.is_dir():
+        return table, start_ns
     return table, first.item() if first.height else 0
 
 
@@ -378,11 +393,10 @@ def detail(source: Path, row: int) -> str:
         raise InputError(f"{source}: no packet {row}")
     values = found.row(0, named=True)
     manifest = RunDirectory(source).read_manifest()
-    file = next(
-        capture.file
-        for capture in manifest.captures
-        if (capture.port, capture.direction) == (values["ingress"], "in")
-    )
+    files = {(each.port, each.direction): each.file for each in manifest.captures}
+    file = files.get((values["ingress"], "in"))
+    if file is None:
+        raise InputError(f"{source}: no capture of packets that came in by {values['ingress']}")
     for link, data in _frames_at(source / file, values["t_in"]):
         packet = _dissect(link, data)
         network = packet.getlayer("IP") or packet.getlayer("IPv6")

@@ -11,6 +11,11 @@ from outcast.analysis.headers import OPTIONS_CUT, Columns, Decoder, FlowKey
 from outcast.analysis.records import CaptureFile
 from outcast.errors import InputError
 
+MOST_EXPECTED = 1 << 26
+"""Packets that room is made for at once; a file with holes can claim any size."""
+MOST_CUT = 1_000_000
+"""A file that begins with so many packets without headers has none with them."""
+
 
 @dataclass(slots=True)
 class PortCapture:
@@ -52,7 +57,7 @@ def read_capture(port: str, path: Path, destinations: frozenset[str] | None = No
     cannot be decoded, or holds packets none of which is long enough for its headers.
     """
     file = CaptureFile(path)
-    decoder = Decoder(destinations, capacity=file.size // 56)
+    decoder = Decoder(destinations, capacity=min(file.size // 56, MOST_EXPECTED))
     first: int | None = None
     last: int | None = None
     for block in file.blocks():
@@ -60,14 +65,13 @@ def read_capture(port: str, path: Path, destinations: frozenset[str] | None = No
         first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
         last = max(int(stamps.max()), last) if last is not None else int(stamps.max())
         decoder.add(block)
+        if decoder.cut > MOST_CUT and decoder.cut == file.records + block.count - decoder.not_ip:
+            raise _too_short(path, f"each of its first {MOST_CUT} packets")
     if file.cut_short and not file.records:
         raise InputError(f"{path}: cut off inside its first record")
     columns, flows = decoder.finish()
     if decoder.cut and decoder.cut == file.records - decoder.not_ip:
-        raise InputError(
-            f"{path}: every packet was captured too short for its headers (snaplen); "
-            f"at least 54 bytes of each are needed"
-        )
+        raise _too_short(path, "every packet")
     stamps = columns.stamp_ns
     return PortCapture(
         port=port,
@@ -83,6 +87,13 @@ def read_capture(port: str, path: Path, destinations: frozenset[str] | None = No
         options_cut=int(((columns.marks & OPTIONS_CUT) != 0).sum()),
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
         cut_short=file.cut_short,
+    )
+
+
+def _too_short(path: Path, which: str) -> InputError:
+    return InputError(
+        f"{path}: {which} was captured too short for its headers (snaplen); "
+        f"at least 54 bytes of each are needed"
     )
 
 

@@ -16,6 +16,7 @@ from typing import IO, cast
 
 import numpy as np
 
+from outcast import handed_in
 from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
 from outcast.errors import InputError
 
@@ -27,6 +28,12 @@ MAX_RECORD_BYTES = 1 << 20
 
 MAX_BLOCK_BYTES = 64 << 20
 """The longest pcapng block believed; blocks without packets (names, secrets) can be long."""
+
+MAX_EXPANSION = 200
+"""How many bytes one byte of a compressed capture may stand for: whole packets of equal payload
+come to a hundred, headers alone to ten. A bomb has thousands."""
+
+ALWAYS_EXPANDED_BYTES = 256 << 20
 
 MAX_INTERFACES = 1024
 
@@ -248,15 +255,15 @@ def _index_pcapng(
 def _open(path: Path) -> IO[bytes]:
     """The file's bytes, decompressed where they are compressed."""
     try:
-        stream = path.open("rb", buffering=0)
+        stream = handed_in.opened(path)
         magic = stream.read(4)
         stream.seek(0)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
     if magic[:2] == b"\x1f\x8b":
-        stream.close()
-        return cast(IO[bytes], gzip.open(path))
+        unpacked = gzip.GzipFile(fileobj=stream)
+        unpacked.myfileobj = stream  # closed with it
+        return cast(IO[bytes], unpacked)
     if magic == b"\x28\xb5\x2f\xfd":
         import zstandard
 
@@ -279,6 +286,8 @@ class _Source:
         self.position = 0
         self.finished = False
         self.cut_short = False
+        self.read = 0
+        self.most = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
 
     def refill(self) -> None:
         """Reads until the window is full or the stream has ended."""
@@ -296,6 +305,12 @@ class _Source:
                 self.finished = True
                 break
             self.end += count
+            self.read += count
+            if self.read > self.most:
+                raise InputError(
+                    f"{self.path}: stands for more than {MAX_EXPANSION} times its size; if it is "
+                    "no bomb, decompress it first"
+                )
 
     def consume(self, count: int) -> None:
         self.window[: self.end - count] = self.window[count : self.end]

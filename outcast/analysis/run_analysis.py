@@ -74,6 +74,10 @@ class Interval:
         return (self.end_ns - self.start_ns) / 1e9
 
 
+MOST_BINS = 200_000_000
+"""Of all flows together: their tables would no longer fit into memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """Everything computed from a run, before it is stored.
@@ -106,6 +110,12 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
     """
     manifest = directory.read_manifest()
     counters = directory.read_counters()
+    bins = -(-manifest.traffic.duration_ns // bin_ns)
+    if bins * max(1, len(manifest.flows)) > MOST_BINS:
+        raise InputError(
+            f"{directory.manifest}: traffic.duration_ns: {bins} bins of {bin_ns} ns for each flow, "
+            f"which are more than {MOST_BINS}"
+        )
     ports = [_analyze_port(directory, manifest, record) for record in manifest.bottlenecks]
     if not ports:
         raise InputError(f"{directory.manifest}: bottlenecks: none is named")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import polars as pl
-from pydantic import ValidationError
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from outcast import handed_in
+from outcast.analysis import store
 from outcast.analysis.summary import ClassSummary, CompletionSummary, Summary
 from outcast.errors import InputError
 from outcast.run import RunDirectory
@@ -23,30 +23,21 @@ MOST_ROWS = 40
 def read_summary(directory: RunDirectory) -> Summary:
     """summary.json. Raises InputError where there is none or it cannot be read."""
     try:
-        return Summary.model_validate_json(directory.summary.read_text(encoding="utf-8"))
+        return handed_in.read_model(directory.summary, Summary)
     except FileNotFoundError:
         raise InputError(
             f"{directory.path}: no summary.json; `outcast analyze {directory.path}` writes it"
         ) from None
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{directory.summary}: cannot be read: {first}") from None
 
 
 @contextmanager
 def reading(directory: RunDirectory) -> Iterator[None]:
-    """Around whatever uses the tables of a run: InputError where one is broken, or not as expected.
-
-    A table of another program, or version, can be whole and lack a column.
-    """
-    try:
+    """Around whatever uses the tables of a run: InputError where one is not as expected."""
+    path = directory.path
+    with store.refusing(
+        f"{path}: its tables cannot be read", f"; `outcast analyze {path}` writes them anew"
+    ):
         yield
-    except (FileNotFoundError, pl.exceptions.PolarsError) as error:
-        first = str(error).splitlines()[0]
-        path = directory.path
-        raise InputError(
-            f"{path}: its tables cannot be read: {first}; `outcast analyze {path}` writes them anew"
-        ) from None
 
 
 def format_bps(rate_bps: float) -> str:
@@ -75,11 +66,7 @@ def render(directory: RunDirectory) -> RenderableType:
     Raises InputError where the analysis has not been stored.
     """
     summary = read_summary(directory)
-    try:
-        flows = pl.read_parquet(directory.path / "flows.parquet")
-    except (OSError, pl.exceptions.PolarsError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{directory.path / 'flows.parquet'}: cannot be read: {first}") from None
+    flows = store.read(directory.path / "flows.parquet")
     parts: list[RenderableType] = [_heading(summary)]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(flows)]
@@ -121,7 +108,7 @@ def _flow_table(flows: pl.DataFrame) -> Table:
         share = row["share"]
         table.add_row(
             str(row["flow"]),
-            escape(row["src"]),
+            str(row["src"]),
             str(row["hops"]),
             format_bps(row["goodput_bps"]),
             "-" if share is None else f"{share:.1%}",
@@ -177,7 +164,7 @@ def _port_table(summary: Summary) -> Table:
     )
     for port, part in summary.drops.items():
         table.add_row(
-            escape(port),
+            port,
             ", ".join(f"{hops}-hop" for hops in part.hops) or "-",
             str(part.packets),
             str(part.dropped),

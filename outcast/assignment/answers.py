@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from outcast import handed_in
 from outcast.assignment.questions import ESSAYS, LEAST_WORDS, QUESTIONS
 from outcast.assignment.tasks import GAP
+from outcast.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,11 @@ def blank() -> str:
 def read(path: Path) -> Answers:
     """The answers; a file that cannot be read has none, and says so."""
     try:
-        tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree: Any = handed_in.read_yaml(path)
     except FileNotFoundError:
         return Answers({}, {}, (f"{path.name}: there is no such file",))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        why = " ".join(str(error).split())
-        return Answers({}, {}, (f"{path.name}: cannot be read: {why}",))
+    except InputError as error:
+        return Answers({}, {}, (str(error).replace(f"{path.parent}/", ""),))
     if not isinstance(tree, dict):
         return Answers({}, {}, (f"{path.name}: a mapping of questions to answers is needed",))
     numbers: dict[str, float] = {}
@@ -70,8 +68,6 @@ def read(path: Path) -> Answers:
                 f"{path.name}: {question.key}: {str(value)[:40]!r} is no number; "
                 + ("allowed is one as 12.5" + (question.unit and f", for 12.5 {question.unit}"))
             )
-        elif not math.isfinite(value):
-            missing.append(f"{path.name}: {question.key}: {value} is not finite")
         else:
             numbers[question.key] = float(value)
     for essay in ESSAYS:

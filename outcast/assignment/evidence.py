@@ -10,7 +10,7 @@ from typing import Literal
 
 import polars as pl
 
-from outcast import experiment
+from outcast import experiment, handed_in
 from outcast.assignment import recomputed, replayed, seal, tasks
 from outcast.assignment.folder import Folder, Identity
 from outcast.assignment.questions import QUESTIONS, Known
@@ -140,6 +140,7 @@ def _with(found: Evidence, state: State, *reasons: str) -> Evidence:
 
 def _hashes(folder: Path) -> frozenset[str]:
     """Of the large captures: those of idle ports can be alike without a copy."""
-    sizes = {path: path.stat().st_size for path in folder.glob("*") if path.is_file()}
+    files = handed_in.plain_files(folder) if folder.is_dir() else []
+    sizes = {path: path.stat().st_size for path in files if path.parent == folder}
     least = max(sizes.values(), default=0) / 10
     return frozenset(sha256(path) for path, size in sizes.items() if size >= least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -10,15 +11,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from outcast import files
+from outcast import files, handed_in
 from outcast.assignment import answers, tasks
 from outcast.errors import ConfigError, InputError
 from outcast.run import RunDirectory, write_text
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SEEDS = 10**9
+_MOST_BYTES = 16 << 30
+"""Of a submission's runs: a hundred times what the tasks give. They are copied to be graded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,15 @@ class Folder:
         """
         where = self.assignment
         try:
-            tree: Any = yaml.safe_load(where.read_text(encoding="utf-8"))
+            for name in ("configs", "runs"):
+                if os.path.lexists(self.path / name):
+                    handed_in.require_plain(self.path / name, most_bytes=_MOST_BYTES)
+            tree: Any = handed_in.read_yaml(where)
         except FileNotFoundError:
             raise InputError(
                 f"{self.path}: no assignment.yaml; a folder that `outcast assignment new` made "
                 "is needed"
             ) from None
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
         words = [tree.get(key) if isinstance(tree, dict) else None for key in ("name", "student")]
         for key, word in zip(("name", "student"), words, strict=True):
             if not isinstance(word, str) or not _WORD.fullmatch(word):

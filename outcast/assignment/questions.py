@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from outcast.analysis import store
 from outcast.analysis.summary import PortDrops, Summary
+from outcast.analysis.tables import read_summary
 from outcast.assignment import tasks
 from outcast.run import RunDirectory
 
@@ -56,8 +58,8 @@ LEAST_WORDS = 15
 
 
 def summary_of(directory: RunDirectory) -> Summary:
-    """The run's summary.json. Raises OSError or ValueError where there is none."""
-    return Summary.model_validate_json(directory.summary.read_text(encoding="utf-8"))
+    """The run's summary.json. Raises InputError where there is none."""
+    return read_summary(directory)
 
 
 def _goodput(hops: int) -> Callable[[RunDirectory], Known]:
@@ -87,7 +89,7 @@ def _total(directory: RunDirectory) -> Known:
 
 def _by_sender(source: str) -> Callable[[RunDirectory], Known]:
     def known(directory: RunDirectory) -> Known:
-        flows = pl.read_parquet(directory.path / "flows.parquet")
+        flows = store.read(directory.path / "flows.parquet")
         rates = flows.filter(pl.col("src") == source)["goodput_bps"].to_list()
         return (sum(rates) / len(rates) / 1e6,) if rates else ()
 
@@ -115,7 +117,7 @@ with a timeout between: a consequence of a blackout, and no sight of one."""
 def _longest_blackouts(directory: RunDirectory) -> pl.DataFrame:
     """The lone flow's short blackouts with the most drops; more than one where they tie."""
     names = [name for name, _ in _ports(directory, 2)]
-    found = pl.read_parquet(directory.path / "blackouts.parquet").filter(
+    found = store.read(directory.path / "blackouts.parquet").filter(
         pl.col("ingress").cast(pl.String).is_in(names)
         & (pl.col("others_through") > 0)
         & (pl.col("t_end") - pl.col("t_start") < SHORT_NS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcast import handed_in
 from outcast.run import Manifest, RunDirectory, sha256
 
 _WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
@@ -40,8 +41,8 @@ def verify(directory: RunDirectory, manifest: Manifest) -> Seal:
     """Hashes every file again that is evidence. Raises OSError where one cannot be read."""
     present = {
         str(path.relative_to(directory.path)): path
-        for path in sorted(directory.path.rglob("*"))
-        if path.is_file() and path != directory.manifest
+        for path in handed_in.plain_files(directory.path)
+        if path != directory.manifest
     }
     hashes = {name: of for name, of in manifest.files.items() if is_evidence(name)}
     # A manifest may name captures that it has no hash of.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from outcast import execute, experiment
+from outcast import execute, experiment, handed_in
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 
@@ -50,11 +50,9 @@ TASKS = (UNFAIR, EQUAL_RTT, REMEDY)
 def gaps(path: Path) -> list[int]:
     """The lines, from 1, of a configuration that still have a gap. Raises ConfigError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = handed_in.read_text(path, handed_in.MOST_YAML_BYTES).splitlines()
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
     return [number for number, line in enumerate(lines, 1) if GAP in line.partition("#")[0]]
 
 

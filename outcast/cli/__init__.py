@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from outcast import __version__, files
+from outcast.cli import terminal
 from outcast.commands import leave_working_folder
 from outcast.errors import ConfigError, OutcastError
 
@@ -141,4 +142,4 @@ def _takes_output() -> bool:
 
 def _complain(text: str) -> None:
     with contextlib.suppress(OSError):
-        click.echo(f"outcast: {' '.join(text.split())}", err=True)
+        terminal.tell(f"outcast: {text}")

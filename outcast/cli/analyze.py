@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 
 
 @click.command("analyze")
@@ -16,8 +16,6 @@ def command(directory: Path) -> None:
 
     Exit status 4 if its captures and counters contradict each other.
     """
-    from rich.console import Console
-
     from outcast import analysis, figures, report
     from outcast.analysis import tables
     from outcast.run import RunDirectory
@@ -25,7 +23,7 @@ def command(directory: Path) -> None:
     run = RunDirectory(directory)
     summary = analysis.analyze(run)
     drawn = [*figures.draw(run), report.write(run)]
-    console = Console()
+    console = terminal.console()
     console.print(tables.render(run))
-    shared.print_drawn(console, drawn)
+    shared.print_drawn(drawn)
     analysis.require_trusted(summary)

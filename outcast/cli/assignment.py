@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import InputError, UntrustedError
 
 
@@ -37,7 +37,9 @@ def new(name: str, student: str, output: Path | None) -> None:
 
     identity = folder.Identity(name, student)
     made = folder.make(output or Path(f"{name}-{student}"), identity)
-    click.echo(f"{made.path}: for {student}, seed {identity.seed}; begin with {made.path}/task.md")
+    terminal.echo(
+        f"{made.path}: for {student}, seed {identity.seed}; begin with {made.path}/task.md"
+    )
 
 
 @command.command("check")
@@ -49,14 +51,14 @@ def check(directory: Path) -> None:
 
     found = look_through(Folder(directory))
     for line in (*found.doubtful, *found.missing):
-        click.echo(line)
+        terminal.echo(line)
     if found.missing:
         raise InputError(
             f"{directory}: {len(found.missing) + len(found.doubtful)} items incomplete"
         )
     if found.doubtful:
         raise UntrustedError(f"{directory}: runs that cannot be handed in: make them again")
-    click.echo(f"{directory}: complete")
+    terminal.echo(f"{directory}: complete")
 
 
 @command.command("grade")
@@ -69,27 +71,24 @@ def check(directory: Path) -> None:
 @shared.form
 def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
     """Say which runs in DIR... are genuine, which answers are right, and what was copied."""
-    from rich.console import Console
-
     from outcast.assignment import table
     from outcast.assignment.grade import grade as grade_all
     from outcast.assignment.replayed import Guest
 
-    progress = Console(stderr=True)
     graded = grade_all(
         directories,
         None if no_replay else Guest(),
-        lambda text: progress.print(f"grading {text}", highlight=False, soft_wrap=True),
+        lambda text: terminal.tell(f"grading {text}"),
     )
     if form == "csv":
-        click.echo(table.as_csv(graded), nl=False)
+        terminal.echo(table.as_csv(graded), nl=False)
     elif form == "json":
-        click.echo(table.as_json(graded))
+        terminal.echo(table.as_json(graded))
     else:
-        console = Console()
+        console = terminal.console()
         console.print(table.render(graded))
         for line in table.notes(graded):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     rejected = [each.place for each in graded if each.verdict == "rejected"]
     if rejected:
         raise UntrustedError(f"not to be accepted as they are: {', '.join(rejected)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from outcast import ledger
+from outcast.cli import terminal
 from outcast.errors import RunError
 
 
@@ -17,9 +18,9 @@ def command() -> None:
     folders = ledger.all_folders()
     done = [line for folder in folders for line in ledger.clean(folder)]
     for line in done:
-        click.echo(line)
+        terminal.echo(line)
     if not done:
-        click.echo("nothing was left behind")
+        terminal.echo("nothing was left behind")
     left = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
     if left:
         raise RunError(f"not everything could be undone: {', '.join(str(e.file) for e in left)}")

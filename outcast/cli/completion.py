@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import FeatureMissingError
 
 VARIABLE = "_OUTCAST_COMPLETE"
@@ -25,7 +25,7 @@ def command(ctx: click.Context, shell: str) -> None:
     assert completion_class is not None, "click knows the three shells that are offered"
     completion = completion_class(ctx.find_root().command, {}, "outcast", VARIABLE)
     try:
-        click.echo(completion.source())
+        terminal.echo(completion.source())
     except RuntimeError as error:
         # click runs bash to ask for its version.
         raise FeatureMissingError(f"no completion for {shell}: {error}") from None

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from outcast import doctor
+from outcast.cli import terminal
 from outcast.errors import FeatureMissingError
 
 
@@ -24,7 +25,7 @@ def command(as_json: bool) -> int:
 
     diagnosis = doctor.diagnose(virtual_finding)
     if as_json:
-        click.echo(
+        terminal.echo(
             json.dumps(
                 {
                     "engines": diagnosis.engines,
@@ -42,13 +43,13 @@ def _print(diagnosis: doctor.Diagnosis) -> None:
     table = Table("feature", "here", "found, or what to do", box=None, pad_edge=False)
     for finding in diagnosis.findings:
         if finding.state == "loadable":
-            table.add_row(finding.feature, "[green]loadable[/]", finding.detail)
+            table.add_row(finding.feature, Text("loadable", style="green"), finding.detail)
         elif finding.present:
-            table.add_row(finding.feature, "[green]yes[/]", finding.detail)
+            table.add_row(finding.feature, Text("yes", style="green"), finding.detail)
         else:
             detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy
-            table.add_row(finding.feature, "[yellow]no[/]", detail)
-    console = Console()
+            table.add_row(finding.feature, Text("no", style="yellow"), detail)
+    console = terminal.console()
     console.print(table)
     for engine, able in diagnosis.engines.items():
         console.print(

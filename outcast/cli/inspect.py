@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
@@ -65,7 +65,7 @@ def command(
 
     Times are in milliseconds after the traffic's start or, for a table, after the first packet.
     """
-    from outcast.analysis import listing
+    from outcast.analysis import listing, store
 
     if with_links:
         _show_links(source, form)
@@ -80,7 +80,9 @@ def command(
     if packet is not None:
         if not source.is_dir():
             raise ConfigError("--packet: needs a run's folder, where the captures are")
-        click.echo(listing.detail(source, packet))
+        with store.refusing(f"{source}: packet {packet} cannot be read"):
+            text = listing.detail(source, packet)
+        terminal.echo(text)
         return
     if png is not None:
         if around_ns is None or not source.is_dir():
@@ -99,7 +101,7 @@ def command(
         verdict=verdict,
     )
     for line in listing.lines(source, wanted, with_queue, form, shared.note):
-        click.echo(line)
+        terminal.echo(line)
 
 
 def _around_ns(text: str) -> int:
@@ -127,10 +129,8 @@ def _show_links(source: Path, form: str) -> None:
     if not source.is_dir():
         raise ConfigError("--links: needs a run's folder, where the counters are")
     if form == "table":
-        from rich.console import Console
-
         with reading(RunDirectory(source)):
-            Console().print(links.render(RunDirectory(source)))
+            terminal.console().print(links.render(RunDirectory(source)))
         return
     for line in links.lines(RunDirectory(source), form):
-        click.echo(line)
+        terminal.echo(line)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outcast.cli import terminal
 from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
@@ -41,6 +42,9 @@ def _port(text: str) -> tuple[str, Path]:
     name, separator, path = text.partition("=")
     if not separator or not name or not path:
         raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
+    # A table of the packets has the name in it.
+    if not name.isprintable():
+        raise ConfigError(f"{text}: allowed as a port's name is text that can be shown")
     return name, Path(path)
 
 
@@ -116,14 +120,14 @@ def command(
 
     captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
     for text in _flaws(captures):
-        click.echo(f"outcast: {text}", err=True)
+        terminal.tell(f"outcast: {text}")
     joined = join(
         captures[: len(ports_in)],
         captures[len(ports_in) :],
         JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed, release=True),
     )
     for text in joined.clocks:
-        click.echo(f"outcast: {text}", err=True)
+        terminal.tell(f"outcast: {text}")
     replayed = queues.replay(joined)
     chains = blackout.port_chains(joined)
     numbers = store.flow_numbers(joined)
@@ -159,8 +163,6 @@ def _flaws(captures: list[PortCapture]) -> list[str]:
 
 
 def _print(joined: Joined, chains: Chains) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from outcast.analysis.join import Verdict
@@ -173,14 +175,14 @@ def _print(joined: Joined, chains: Chains) -> None:
         verdict = joined.verdict[joined.arrivals.port == index]
         of_port = chains.ingress == index
         table.add_row(
-            escape(name),
+            name,
             str(verdict.size),
             *(str(int((verdict == code).sum())) for code in Verdict),
             str(int(of_port.sum())),
             str(int(chains.drops[of_port].max(initial=0))),
             str(int((chains.others_through[of_port] > 0).sum())),
         )
-    console = Console()
+    console = terminal.console()
     console.print(table)
     counts = joined.counts
     console.print(

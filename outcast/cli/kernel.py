@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,6 +15,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from outcast.cli import terminal
 from outcast.errors import FeatureMissingError, KernelError
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def build_kernel(
     kernel = build_shown(
         suites=suites or source.SUITES, package=package, tarball=tarball, jobs=jobs, again=again
     )
-    click.echo(_describe(kernel))
+    terminal.echo(_describe(kernel))
 
 
 def build_shown(**options: Any) -> Kernel:
     """Builds with a progress display on standard error; `options` are those of `build.build`."""
     from outcast.kernel import build
 
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     shown = ""
     with Bar(
         SpinnerColumn(),
@@ -96,7 +96,7 @@ def build_shown(**options: Any) -> Kernel:
                 task, description=text, completed=progress.done, total=progress.total or None
             )
             if not console.is_terminal and text != shown:
-                console.print(text, highlight=False)
+                console.print(text)
             shown = text
 
         return build.build(on_progress=on_progress, **options)
@@ -112,7 +112,7 @@ def info() -> None:
         raise FeatureMissingError(
             "the virtual engine's kernel is missing; run outcast kernel build"
         )
-    click.echo(_describe(kernel))
+    terminal.echo(_describe(kernel))
 
 
 def _describe(kernel: Kernel) -> str:
@@ -129,10 +129,10 @@ def provide(experiment: Experiment) -> None:
 
     if experiment.engine == "realtime" or cache.find() is not None:
         return
-    click.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
+    terminal.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
     try:
         build_shown()
     except (FeatureMissingError, KernelError) as error:
         if experiment.engine == "virtual":
             raise
-        click.echo(f"the virtual engine cannot be used: {error}", err=True)
+        terminal.tell(f"the virtual engine cannot be used: {error}")

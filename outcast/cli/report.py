@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outcast.cli import terminal
+
 if TYPE_CHECKING:
     from outcast.sweep.store import SweepDirectory
 
@@ -31,7 +33,7 @@ def command(directory: Path) -> None:
         path = _write_reproduction(directory)
     else:
         path = report.write(RunDirectory(directory))
-    click.echo(str(path))
+    terminal.echo_path(path)
 
 
 def _write_sweep(sweep: SweepDirectory) -> Path:
@@ -43,7 +45,7 @@ def _write_sweep(sweep: SweepDirectory) -> Path:
     ) as bar:
         refused = index.write_reports(sweep, names, lambda name: bar.update(1))
     for name, reason in refused.items():
-        click.echo(f"no report of {name}: {reason}", err=True)
+        terminal.tell(f"no report of {name}: {reason}")
     return index.write(sweep, refused)
 
 

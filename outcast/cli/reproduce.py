@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import RunError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(
     from outcast.sweep.store import locked
 
     recipes = recipe.load_all()
-    console = Console()
+    console = terminal.console()
     if listed:
         console.print(_listing(list(recipes.values())))
         return
@@ -67,7 +67,7 @@ def command(
             provide(run.wanted)
             break
     with locked(output) as store:
-        with Display(Console(stderr=True)) as display:
+        with Display(terminal.console(stderr=True)) as display:
             failed = runs.make(everything, store, jobs or os.cpu_count() or 1, display)
         results = [
             reproduce.conclude(each, mode, wanted[each.id], store, failed) for each in chosen
@@ -75,7 +75,7 @@ def command(
         for result in results:
             _show(console, result, output)
         page = index.write_index(output, reproduce.stored(output, list(recipes.values())))
-    console.print(str(page), highlight=False, soft_wrap=True)
+    terminal.echo_path(page)
     without = [result.id for result in results if result.verdict is None]
     if without:
         raise RunError(f"no verdict on {', '.join(without)}: runs are missing; see {page}")
@@ -101,8 +101,8 @@ def _show(console: Console, result: Result, output: Path) -> None:
     from outcast.reproduce import index
 
     console.print()
-    console.print(f"{result.id}: {result.title}", style="bold", highlight=False)
-    console.print(f"reported: {result.reported}", highlight=False)
+    console.print(f"{result.id}: {result.title}", style="bold")
+    console.print(f"reported: {result.reported}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("claim", "measured, 95 % interval", "verdict"):
         table.add_column(column)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def command(
     if not found.runs.height:
         raise InputError(f"{directory}: no run has finished yet")
     if columns:
-        click.echo("\n".join(found.runs.columns))
+        terminal.echo("\n".join(found.runs.columns))
         return
     if output is not None and figure is None:
         raise ConfigError("-o: names a figure's file; allowed together with --figure")
@@ -99,7 +98,7 @@ def command(
     keys = list(by) or groups.default_by(found)
     if figure == "cdf":
         rows = _rows(found, values, conditions, untrusted)
-        click.echo(str(_draw_cdf(rows, keys if by else keys[:1], values, directory, output)))
+        terminal.echo_path(_draw_cdf(rows, keys if by else keys[:1], values, directory, output))
         return
     runs = _chosen(found.runs, conditions, untrusted)
     names = list(values) or groups.default_values(runs)
@@ -113,12 +112,12 @@ def command(
     if figure is not None:
         path = output or directory / f"{names[0]}-{figure}.png"
         title = None if against is None else _named(center, against)[1]
-        click.echo(str(_draw(figure, summed, names[0], title, path)))
+        terminal.echo_path(_draw(figure, summed, names[0], title, path))
         return
     if form == "csv":
-        click.echo(render.as_csv(summed), nl=False)
+        terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
-        click.echo(render.as_json(summed))
+        terminal.echo(render.as_json(summed))
     else:
         _print(found, runs, summed, center, against, apart)
 
@@ -155,7 +154,7 @@ def _print(
     """The tables and what is to be known of them; `apart`: groups that one of two sweeps has."""
     from outcast.sweep import groups, render
 
-    console = Console()
+    console = terminal.console()
     shown, of = _named(center, against)
     console.print(render.table(summed, shown))
     lines = [f"{of}, with 95 % bootstrap intervals over the runs; a single run has none"]
@@ -174,7 +173,7 @@ def _print(
         doubtful = found.runs.height - int(found.runs["trusted"].sum())
         if doubtful and runs["trusted"].all():
             lines.append(f"{doubtful} runs that cannot be trusted are left out (--untrusted)")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)
 
 
 def _named(center: str, against: Path | None) -> tuple[str, str]:

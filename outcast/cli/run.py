@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import click
 from rich.console import Console
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import UntrustedError
 from outcast.run import RunDirectory
 
@@ -70,12 +70,12 @@ def command(
     chosen = choice.choose(wanted)
     if replay_of is not None:
         replay.require_comparable(RunDirectory(replay_of), execute.resolve(wanted, chosen.name))
-    with Progress(Console(stderr=True)) as progress:
+    with Progress(terminal.console(stderr=True)) as progress:
         outcome = execute.execute(wanted, chosen, target, progress)
     measured.note(measured.of_single_run(outcome.directory, wanted), measured.default_file())
-    console = Console()
+    console = terminal.console()
     console.print(tables.render(outcome.directory))
-    shared.print_drawn(console, outcome.figures)
+    shared.print_drawn(outcome.figures)
     if replay_of is not None:
         _compare(RunDirectory(replay_of), outcome.directory, console)
     if verify_replay:
@@ -90,4 +90,4 @@ def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
     from outcast import replay
 
     count = replay.require_equal(one, other)
-    console.print(f"replay: {count} captures, equal byte by byte", highlight=False)
+    console.print(f"replay: {count} captures, equal byte by byte")

@@ -6,14 +6,12 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from outcast.cli import terminal
 from outcast.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 FORMATS = ("table", "csv", "json")
 
@@ -44,16 +42,16 @@ overrides = click.option(
 )
 
 
-def print_drawn(console: Console, paths: Sequence[Path]) -> None:
+def print_drawn(paths: Sequence[Path]) -> None:
     """Says in one line where a run's report is, the last of `paths`, and its figures beside it."""
     *figures, report = paths
-    text = f"{report}, with {len(figures)} figures (*.png) beside it" if figures else str(report)
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    beside = f", with {len(figures)} figures (*.png) beside it" if figures else ""
+    terminal.echo_path(report, beside)
 
 
 def note(text: str) -> None:
     """One line to standard error that is no failure."""
-    click.echo(f"outcast: {text}", err=True)
+    terminal.tell(f"outcast: {text}")
 
 
 def end_as_interrupted() -> None:

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from outcast import units
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, RunError, UntrustedError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def command(
             "allowed is engine: virtual"
         )
     jobs = jobs or os.cpu_count() or 1
-    console = Console()
+    console = terminal.console()
     finished: set[str] = set()
     if resume and target.exists():
         finished = make.finished_runs(planned, SweepDirectory(target))
@@ -109,7 +109,9 @@ def command(
         return
     pool = _pool(scheduler, jobs)
     try:
-        with Display(Console(stderr=True), expected.each_s if expected.known else None) as display:
+        with Display(
+            terminal.console(stderr=True), expected.each_s if expected.known else None
+        ) as display:
             result = make.make(
                 planned,
                 target,
@@ -177,7 +179,7 @@ def _show_plan(
         )
     elif left:
         lines.append("estimate: none; no run like these was measured on this machine yet")
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)
 
 
 def _how_to_go_on(target: Path) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast.cli import shared
+from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
@@ -29,11 +29,11 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     plan = make_plan(wanted, where=source.where)
     if png is not None:
         drawing.draw(plan, png, wanted.name)
-        click.echo(str(png))
+        terminal.echo_path(png)
     if dot:
-        click.echo(drawing.to_dot(plan), nl=False)
+        terminal.echo(drawing.to_dot(plan), nl=False)
     if png is None and not dot:
-        click.echo("\n".join(describe(wanted, plan)))
+        terminal.echo("\n".join(describe(wanted, plan)))
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:

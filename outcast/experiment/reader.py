@@ -14,11 +14,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment.whole import Experiment
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class _UniqueKeyLoader(handed_in.YamlLoader):
     """YAML as users mean it: a key given twice is a mistake, not a silent override."""
 
 
@@ -116,11 +117,11 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 def read(path: Path, overrides: Sequence[str] = ()) -> Source:
     """As `load`, before the validation."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = handed_in.read_text(path, handed_in.MOST_YAML_BYTES)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    except InputError as error:
+        raise ConfigError(str(error)) from None
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
@@ -137,12 +138,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Source:
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}{line}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(handed_in.yaml_refusal(where, error)) from None
 
 
 def _override(tree: dict[Any, Any], override: str) -> Location:
@@ -191,7 +188,7 @@ def _lines(text: str) -> dict[Location, int]:
                 lines[(*at, index)] = value.start_mark.line + 1
                 walk(value, (*at, index))
 
-    walk(yaml.compose(text, yaml.SafeLoader), ())
+    walk(yaml.compose(text, handed_in.YamlLoader), ())
     return lines
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from outcast.analysis import store
 from outcast.analysis.summary import Summary
 from outcast.figures.style import CLASS_COLOURS, GREY
 from outcast.run import Manifest, RunDirectory
@@ -25,7 +26,7 @@ class DrawnRun:
 
     def table(self, name: str) -> pl.LazyFrame:
         """NAME.parquet, read when it is needed."""
-        return pl.scan_parquet(self.directory.path / f"{name}.parquet")
+        return store.scan(self.directory.path / f"{name}.parquet")
 
     @property
     def hops(self) -> list[int]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
+from outcast.analysis import store
 from outcast.analysis.summary import Summary
 from outcast.analysis.tables import read_summary
 from outcast.errors import InputError
@@ -27,13 +28,7 @@ class RunTables:
         Raises InputError where it cannot be read.
         """
         path = self.directory.path / f"{name}.parquet"
-        if not path.exists():
-            return None
-        try:
-            return pl.read_parquet(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            first = str(error).splitlines()[0]
-            raise InputError(f"{path}: cannot be read: {first}") from None
+        return store.read(path) if path.exists() else None
 
     def _required(self, name: str) -> pl.DataFrame:
         frame = self.table(name)

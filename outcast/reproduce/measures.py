@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from outcast.analysis import store
 from outcast.analysis.blackout import is_dense
 from outcast.analysis.summary import ClassSummary, Summary, Window
 from outcast.analysis.tables import read_summary
@@ -42,7 +43,7 @@ class Run:
 
     def table(self, name: str) -> pl.DataFrame:
         """A table by its name without the ending."""
-        return pl.read_parquet(self.directory.path / f"{name}.parquet")
+        return store.read(self.directory.path / f"{name}.parquet")
 
     def window(self, name: str | None) -> Summary | Window:
         """The whole run, or one of its windows."""

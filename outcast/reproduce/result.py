@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from outcast import handed_in
 from outcast.errors import InputError
 from outcast.reproduce import measures
 from outcast.reproduce.measures import Run
@@ -190,11 +191,9 @@ def read(folder: Path) -> Result:
     """result.json of a recipe's folder. Raises InputError where it cannot be read."""
     path = folder / FILE
     try:
-        return Result.model_validate_json(path.read_text(encoding="utf-8"))
+        return handed_in.read_model(path, Result)
     except FileNotFoundError:
         raise InputError(f"{folder}: no {FILE}; `outcast reproduce` writes it") from None
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def write(folder: Path, result: Result) -> None:

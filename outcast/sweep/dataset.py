@@ -10,7 +10,6 @@ tables, however often it was interrupted and wherever its runs were made. The ma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from outcast import handed_in
 from outcast.analysis import store as tables
 from outcast.errors import InputError
 from outcast.experiment import Sweep
@@ -55,13 +55,13 @@ def load(path: Path) -> Dataset:
     planned = planned_points(directory)
     done = [point.name for point in planned if directory.run(point.name).manifest.exists()]
     try:
-        runs = pl.read_parquet(path / "runs.parquet")
-        flows = pl.read_parquet(path / "run_flows.parquet")
+        runs = tables.read(path / "runs.parquet")
+        flows = tables.read(path / "run_flows.parquet")
         written = (path / "runs.parquet").stat().st_mtime_ns
         fresh = runs["run"].to_list() == done and all(
             directory.run(name).summary.stat().st_mtime_ns <= written for name in done
         )
-    except (OSError, pl.exceptions.PolarsError):
+    except (OSError, InputError, pl.exceptions.PolarsError):
         fresh = False
     if not fresh:
         return build(directory)
@@ -90,12 +90,13 @@ def build(directory: SweepDirectory) -> Dataset:
         head = _head(point, types)
         rows.append({**head, **dict(_flattened(_read_json(run.summary)))})
         flows.append(_flow_rows(run.path / "flows.parquet", head, types))
-    return Dataset(
-        keys=tuple(keys),
-        planned=len(planned),
-        runs=_frame(rows, types),
-        flows=pl.concat(flows, how="diagonal_relaxed") if flows else pl.DataFrame(),
-    )
+    with tables.refusing(f"{directory.path}: its results cannot be put into one table"):
+        return Dataset(
+            keys=tuple(keys),
+            planned=len(planned),
+            runs=_frame(rows, types),
+            flows=pl.concat(flows, how="diagonal_relaxed") if flows else pl.DataFrame(),
+        )
 
 
 def planned_points(directory: SweepDirectory) -> list[Point]:
@@ -138,9 +139,9 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        tree = handed_in.read_json(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("capture", {}), dict):
         raise InputError(f"{path}: not the summary of a run")
     return tree
@@ -185,10 +186,7 @@ def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
 def _flow_rows(
     path: Path, head: Mapping[str, Any], types: Mapping[str, type[pl.DataType]]
 ) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    frame = tables.read(path)
     # Enumerations have other members in every run.
     frame = frame.with_columns(pl.col(pl.Enum, pl.Categorical).cast(pl.String))
     own = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from outcast.errors import ConfigError
 from outcast.experiment import Sweep
 
 _LONGEST_NAME = 80
+MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ def combinations(sweep: Sweep) -> list[dict[str, Any]]:
         ConfigError: where two of them are the same.
     """
     keys = list(sweep.lists)
+    count = math.prod(len(values) for values in sweep.lists.values()) * max(1, len(sweep.points))
+    if count > MOST_POINTS:
+        raise ConfigError(f"sweep: {count} points; allowed are {MOST_POINTS}")
     product = [
         {**point, **dict(zip(keys, values, strict=True))}
         for point in (sweep.points or ({},))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment import Experiment
 from outcast.run import RunDirectory
@@ -89,7 +89,7 @@ def read(directory: SweepDirectory) -> State:
 def _told(run: RunDirectory) -> tuple[list[str], list[str]]:
     """Why a run cannot be trusted, and its warnings."""
     try:
-        told = json.loads(run.summary.read_text(encoding="utf-8"))
+        told = handed_in.read_json(run.summary)
         capture = told["capture"]
         reasons = [] if capture["trusted"] else [*capture["reasons"]] or ["no reason is given"]
         return reasons, [*told["warnings"]]

@@ -12,7 +12,6 @@ runs.parquet, run_flows.parquet, index.html
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, files, ledger
+from outcast import experiment, files, handed_in, ledger
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.experiment import Experiment
 from outcast.run import RunDirectory, sha256, write_json, write_text
@@ -69,6 +68,7 @@ class SweepDirectory:
             raise InputError(
                 f"{self.path}: no {self.config.name}; a folder that `outcast sweep` wrote is needed"
             )
+        handed_in.require_plain(self.path, 2)
         return experiment.load_resolved(self.config)
 
     def attempt(self, name: str) -> Path:
@@ -106,10 +106,10 @@ class SweepDirectory:
         found = {}
         for file in sorted(self.failed.glob("*/why.json")):
             try:
-                told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+                told: dict[str, Any] = handed_in.read_json(file)
                 told.pop("attempts", None)
                 found[file.parent.name] = Failure(**told)
-            except (OSError, ValueError, TypeError, AttributeError):
+            except (OSError, InputError, TypeError, AttributeError):
                 continue
         return found
 
@@ -128,7 +128,7 @@ def problems(directory: RunDirectory) -> list[str]:
     found = []
     for name, digest in manifest.files.items():
         path = directory.path / name
-        if not path.is_file():
+        if not path.is_file() or path.is_symlink():
             found.append(f"{path}: missing")
         elif sha256(path) != digest:
             found.append(f"{path}: not as it was when the run ended")

@@ -16,6 +16,11 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
+from outcast import handed_in
+from outcast.errors import InputError
+
+_MOST_BYTES = 1 << 20
+
 PUBLISHED = ("web-search", "data-mining")
 """The distributions that come with the package; their files name the source."""
 
@@ -106,15 +111,21 @@ def check(points: Sequence[Point]) -> None:
 def read(path: Path) -> tuple[Point, ...]:
     """The points of a CSV file. Raises ValueError with what is wrong with it."""
     try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from None
+        return parse(handed_in.read_text(path, _MOST_BYTES), str(path))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: cannot be read: there is no such file") from None
+    except InputError as error:
+        raise ValueError(str(error)) from None
 
 
 def parse(text: str, where: str) -> tuple[Point, ...]:
     """The points of a CSV file's text; `where` begins the text of an error. Raises ValueError."""
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise ValueError(f"{where}: not CSV: {error}") from None
     points = []
-    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+    for number, row in enumerate(rows, 1):
         if not row or row[0].startswith("#") or row == ["bytes", "cumulative"]:
             continue
         try:

@@ -81,7 +81,7 @@ def test_names_that_are_no_words_and_folders_that_are_taken(tmp_path: Path) -> N
         ("name: nets\nstudent: ana\nseed: 7\n", "seed: 7: allowed is"),
         ("name: nets\n", "student: allowed is"),
         ("- 1\n", "name: allowed is"),
-        ("{", "cannot be read"),
+        ("{", "not valid YAML"),
     ],
 )
 def test_an_edited_assignment_yaml(text: str, said: str, tmp_path: Path) -> None:
@@ -102,7 +102,6 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         ("outcast_ratio", "four", "'four' is no number"),
         ("outcast_ratio", "4.1 Mbps", "is no number"),
         ("outcast_ratio", "true", "is no number"),
-        ("outcast_ratio", ".nan", "not finite"),
         ("outcast_ratio", "FILL_IN", "not answered"),
         ("why_blackouts", "too short", "fewer than 15 words"),
         ("why_blackouts", "|\n  FILL_IN\n", "not answered"),
@@ -113,6 +112,13 @@ def test_answers_that_are_none(key: str, text: str, said: str, tmp_path: Path) -
     path.write_text(f"{key}: {text}\n")
     (line,) = [each for each in answers.read(path).missing if f": {key}:" in each]
     assert said in line
+
+
+def test_answers_of_no_finite_number(tmp_path: Path) -> None:
+    path = tmp_path / "answers.yaml"
+    path.write_text("\noutcast_ratio: .nan\n")
+    (line, *_) = answers.read(path).missing
+    assert line == "answers.yaml:2: .nan: allowed are finite numbers"
 
 
 def test_questions_that_nobody_asked(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def without_counters_of_the_queue(run: RunDirectory) -> None:
     [
         (remove_capture, "s1-eth1.out.pcap missing"),
         (add_flow_log, "flows/sockets.json not of the run"),
-        (name_another_runs_capture, "missing"),
+        (name_another_runs_capture, "allowed is the name of a file in the folder"),
         (empty_manifest, "manifest.json"),
         (without_counters_of_the_queue, "is not what the captures give"),
     ],

@@ -189,7 +189,7 @@ def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
         figures.draw(directory)
     analyze(directory)
     (directory.path / "queue.parquet").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="tables cannot be read"):
+    with pytest.raises(InputError, match="cannot be read as a table"):
         figures.draw(directory)
 
 

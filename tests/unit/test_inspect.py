@@ -209,7 +209,7 @@ def test_what_is_no_table(tmp_path: Path, run: Path, capsys: pytest.CaptureFixtu
     shutil.copytree(run, bare)
     (bare / "packets.parquet").unlink()
     for name, message in (
-        ("a.parquet", "cannot be read as a table of packets"),
+        ("a.parquet", "cannot be read as a table"),
         ("b.csv", "no column flow"),
         ("none.parquet", "no such file"),
         ("bare", "outcast analyze"),

@@ -322,7 +322,7 @@ def test_broken_files_give_one_clear_line(tmp_path: Path, content: bytes, messag
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_capture("port", tmp_path / "none.pcap")
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(InputError, match="is a folder"):
         read_capture("port", tmp_path)
 
 

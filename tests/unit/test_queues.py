@@ -311,7 +311,7 @@ def test_the_burst_that_gives_reds_weight() -> None:
         ("{kind: red, limit: 64KB, weight: 0.9}", "weight"),
         ("{kind: red, limit: 64KB, weight: 1.0e-9}", "weight"),
         ("{kind: red, limit: 10MB, max_packets: 5000}", "weight"),
-        ("{kind: red, limit: 64KB, weight: .nan}", "weight"),
+        ("{kind: red, limit: 64KB, weight: .nan}", "finite numbers"),
         # tc's double becomes a number of 32 bits, of which 1 is one more than the most: 0.
         ("{kind: red, limit: 64KB, probability: 1}", "less than 1"),
         ("{kind: red, limit: 64KB, probability: 1.0e-9}", "probability"),

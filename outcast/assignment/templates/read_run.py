@@ -20,7 +20,7 @@ RUN = Path(sys.argv[1] if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir() else 
 # One row per flow: where from, by which port it came in, what it got and what it lost.
 
 # %%
-flows = pl.read_parquet(RUN / "flows.parquet")
+flows = pl.read_parquet(RUN / "flows.parquet", glob=False)
 mbps = (pl.col("goodput_bps") / 1e6).alias("goodput_mbps")
 print(flows.select("flow", "src", "hops", "ingress", mbps, "packets", "dropped"))
 by_sender = flows.group_by("src", maintain_order=True).agg(
@@ -33,7 +33,7 @@ print(by_sender)
 # One row per packet that came into the bottleneck; times in nanoseconds.
 
 # %%
-packets = pl.read_parquet(RUN / "packets.parquet")
+packets = pl.read_parquet(RUN / "packets.parquet", glob=False)
 start_ns = json.loads((RUN / "manifest.json").read_text())["traffic"]["t_start_ns"]
 lost = packets.group_by(pl.col("ingress").cast(pl.String)).agg(
     pl.len().alias("packets"), (pl.col("verdict") == "dropped").sum().alias("dropped")
@@ -49,7 +49,7 @@ print(lost.with_columns((100 * pl.col("dropped") / pl.col("packets")).alias("los
 # %%
 lone_port = flows.group_by("ingress").len().sort("len")["ingress"][0]
 blackouts = (
-    pl.read_parquet(RUN / "blackouts.parquet")
+    pl.read_parquet(RUN / "blackouts.parquet", glob=False)
     .with_columns(
         pl.col("ingress").cast(pl.String), ((pl.col("t_start") - start_ns) / 1e6).alias("start_ms")
     )
@@ -63,7 +63,7 @@ print(blackouts.select("start_ms", "drops", "flows", "others_through").head(5))
 # ## The queue around the longest one
 
 # %%
-queue = pl.read_parquet(RUN / "queue.parquet")
+queue = pl.read_parquet(RUN / "queue.parquet", glob=False)
 if blackouts.height:
     begin_ns, end_ns = blackouts["t_start"][0] - 100_000, blackouts["t_end"][0] + 100_000
 else:

@@ -1,0 +1,23 @@
+"""Rich's console for text from files of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from outcast.cli.terminal import printable
+
+
+class PlainConsole(Console):
+    """Prints every text as `printable` has it; colours come from styles alone."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)

@@ -1,0 +1,335 @@
+"""What others hand in, read so that it can neither hang nor flood nor mislead who reads it.
+
+Configurations, run folders, submissions and sweeps come from other people. A path can be a FIFO
+that nobody writes to, a number can be infinite, and ten lines of YAML can stand for a billion
+nodes. Every reader of such files begins here: regular files only, of bounded size and depth,
+with finite numbers and text without control characters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from outcast.errors import InputError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+MOST_BYTES = 64 << 20
+"""Of a file of JSON or text: a manifest with tens of thousands of flows has a tenth of it."""
+MOST_YAML_BYTES = 1 << 20
+MOST_YAML_NODES = 50_000
+"""Aliases count with all that they stand for."""
+MOST_DEPTH = 50
+MOST_INTEGER = 2**63 - 1
+"""The largest that a column of a table can hold."""
+MOST_ENTRIES = 100_000
+"""Files and folders below a folder that is handed in."""
+
+_CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters but for tabs and ends of lines, and halves of characters, which no file can
+hold."""
+
+
+def opened(path: Path) -> FileIO:
+    """A regular file, open for reading; a link to one is followed.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be opened, or is a folder, a FIFO, a device or a socket.
+    """
+    # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"is {_kind(mode)}; allowed is a regular file")
+        return FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _kind(mode: int) -> str:
+    for is_kind, name in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a symbolic link"),
+    ):
+        if is_kind(mode):
+            return name
+    return "a device"
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be used, without its name."""
+    return error.strerror or str(error)
+
+
+def require_plain(
+    folder: Path, most_levels: int | None = None, most_bytes: int | None = None
+) -> None:
+    """Looks through a folder that was handed in, as deep as `most_levels` says.
+
+    A link could lead a copy or a hash of the folder to any file of the machine. Where it will be
+    copied and hashed, `most_bytes` says how much it may be; holes in files count.
+
+    Raises:
+        InputError: something in it is neither a regular file nor a folder, or there is too much.
+    """
+    size = 0
+    for _, status in _walk(folder, most_levels):
+        size += status.st_size
+        if most_bytes is not None and size > most_bytes:
+            raise InputError(f"{folder}: larger than {most_bytes >> 30} GiB in all")
+
+
+def plain_files(folder: Path) -> list[Path]:
+    """All files below a folder, in the order of their names. Raises as `require_plain`."""
+    return sorted(path for path, status in _walk(folder, None) if stat.S_ISREG(status.st_mode))
+
+
+def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat_result]]:
+    waiting = [(folder, 1)]
+    seen = 0
+    while waiting:
+        inner, level = waiting.pop()
+        try:
+            entries = list(os.scandir(inner))
+            found = [entry.stat(follow_symlinks=False) for entry in entries]
+        except OSError as error:
+            raise InputError(f"{inner}: cannot be read: {reason(error)}") from None
+        seen += len(entries)
+        if seen > MOST_ENTRIES or level > MOST_DEPTH:
+            raise InputError(
+                f"{folder}: holds more than {MOST_ENTRIES} files or {MOST_DEPTH} levels"
+            )
+        for entry, status in zip(entries, found, strict=True):
+            path = inner / entry.name
+            if stat.S_ISDIR(status.st_mode):
+                if most_levels is None or level < most_levels:
+                    waiting.append((path, level + 1))
+            elif not stat.S_ISREG(status.st_mode):
+                raise InputError(
+                    f"{path}: is {_kind(status.st_mode)}; allowed are files and folders"
+                )
+            yield path, status
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """A whole file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        InputError: it is not a regular file, is too large or cannot be read.
+    """
+    try:
+        with opened(path) as stream:
+            parts = []
+            left = most_bytes + 1
+            while left > 0 and (part := stream.read(min(left, 1 << 20))):
+                parts.append(part)
+                left -= len(part)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from None
+    if left <= 0:
+        raise InputError(f"{path}: larger than {most_bytes >> 20} MiB, which no such file is")
+    return b"".join(parts)
+
+
+def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """A whole file of text. Raises as `read_bytes`, and where it is no UTF-8."""
+    try:
+        return read_bytes(path, most_bytes).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: cannot be read as text: {error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """A file of JSON. Raises as `read_text`, and where `parse_json` does."""
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_model(path: Path, model: type[_Model]) -> _Model:
+    """A file of JSON as a record. Raises as `read_json`, and naming the key that is not valid."""
+    try:
+        return model.model_validate(read_json(path))
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The key that is not valid, and why, in one line."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def parse_json(text: str) -> Any:
+    """JSON with finite numbers, bounded depth and text without control characters.
+
+    Raises:
+        ValueError: in one line, what is wrong.
+    """
+    try:
+        tree = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"nested more than {MOST_DEPTH} levels deep") from None
+    _require_plain_tree(tree)
+    return tree
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON; allowed are finite ones")
+
+
+def _integer(text: str) -> int:
+    # Python refuses to convert thousands of digits, in a text of its own.
+    if len(text) > 20 or abs(value := int(text)) > MOST_INTEGER:
+        raise ValueError(f"{_short(text)} is out of all bounds; allowed are 64 bits")
+    return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _require_plain_tree(tree: Any) -> None:
+    level = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested more than {MOST_DEPTH} levels deep")
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, str):
+                _require_printable(value)
+            elif isinstance(value, float):
+                if value - value != 0:
+                    raise ValueError("a number is too large; allowed are finite ones")
+            elif isinstance(value, dict):
+                inner.extend(value)
+                inner.extend(value.values())
+            elif isinstance(value, list):
+                inner.extend(value)
+        level = inner
+
+
+def _require_printable(text: str) -> None:
+    if _CONTROL.search(text):
+        raise ValueError(f"{_short(text)!a} holds a control character")
+
+
+def read_yaml(path: Path) -> Any:
+    """A file of YAML. Raises as `read_text`, and with the line where `YamlLoader` refuses it."""
+    text = read_text(path, MOST_YAML_BYTES)
+    try:
+        return yaml.load(text, YamlLoader)  # a SafeLoader
+    except yaml.YAMLError as error:
+        raise InputError(yaml_refusal(str(path), error)) from None
+
+
+def yaml_refusal(where: str, error: yaml.YAMLError) -> str:
+    """What is wrong with YAML in one line, beginning with the file and its line."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        what = "" if isinstance(error, _Refused) else "not valid YAML: "
+        return f"{where}{line}: {what}{error.problem or error.context}"
+    return f"{where}: not valid YAML: {' '.join(str(error).split())}"
+
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_MOST_DIGITS = 40
+
+
+class YamlLoader(yaml.SafeLoader):
+    """YAML with bounded depth, aliases counted as what they stand for, and finite numbers.
+
+    Every refusal is a yaml.YAMLError, with the line where there is one.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._nodes = 0
+        self._nodes_of: dict[str, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        before = self._nodes
+        self._nodes += 1
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self.anchors:
+            if event.anchor not in self._nodes_of:
+                raise _refusal("an alias inside of what it stands for", event.start_mark)
+            self._nodes += self._nodes_of[event.anchor]
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise _refusal(f"nested more than {MOST_DEPTH} levels deep", event.start_mark)
+        if self._nodes > MOST_YAML_NODES:
+            raise _refusal(
+                f"more than {MOST_YAML_NODES} values, aliases written out", event.start_mark
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        if not isinstance(event, yaml.AliasEvent) and event.anchor is not None:
+            self._nodes_of[event.anchor] = self._nodes - before
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        # A number's digits, and its parts between colons, are multiplied out one by one.
+        if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
+            raise _refusal(f"{_short(node.value)}: too many digits", node.start_mark)
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, str):
+                _require_printable(value)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # `!!bool x` and the like; PyYAML looks up and converts without a check.
+            kind = node.tag.rpartition(":")[2]
+            what = str(error) if isinstance(error, ValueError) else f"no {kind}"
+            raise _refusal(" ".join(what.split()), node.start_mark) from None
+        if isinstance(value, float) and value - value != 0:
+            raise _refusal(f"{_short(node.value)}: allowed are finite numbers", node.start_mark)
+        if isinstance(value, int) and abs(value) > MOST_INTEGER:
+            raise _refusal(f"{_short(node.value)}: allowed are 64 bits", node.start_mark)
+        return value
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """Of YAML that is valid."""
+
+
+def _refusal(problem: str, mark: Any) -> _Refused:
+    return _Refused(problem=problem, problem_mark=mark)
+
+
+def _require_file_name(name: str) -> str:
+    parts = name.split("/")
+    path = PurePosixPath(name)
+    if path.is_absolute() or {"", ".", ".."} & set(parts) or "\0" in name:
+        raise ValueError(f"{_short(name)!a}: allowed is the name of a file in the folder")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_require_file_name)]
+"""A file as its folder's records name it: it cannot lead out of the folder."""

@@ -1,0 +1,373 @@
+"""What others hand in cannot hang, flood or mislead who reads it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+import zstandard
+
+from outcast import cli, experiment, handed_in
+from outcast.analysis.pcap import read_capture
+from outcast.assignment import folder
+from outcast.errors import ConfigError, InputError
+from outcast.run import HostCounters, Manifest, PortCounters, RunDirectory
+from outcast.samples import read_samples
+from outcast.sweep.points import combinations
+from outcast.workloads import results, sizes
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
+)
+MERGED = "a0: &a0 {k: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 30)
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(1, 40), 16_384, 10**9)
+    return write_run(tmp_path / "run", traffic, 20_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, r":6: more than 50000 values, aliases written out"),
+        (MERGED, r"more than 50000 values"),
+        ("a: &a [*a]", r":1: .*an alias inside of what it stands for"),
+        ("[" * 500_000, r":1: .*nested more than 50 levels deep"),
+        ("\n\na: .inf", r":3: \.inf: allowed are finite numbers"),
+        ("a: 1.0e+999", "allowed are finite numbers"),
+        ("a: " + "1" * 5000, "too many digits"),
+        ("a: 1" + ":59" * 100_000, "too many digits"),
+        ("a: 0x" + "f" * 30, "allowed are 64 bits"),
+        ('a: "\\e[2J"', "holds a control character"),
+        ('"\\e[2J": 1', "holds a control character"),
+        ('a: "\\ud800"', "holds a control character"),
+        ("a: !!bool x", "no bool"),
+        ("a: !!timestamp x", "no timestamp"),
+        ("a: 2020-99-99", "month must be in"),
+        ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+    ],
+    ids=range(16),
+)
+def test_yaml_that_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    """Failed before: bombs hung; infinite numbers were taken; `!!bool x` gave a traceback."""
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=said) as caught:
+        experiment.load(path)
+    assert time.process_time() - began < 5
+    assert str(caught.value).isprintable()
+    with pytest.raises(InputError, match=said):
+        handed_in.read_yaml(path)
+
+
+def test_aliases_within_bounds_are_taken() -> None:
+    tree = yaml.load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &d {x: 1}, y: *d}", handed_in.YamlLoader)
+    assert tree == {"a": [1, 2], "b": [[1, 2], [1, 2]], "c": {"x": 1, "y": {"x": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NaN", "NaN is no number of JSON"),
+        ("[-Infinity]", "-Infinity is no number"),
+        ("1e999", "a number is too large"),
+        ("1" * 5000, "out of all bounds"),
+        (str(2**63), "out of all bounds"),
+        ("[" * 100_000, "nested more than 50 levels deep"),
+        ("[" * 60 + "]" * 60, "nested more than 50 levels deep"),
+        ('{"\\u001b": 1}', "holds a control character"),
+        ('["\\ud800"]', "holds a control character"),
+        ("{", "not JSON"),
+        ("", "not JSON"),
+    ],
+)
+def test_json_that_is_refused(text: str, said: str) -> None:
+    """Failed before: all of it was taken, or gave a traceback later."""
+    with pytest.raises(ValueError, match=said):
+        handed_in.parse_json(text)
+
+
+def test_json_that_is_taken() -> None:
+    text = '{"a": [1, -2.5, null, true, "ü\\n\\t"], "b": 9223372036854775807}'
+    assert handed_in.parse_json(text) == json.loads(text)
+
+
+def make_special(path: Path, kind: str) -> None:
+    match kind:
+        case "a FIFO":
+            os.mkfifo(path)
+        case "a device":
+            path.symlink_to("/dev/zero")
+        case "a folder":
+            path.mkdir()
+        case "a socket":
+            here = Path.cwd()
+            os.chdir(path.parent)
+            try:
+                socket.socket(socket.AF_UNIX).bind(path.name)
+            finally:
+                os.chdir(here)
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder"])
+def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
+    """Failed before: a FIFO was waited for, and /dev/zero filled the memory."""
+    path = tmp_path / "x.yaml"
+    make_special(path, kind)
+    with pytest.raises(ConfigError, match=f"x.yaml: cannot be read: is {kind}; allowed is a reg"):
+        experiment.load(path)
+    with pytest.raises(InputError, match=f"is {kind}"):
+        read_capture("p", path)
+    with pytest.raises(ValueError, match=f"is {kind}"):
+        sizes.read(path)
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("{a: 1}")
+    (tmp_path / "here").symlink_to("there")
+    assert handed_in.read_yaml(tmp_path / "here") == {"a": 1}
+
+
+def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        handed_in.read_json(path)
+
+
+def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
+    """Failed before: the holes of a file were copied as zeros."""
+    made = folder.make(tmp_path / "ana", folder.Identity("a1", "ana"))
+    file = made.path / "runs/x.pcap"
+    file.touch()
+    os.truncate(file, 1 << 43)
+    with pytest.raises(InputError, match="runs: larger than 16 GiB in all"):
+        made.identity()
+
+
+@pytest.mark.parametrize("verb", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
+@pytest.mark.parametrize("name", ["captures/x", "flows", "packets.parquet"])
+def test_a_run_folder_holds_files_and_folders_alone(
+    verb: list[str],
+    name: str,
+    run: RunDirectory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Failed before: links were followed, out of the folder."""
+    (tmp_path / "elsewhere").mkdir()
+    (run.path / name).symlink_to(tmp_path / "elsewhere")
+    for table in {"links.parquet", "packets.parquet"} - {name}:
+        (run.path / table).touch()
+    assert cli.invoke([*verb, str(run.path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name}: is a symbolic link; allowed are files and folders" in line
+
+
+MANIFEST_EDITS: list[tuple[str, object, str]] = [
+    ("flows.0.hops", -1, "greater than or equal to 1"),
+    ("flows.0.sport", 70_000, "less than or equal to 65535"),
+    ("flows.0.src_ip", "nobody", "does not appear to be an IPv4"),
+    ("flows.0.start_ns", -1, "greater than or equal to 0"),
+    ("flows.1.flow", 0, "flows: one is there twice"),
+    ("traffic.duration_ns", 0, "greater than 0"),
+    ("traffic.duration_ns", 2**62, "less than or equal"),
+    ("traffic.duration_ns", 2**59, "bins of 1000000 ns"),
+    ("traffic.t_end_ns", 0, "is not after t_start_ns"),
+    ("bottlenecks.0.queue.rate_bps", 0, "greater than 0"),
+    ("bottlenecks.0.queue.limit_bytes", -5, "greater than or equal to 0"),
+    ("bottlenecks.0.destinations", ["x"], "does not appear to be an IPv4"),
+    ("captures.0.file", "../../x", "allowed is the name of a file in the folder"),
+    ("captures.0.file", "/etc/passwd", "allowed is the name of a file in the folder"),
+    ("captures.0.file", "captures/../../x", "allowed is the name of a file in the folder"),
+    ("captures.0.captured", -1, "greater than or equal to 0"),
+    ("files", {"../x": "0"}, "allowed is the name of a file in the folder"),
+    ("effective", {"min_rto_ns": -1}, "min_rto_ns: allowed is a whole number"),
+    ("effective", {"samples.every_ns": "x"}, "samples.every_ns: allowed is a whole number"),
+    ("wall_s", {"x": -1}, "greater than or equal to 0"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), MANIFEST_EDITS)
+def test_values_of_a_manifest_have_bounds(
+    key: str,
+    value: object,
+    said: str,
+    run: RunDirectory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Failed before: taken, or a traceback."""
+    tree = json.loads(run.manifest.read_text())
+    holder: Any = tree
+    *above, last = key.split(".")
+    for part in above:
+        holder = holder[int(part) if part.isdigit() else part]
+    holder[last] = value
+    run.manifest.write_text(json.dumps(tree))
+    assert cli.invoke(["analyze", str(run.path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert "manifest.json: " in line
+
+
+def test_counters_that_go_back_are_refused() -> None:
+    """Failed before: negative drops and retransmissions were summed up."""
+    for counters in (
+        PortCounters(before={"drops": 5}, after={"drops": 3}),
+        PortCounters(before={}, after={"drops": 3}),
+        PortCounters(before={"drops": "x"}, after={"drops": 3}),
+        HostCounters(before={"drops": 5}, after={}),
+    ):
+        with pytest.raises(InputError, match=r"counters\.json: drops: "):
+            counters.delta("drops")
+
+
+def test_ports_may_feed_two_bottlenecks(run: RunDirectory) -> None:
+    tree = json.loads(run.manifest.read_text())
+    tree["bottlenecks"].append({**tree["bottlenecks"][0], "egress": "s1-eth9"})
+    assert len(Manifest.model_validate(tree).bottlenecks) == 2
+
+
+def test_records_that_do_not_fit_are_one_line(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = json.loads(run.counters.read_text())
+    tree["ports"]["s1-eth1"]["after"] = {"drops": None}
+    run.counters.write_text(json.dumps(tree))
+    assert cli.invoke(["analyze", str(run.path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "flow: Field required"),
+        ("[]", "dictionary"),
+        ("NaN", "NaN is no number"),
+        ('{"side": 1}', "Field required"),
+        ("x", "not JSON"),
+    ],
+)
+def test_schedules_that_are_refused(text: str, said: str, run: RunDirectory) -> None:
+    """Failed before: `{}` and `[]` gave a traceback."""
+    run.flows.mkdir()
+    (run.flows / "schedule.jsonl").write_text(text)
+    with pytest.raises(InputError, match=rf"schedule\.jsonl:1: .*{said}"):
+        results.read(run, 0)
+
+
+@pytest.mark.parametrize("row", ['{"flow": 0}', '{"side": "send", "flow": 0, "t_begun": -1}', "[]"])
+def test_rows_of_programs_that_are_refused(row: str, run: RunDirectory) -> None:
+    run.flows.mkdir()
+    (run.flows / "schedule.jsonl").write_text("")
+    (run.flows / "generated.h2.jsonl").write_text(row)
+    with pytest.raises(InputError, match=r"generated\.h2\.jsonl:1: "):
+        results.read(run, 0)
+
+
+@pytest.mark.parametrize("ending", ["zst", "gz"])
+def test_a_capture_that_stands_for_gigabytes(ending: str, tmp_path: Path) -> None:
+    """Failed before: 10 GB of empty records took minutes."""
+    path = tmp_path / f"x.pcap.{ending}"
+    zeros = bytes(1 << 24)
+    if ending == "gz":
+        path.write_bytes(gzip.compress(model.PCAP_HEADER) + gzip.compress(zeros) * 24)
+    else:
+        compress = zstandard.ZstdCompressor().compressobj()
+        parts = [
+            compress.compress(model.PCAP_HEADER),
+            *(compress.compress(zeros) for _ in "x" * 24),
+        ]
+        path.write_bytes(b"".join([*parts, compress.flush()]))
+    began = time.process_time()
+    with pytest.raises(InputError, match=r"each of its first|stands for more than 200 times"):
+        read_capture("p", path)
+    assert time.process_time() - began < 5
+
+
+def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap.zst"
+    packet = b"\1\0\0\0\0\0\0\0" + (1500).to_bytes(4, "little") * 2 + bytes(1500)
+    compress = zstandard.ZstdCompressor().compressobj()
+    with path.open("wb") as stream:
+        stream.write(compress.compress(model.PCAP_HEADER))
+        for _ in range(300):
+            stream.write(compress.compress(packet * 700))
+        stream.write(compress.flush())
+    with pytest.raises(InputError, match="stands for more than 200 times its size"):
+        read_capture("p", path)
+
+
+def test_a_file_with_holes_is_no_capture(tmp_path: Path) -> None:
+    """Failed before: room was made for as many packets as its size would hold."""
+    path = tmp_path / "x.pcap"
+    path.write_bytes(model.PCAP_HEADER)
+    os.truncate(path, 1 << 42)
+    with pytest.raises(InputError, match="each of its first 1000000 packets was captured too"):
+        read_capture("p", path)
+
+
+def test_samples_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.zst"
+    for content in (bytes(4), b"\x02\0\0\0[]", b"\x02\0\0\0{}", b"\x04\0\0\0[[[["):
+        path.write_bytes(zstandard.compress(content))
+        with pytest.raises(InputError, match="no file of samples"):
+            read_samples(path)
+
+
+def test_a_sweep_has_so_many_points() -> None:
+    """Failed before: the product was made, for hours."""
+    lists = {f"x{n}": [*range(100)] for n in range(9)}
+    with pytest.raises(ConfigError, match="1000000000000000000 points; allowed are 100000"):
+        combinations(experiment.Sweep.model_validate(lists))
+
+
+@pytest.mark.parametrize(
+    "name", ["a\x1b[31mb", "a\nb", "[red]x", "[bold", "\u202eb", "b\udcffc", "a\rb"]
+)
+def test_names_cannot_act_on_the_terminal(
+    name: str, run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Failed before: escapes reached the terminal, and markup vanished or broke a table."""
+    given = tmp_path / name
+    shutil.copytree(run.path, given)
+    manifest = json.loads((given / "manifest.json").read_text())
+    manifest["flows"][0]["src"] = "[red]h2"
+    manifest["flows"][0]["path"][0] = "[red]h2"
+    manifest["name"] = "[/]golden"
+    (given / "manifest.json").write_text(json.dumps(manifest))
+    assert cli.invoke(["analyze", str(given)]) == (2 if "\udcff" in name else 0)
+    assert cli.invoke(["inspect", str(tmp_path / f"{name} none")]) == 2
+    told = capsys.readouterr()
+    shown = told.out + told.err
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    if "\udcff" not in name:
+        assert "[/]golden: " in told.out
+        assert "[red]h2" in told.out
+        assert name.encode("unicode_escape").decode() in told.out
+    assert len(told.err.splitlines()) == (2 if "\udcff" in name else 1)
+
+
+def test_verbs_print_through_the_terminal_module() -> None:
+    """Elsewhere escapes would reach the terminal."""
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        if path.name not in ("terminal.py", "plain_console.py"):
+            text = path.read_text()
+            assert "click.echo" not in text, path
+            assert "Console(" not in text, path

@@ -1,0 +1,144 @@
+"""Tables are read from the file that was named, whatever its name, and only where that is safe."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from outcast import analysis, cli
+from outcast.analysis import store
+from outcast.errors import InputError
+from outcast.run import RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+PACKAGE = Path(store.__file__).parents[1]
+TEMPLATES = PACKAGE / "assignment/templates"
+NAMES = ["q[1]", "a*b", "a?b", "ü b", "~", "[!x]", "run=1", "{a,b}"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two analysed runs, `q1` and `q2`, of other packets."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2):
+        traffic = model.taildrop(model.make_traffic(seed, 300), 16_384, 10**9)
+        analysis.analyze(write_run(folder / f"q{seed}", traffic, 20_000_000))
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_a_table_is_the_one_named(
+    name: str, ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed before: polars took `[1]` for a pattern and read the neighbour's rows."""
+    frame = pl.DataFrame({"one": [1, 2], "two": ["x", "y"]})
+    for neighbour in ("q1", "axb", "a", "b"):
+        (tmp_path / neighbour).mkdir()
+        store.write(frame.with_columns(one=7), tmp_path / neighbour / f"t{ending}")
+    (tmp_path / name).mkdir()
+    store.write(frame, tmp_path / name / f"t{ending}")
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / name / f"t{ending}", Path(name) / f"t{ending}"):
+        assert_frame_equal(store.read(path), frame)
+    shutil.move(tmp_path / name / f"t{ending}", f"{name}{ending}")
+    assert_frame_equal(store.read(Path(f"{name}{ending}")), frame)
+
+
+@pytest.mark.parametrize("name", ["q[1]", "q?", "*", "ü q"])
+def test_inspect_shows_the_run_that_was_named(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Failed before: `inspect 'q[1]'` showed the packets of q1."""
+    shutil.copytree(runs / "q1", tmp_path / "q1")
+    shutil.copytree(runs / "q2", tmp_path / name)
+    shown = []
+    for path in (runs / "q2", tmp_path / name):
+        assert cli.invoke(["inspect", str(path), "--format", "csv"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_analysis_figures_and_report_of_any_folder(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(runs / "q1", tmp_path / name)
+    if name not in ("q[1]", "ü b"):  # one of each kind is drawn: it takes a second
+        assert analysis.analyze(RunDirectory(tmp_path / name)).name == "golden"
+        return
+    assert cli.invoke(["analyze", str(tmp_path / name)]) == 0
+    assert cli.invoke(["inspect", str(tmp_path / name), "--links"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    """Failed before: 400 kB stood for 1.6 GB, and would for any number."""
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"one": pl.zeros(200_000_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
+    for reader in (store.read, store.scan):
+        with pytest.raises(InputError, match="bytes that stand for 1600000000"):
+            reader(path)
+
+
+def test_a_fifo_is_no_table(tmp_path: Path) -> None:
+    """Failed before: it waited for a writer for ever."""
+    os.mkfifo(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="is a FIFO; allowed is a regular file"):
+        store.read(tmp_path / "t.parquet")
+
+
+def test_a_broken_table_is_refused_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Failed before: polars panicked, and printed a stack of its own."""
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"one": pl.zeros(300_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
+    whole = path.read_bytes()
+    for at in range(4, len(whole) - 12, 7):
+        path.write_bytes(whole[:at] + b"\xff\x00\xff" + whole[at + 3 :])
+        with contextlib.suppress(InputError):
+            store.read(path)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) -> None:
+    """Failed before: the file that the link led to was overwritten."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / f".t.csv.{os.getpid()}.tmp").symlink_to(precious)
+    store.write(pl.DataFrame({"one": [1]}), tmp_path / "t.csv")
+    assert precious.read_text() == "mine"
+    assert (tmp_path / "t.csv").read_text() == "one\n1\n"
+
+
+def test_no_other_module_opens_tables() -> None:
+    """What polars opens by name it takes for a pattern."""
+    forbidden = {"read", "scan", "sink"}
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path == Path(store.__file__) or path.is_relative_to(TEMPLATES):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute):
+                continue
+            verb, _, form = node.attr.partition("_")
+            of_polars = isinstance(node.value, ast.Name) and node.value.id in ("pl", "polars")
+            if of_polars and form and verb in forbidden:
+                found.append(f"{path}:{node.lineno}: {node.attr}")
+            if node.attr in ("write_parquet", "write_ipc", "sink_parquet", "sink_csv"):
+                found.append(f"{path}:{node.lineno}: {node.attr}")
+    assert found == []
+
+
+def test_what_students_are_given_reads_the_file_that_is_named() -> None:
+    text = (TEMPLATES / "read_run.py").read_text()
+    assert text.count("read_parquet(") == text.count("glob=False") > 0
