@@ -1,4 +1,4 @@
-"""How programs are started: never from the working folder."""
+"""How programs are started, never from the working folder, and what is said of their end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from outcast import cli
-from outcast.commands import leave_working_folder, python_module
-from outcast.engines import INSIDE
+from outcast.commands import SystemCommands, leave_working_folder, python_module
+from outcast.engines import INSIDE, EventReader
+from outcast.errors import CommandError, RunError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,3 +83,59 @@ def test_no_verb_runs_programs_of_the_working_folder(
     monkeypatch.setenv("PATH", f":{os.environ['PATH']}")
     cli.invoke(["doctor"])
     assert not trap.exists()
+
+
+def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path: Path) -> None:
+    commands = SystemCommands()
+    script = "echo listening on s1-eth1 >&2; sleep 9 & kill -KILL $$"
+    process = commands.spawn(
+        "tcpdump on s1-eth1", ["sh", "-c", script], stdout=tmp_path / "out", stderr=tmp_path / "err"
+    )
+    process.wait(5)
+    with pytest.raises(CommandError) as raised:
+        process.require_alive()
+    assert str(raised.value) == "tcpdump on s1-eth1 was killed by signal 9 (SIGKILL)"
+    later = raised.value.during("the traffic")
+    assert str(later) == "tcpdump on s1-eth1 was killed by signal 9 (SIGKILL) during the traffic"
+    assert script in later.in_full()
+    assert "listening on s1-eth1" in later.in_full()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("ovs-vsctl: no\n bridge\n", "ovs-vsctl: no bridge"),
+        ("", "it said nothing"),
+        ("odd\nTraceback (most recent call last):\n  File x\nKeyError: 'h1'\n", "KeyError: 'h1'"),
+    ],
+)
+def test_a_failed_programs_error_is_what_it_said(output: str, said: str) -> None:
+    error = CommandError(["ovs-vsctl", *["add-br"] * 500], 2, output)
+    assert str(error).endswith(f": exit status 2: {said}")
+    assert str(error).startswith("ovs-vsctl add-br")
+    assert len(str(error)) < 120
+    assert error.in_full().count("add-br") > 500
+
+
+def test_a_long_output_is_cut_in_its_middle() -> None:
+    error = CommandError(["cc"], 1, "first " + "x" * 10_000 + " last")
+    assert len(str(error)) < 500
+    assert "first " in str(error)
+    assert str(error).endswith(" last")
+
+
+def test_a_program_that_cannot_be_started_is_an_error_of_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot be started: Permission denied"):
+        SystemCommands().run([str(tmp_path)])
+
+
+def test_an_inner_program_that_was_lost_is_said_with_its_phase() -> None:
+    reader = EventReader(lambda event: None)
+    assert str(reader.lost(-11, "")) == (
+        "the run's inner program was killed by signal 11 (SIGSEGV) during the guest's boot"
+    )
+    reader.feed('{"event": "phase", "phase": "traffic"}')
+    trace = "Traceback (most recent call last):\n  File x\nImportError: no numpy\n"
+    assert str(reader.lost(1, trace)) == (
+        "the run's inner program: exit status 1 during the traffic: ImportError: no numpy"
+    )

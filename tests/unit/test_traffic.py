@@ -135,3 +135,37 @@ def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path: Path) -> None:
     traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_077_968), client)
     with pytest.raises(ReadBackError, match="bytes: requested 7000000"):
         traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_000_000), client)
+
+
+@pytest.mark.parametrize("server_dies", [True, False])
+def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
+    server_dies: bool, tmp_path: Path
+) -> None:
+    commands = SystemCommands()
+
+    def spawn(name: str, script: str) -> Process:
+        return commands.spawn(
+            name, ["sh", "-c", script], stdout=tmp_path / "out", stderr=tmp_path / f"{name}.err"
+        )
+
+    server = spawn("server", "exit 9" if server_dies else "sleep 60")
+    clients = {0: spawn("first", "echo reset >&2; exit 1"), 1: spawn("second", "sleep 60")}
+    clients[0].wait(5)
+    if server_dies:
+        server.wait(5)
+    began = time.monotonic()
+    try:
+        with pytest.raises(CommandError) as raised:
+            traffic.await_end(
+                [FLOW],
+                traffic.Clients(clients, time.time_ns(), {}),
+                60 * 10**9,
+                server.require_alive,
+                lambda t_s: None,
+                [],
+            )
+    finally:
+        commands.end_all()
+    assert time.monotonic() - began < 5
+    cause = "server: exit status 9" if server_dies else "first: exit status 1: reset"
+    assert str(raised.value).startswith(cause)

@@ -1,4 +1,4 @@
-"""The guest under this machine's limits: what it needs of them, and that it sees nothing of them."""
+"""The guest under this machine's limits: what it needs of them, and that it sees none of them."""
 
 from __future__ import annotations
 
