@@ -216,5 +216,6 @@ def _save(figure: Any, path: Path) -> Path:
     try:
         with matplotlib.rc_context(style.STYLE):
             return style.save(figure, path)
-    except ValueError as error:
-        raise ConfigError(f"-o {path}: {error}") from None
+    except (ValueError, FileNotFoundError, NotADirectoryError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"-o {path}: {said}") from None

@@ -36,7 +36,6 @@ from outcast import (
     counters,
     files,
     forwarding,
-    limits,
     links,
     multipath,
     ports,
@@ -96,8 +95,7 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
     try:
         whole = _Run(directory, experiment, plan, engine, emit, commands, scratch)
         try:
-            with limits.raised(limits.of_inner_program(plan), "the run's inner program"):
-                whole.go()
+            whole.go()
         except CommandError as error:
             print(error.in_full(), file=sys.stderr, flush=True)
             raise error.during(DURING[whole.phase]) from None

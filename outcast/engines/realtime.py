@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,8 +37,10 @@ from outcast.experiment import Experiment, load_resolved
 from outcast.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
 from outcast.modules import Loading, Modules
 from outcast.openvswitch import has_kernel_module
-from outcast.plan import make_plan
+from outcast.plan import Plan, make_plan
 from outcast.run import RunDirectory
+
+_WHO = "the run's inner program"
 
 _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
 """Of the whole machine; only the initial network namespace has it."""
@@ -65,7 +68,7 @@ class RealtimeEngine:
             )
         require_compiler(experiment, start_afterwards=True)
         plan = make_plan(experiment)
-        limits.require(limits.of_inner_program(plan), "the run's inner program")
+        limits.require(_limits(plan), _WHO)
         kinds = set().union(
             *(
                 queues.kinds(ports.switch_queue(experiment, plan, port))
@@ -106,7 +109,7 @@ class RealtimeEngine:
             for each in transport.all_of(experiment):
                 transport.allow_congestion_control(each.congestion_control)
             _stamp_in_order()
-            wall_s = _run_inside(directory, entry, on_event)
+            wall_s = _run_inside(directory, make_plan(experiment), entry, on_event)
         self._record_modules(directory)
         return wall_s
 
@@ -166,7 +169,13 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
+def _limits(plan: Plan) -> limits.Needs:
+    return {resource.RLIMIT_NOFILE: limits.open_files(plan)}
+
+
+def _run_inside(
+    directory: RunDirectory, plan: Plan, entry: Entry, on_event: OnEvent
+) -> Mapping[str, float]:
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
     argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
@@ -176,17 +185,18 @@ def _run_inside(directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Map
     scratch = directory.path / ".scratch"
     scratch.mkdir()
     with (directory.path / "log.txt").open("ab") as log:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            # Ctrl-C is for us to pass on; the terminal must not end half of the run by itself.
-            start_new_session=True,
-        )
+        with limits.raised(_limits(plan), _WHO):
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                encoding="utf-8",
+                errors="replace",
+                env=environment,
+                # Ctrl-C is for us to pass on; the terminal must not end half of the run by itself.
+                start_new_session=True,
+            )
         try:
             entry.processes.append(ProcessMark.of(process.pid))
             entry.write()

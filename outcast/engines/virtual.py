@@ -40,6 +40,7 @@ class VirtualEngine:
         """See Engine.run."""
         kernel = _kernel()
         experiment = load_resolved(directory.config)
+        plan = make_plan(experiment)
         reader = EventReader(on_event)
         argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
@@ -71,7 +72,8 @@ class VirtualEngine:
                     on_folder=on_folder,
                     on_start=on_start,
                     on_message=on_message,
-                    processes=limits.processes(make_plan(experiment)),
+                    processes=limits.processes(plan),
+                    open_files=limits.open_files(plan),
                 )
             except GuestError as error:
                 raise GuestError(f"{error}, during {reader.during()}") from None

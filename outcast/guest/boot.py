@@ -126,6 +126,7 @@ def boot(
     virtual_limit_s: float = 86_400.0,
     memory_mib: int = MEMORY_MIB,
     processes: int = limits.PROCESSES,
+    open_files: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
@@ -146,6 +147,8 @@ def boot(
         virtual_limit_s: seconds of virtual time after which the program is ended.
         memory_mib: the guest's memory.
         processes: how many will run in it at a time.
+        open_files: how many the program has to be allowed, where that is more than the guest's
+            kernel allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         environment: variables of the program, besides ENVIRONMENT.
 
     Raises:
@@ -161,6 +164,7 @@ def boot(
         "needed": python_folders(),
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
+        "open_files": open_files,
     }
     with _boot_directory(description, on_folder) as directory, _free_core() as core:
         argv_of_kernel = command_line(kernel, seed, memory_mib)

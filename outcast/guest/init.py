@@ -39,6 +39,7 @@ BEAT_S = 1.0
 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
 _RB_POWER_OFF = 0x4321FEDC
+_RLIMIT_NOFILE = 7
 _CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -140,6 +141,19 @@ def open_console(path: str) -> int:
     return console
 
 
+def allow_open_files(count: int) -> None:
+    """Raises the limit of open files, of this process and those to come, where it is smaller."""
+    soft, hard = struct.unpack("QQ", _limit_of_open_files(None))
+    if soft < count:
+        _limit_of_open_files(struct.pack("QQ", count, max(count, hard)))
+
+
+def _limit_of_open_files(new: bytes | None) -> bytes:
+    old = ctypes.create_string_buffer(16)
+    _checked(_libc.prlimit(0, _RLIMIT_NOFILE, new, old), "prlimit")
+    return old.raw
+
+
 def start(argv: list[str], environment: dict[str, str]) -> int:
     """Starts the payload, its output on the first console, its errors on the second."""
     child = os.fork()
@@ -217,6 +231,7 @@ def main() -> None:
             boot = json.load(stream)
         build_root(boot["run_directory"], boot["needed"])
         os.dup2(open_console("/dev/tty1"), 2)
+        allow_open_files(boot["open_files"])
         sleep_until(UPTIME_S)
         name_host()
         raise_loopback()

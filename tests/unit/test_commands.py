@@ -43,7 +43,10 @@ def test_only_one_place_starts_our_modules() -> None:
         if "sys.executable" in path.read_text()
     }
     others = {"outcast/guest/boot.py", "outcast/workloads/programs.py"}
-    assert starts == {"outcast/commands.py", *others}
+    # The command line starts itself over, with the options that it was started with.
+    again = "outcast/cli/__init__.py"
+    assert starts == {"outcast/commands.py", again, *others}
+    assert "[sys.executable, *sys.orig_argv[1:]]" in (ROOT / again).read_text()
     for name in others:
         assert 'sys.executable, "-I"' in (ROOT / name).read_text()
 

@@ -28,11 +28,10 @@ def server() -> Iterator[hostile.Server]:
     made.close()
 
 
-@pytest.mark.parametrize("kind", [each for each in hostile.KINDS if each != "ledgers"])
+@pytest.mark.parametrize("kind", hostile.KINDS)
 def test_hostile_inputs_are_answered_in_one_line(
     kind: str, bases: hostile.Bases, server: hostile.Server, tmp_path: Path
 ) -> None:
-    """Failed before for half of the run folders, captures and configurations."""
     wrong = [hostile.check(number, SEED, bases, tmp_path, server) for number in NUMBERS[kind]]
     assert [each for each in wrong if each] == []
 

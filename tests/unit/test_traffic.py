@@ -278,7 +278,7 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
         with pytest.raises(CommandError) as raised:
             traffic.await_end(
                 [FLOW],
-                traffic.Clients(clients, time.time_ns(), {}),
+                traffic.Clients(clients, time.time_ns(), {}, ()),
                 60 * 10**9,
                 server.require_alive,
                 lambda t_s: None,

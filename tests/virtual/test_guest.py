@@ -81,6 +81,14 @@ def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_pa
     assert not Path("/etc/of-the-guest").exists()
 
 
+def test_a_program_that_needs_more_open_files_is_allowed_them(kernel: Path, tmp_path: Path) -> None:
+    said = [
+        run(kernel, tmp_path, "ulimit -Sn; ulimit -Hn", open_files=count)[1]
+        for count in (0, 100, 3000, 9000)
+    ]
+    assert said == [["1024", "4096"], ["1024", "4096"], ["3000", "4096"], ["9000", "9000"]]
+
+
 @pytest.mark.parametrize("name", ["ü", "a,b [c] *", os.fsdecode(b"a\xffb")])
 def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Path) -> None:
     folder = tmp_path / name
