@@ -213,7 +213,9 @@ class Manifest(_Record):
             if len(set(given)) < len(given):
                 raise ValueError(f"{key}: one is there twice")
         for key in _COUNTED:
-            value = self.effective.get(key, 0)
+            value = self.effective.get(key)
+            if value is None:  # as the smallest RTO of a kernel that does not tell its clock's rate
+                continue
             if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
                 raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
         return self
@@ -240,8 +242,8 @@ class PortCounters(_Record):
 class HostCounters(_Record):
     """nstat(8)'s absolute counters of a host's network namespace before and after the flows."""
 
-    before: dict[str, _Count]
-    after: dict[str, _Count]
+    before: dict[str, int]
+    after: dict[str, int]
 
     def delta(self, counter: str) -> int:
         """How much a counter (`TcpRetransSegs`, `TcpExtTCPTimeouts`) grew; absent means 0."""

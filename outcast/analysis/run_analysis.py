@@ -171,7 +171,7 @@ def _analyze_port(
         rows=_rows_by_number(joined, numbers),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
-        resent=resent(joined, int(manifest.effective.get("min_rto_ns", DEFAULT_MIN_RTO_NS))),
+        resent=resent(joined, int(manifest.effective.get("min_rto_ns") or DEFAULT_MIN_RTO_NS)),
     )
 
 

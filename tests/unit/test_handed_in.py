@@ -15,7 +15,7 @@ import pytest
 import yaml
 import zstandard
 
-from outcast import cli, experiment, handed_in
+from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.pcap import read_capture
 from outcast.assignment import folder
 from outcast.errors import ConfigError, InputError
@@ -236,6 +236,20 @@ def test_counters_that_go_back_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=r"counters\.json: drops: "):
             counters.delta("drops")
+
+
+def test_a_kernel_that_does_not_tell_its_rate(run: RunDirectory) -> None:
+    """Failed before: the smallest RTO is not known then, and its conversion gave a traceback."""
+    tree = json.loads(run.manifest.read_text())
+    tree["effective"]["min_rto_ns"] = None
+    run.manifest.write_text(json.dumps(tree))
+    assert analysis.analyze(run).name == "golden"
+
+
+def test_what_is_no_counter_may_be_negative() -> None:
+    """Linux has no limit of connections, which nstat shows as -1."""
+    shown = {"TcpMaxConn": -1, "TcpRetransSegs": 5}
+    assert HostCounters(before=shown, after=shown).delta("TcpRetransSegs") == 0
 
 
 def test_ports_may_feed_two_bottlenecks(run: RunDirectory) -> None:
