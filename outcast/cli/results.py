@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from outcast import files
 from outcast.cli import shared
 from outcast.errors import ConfigError, InputError
 
@@ -217,5 +218,7 @@ def _save(figure: Any, path: Path) -> Path:
     try:
         with matplotlib.rc_context(style.STYLE):
             return style.save(figure, path)
+    except OSError as error:
+        raise ConfigError(f"-o {files.describe(error)}") from None
     except ValueError as error:
         raise ConfigError(f"-o {path}: {error}") from None
