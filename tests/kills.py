@@ -2,7 +2,8 @@
 
     python -m tests.kills [--count N] [--engine realtime|virtual] [--seed S]
 
-As root. Beside the runs stand a bridge, a network namespace, an iperf and a bridge of another Open
+As root, with no other run of ours on the machine, since those change the same two settings.
+Beside the runs stand a bridge, a network namespace, an iperf and a bridge of another Open
 vSwitch, and folders with names like ours. A line for each kill, and `N passed, N failed` at the
 end; exit status 1 if one failed. It takes about ten seconds a kill.
 """
@@ -84,7 +85,11 @@ def machine(place: Place) -> dict[str, object]:
             if Path("/sys/class/net", name, "ifindex").exists()
         ),
         "named namespaces": output("ip", "netns", "list"),
-        "mounts": sorted(line.split()[4] for line in lines),
+        "mounts": sorted(
+            at
+            for at in (line.split()[4] for line in lines)
+            if Path(at).is_relative_to(place.folder)
+        ),
         "settings": {
             name: Path(name).read_text() for name in ledger.SETTINGS if Path(name).exists()
         },

@@ -29,7 +29,12 @@ Scalar = Any
 
 def compiled(function: Function) -> Function:
     """Compiles at the first call; `python -m outcast.analysis.warm` does it ahead of time."""
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    try:
+        return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:
+        # Neither beside the module nor in the user's cache may numba write; then each process
+        # compiles for itself.
+        return cast(Function, numba.njit(nogil=True)(function))
 
 
 def _big_endian(bits: int) -> Callable[[U8, Scalar], Scalar]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outcast import files
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, InputError
 
@@ -216,6 +217,7 @@ def _save(figure: Any, path: Path) -> Path:
     try:
         with matplotlib.rc_context(style.STYLE):
             return style.save(figure, path)
-    except (ValueError, FileNotFoundError, NotADirectoryError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"-o {path}: {said}") from None
+    except OSError as error:
+        raise ConfigError(f"-o {files.describe(error)}") from None
+    except ValueError as error:
+        raise ConfigError(f"-o {path}: {error}") from None

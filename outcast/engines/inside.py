@@ -74,6 +74,7 @@ from outcast.workloads.programs import Programs
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
+_LONGEST_MESSAGE = 300
 
 _Read = tuple[dict[str, Any], dict[str, Any], links.Interfaces]
 """Counters of captured ports, of hosts, and of every switch port's interface."""
@@ -456,6 +457,12 @@ def main(argv: Sequence[str]) -> int:
         # The run directory's disk is full, say; the cause is to come before the traceback.
         traceback.print_exc()
         emit({"event": "error", "kind": RunError.__name__, "message": files.describe(error)})
+        return 1
+    except Exception as error:
+        # A mistake of ours. It is named, since else the log's last lines would pass for the cause.
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_MESSAGE]}"
+        emit({"event": "error", "kind": RunError.__name__, "message": message})
         return 1
     return 0
 

@@ -14,9 +14,9 @@ import pytest
 
 from outcast import execute, files, ledger, private
 from outcast.errors import ConfigError
-from outcast.experiment import load
 from outcast.ledger import ProcessMark
-from tests.golden.fake_run import execute as make_fake_run
+from tests.golden import model
+from tests.golden.run_directory import write_run
 
 NOBODY = 65534
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -32,6 +32,13 @@ def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
         check=False,
         env={**os.environ, **environment},
     )
+
+
+def make_run(folder: Path) -> None:
+    """A run directory whose captures can be analysed; of some 300 KB."""
+    folder.mkdir()
+    traffic = model.taildrop(model.make_traffic(7, 2_000), 16_384, 10**9)
+    write_run(folder, traffic, 100_000_000)
 
 
 @contextmanager
@@ -197,7 +204,7 @@ def test_results_under_sudo_belong_to_who_called(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_line_and_nothing_half_is_left(small: Path) -> None:
     run = small / "run"
-    make_fake_run(load(FIG3C), run)
+    make_run(run)
     before = sorted(path.name for path in run.iterdir())
     ballast = os.open(small / "ballast", os.O_WRONLY | os.O_CREAT)
     try:
@@ -212,12 +219,13 @@ def test_a_full_disk_is_one_line_and_nothing_half_is_left(small: Path) -> None:
         ("topo", str(FIG3C), "--png", str(small / "fig.png")),
         ("assignment", "new", "hw1", "-o", str(small / "hw1")),
         ("run", str(FIG3C), "--engine", "virtual", "-o", str(small / "new")),
-        ("sweep", str(FIG3C), "--engine", "virtual", "-o", str(small / "sweep")),
+        ("sweep", str(FIG3C), "--set", "engine=virtual", "-o", str(small / "sweep")),
     ):
         done = outcast(*argv)
         assert done.returncode in (1, 2), (argv, done)
         last = done.stderr.splitlines()[-1]
         assert last.startswith("outcast: "), (argv, done.stderr)
+        assert "No space left" in last or argv[0] == "report", (argv, done.stderr)
         assert "Traceback" not in done.stderr
     with (small / "output").open("w") as full:
         argv = [sys.executable, "-c", "from outcast.cli import main; main()", "topo", str(FIG3C)]
@@ -246,6 +254,26 @@ def test_a_place_that_cannot_be_written_to_is_one_line(argv: tuple[str, ...]) ->
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("outcast: ")]
     assert argv[-1].rpartition("/")[0] in line
     assert "Traceback" not in done.stderr
+
+
+def test_where_no_cache_can_be_written_the_analysis_works(shared: Path) -> None:
+    make_run(shared / "run")
+    captures = shared / "run/captures"
+    done = subprocess.run(
+        [
+            *("setpriv", "--reuid", str(NOBODY), "--clear-groups", sys.executable, "-c"),
+            *("from outcast.cli import main; main()", "join", "-o", str(shared / "joined.csv")),
+            *("--in", f"s1-eth2={captures}/s1-eth2.in.pcap"),
+            *("--out", f"s1-eth1={captures}/s1-eth1.out.pcap"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "HOME": "/proc", "TMPDIR": str(shared)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (shared / "joined.csv").stat().st_uid == NOBODY
 
 
 def test_without_a_home_the_verbs_work(tmp_path: Path) -> None:
