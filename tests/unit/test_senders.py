@@ -16,6 +16,7 @@ from outcast import senders
 from outcast.commands import SystemCommands
 from outcast.experiment import Transport
 from tests import flows
+from tests.deadlines import HANG_S
 from tests.flows import wants
 
 MSS = 1448
@@ -174,10 +175,10 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
             stdout=tmp_path / "receiver.out",
             stderr=tmp_path / "receiver.err",
         )
-        end = time.monotonic() + 5
+        end = time.monotonic() + HANG_S
         while not commands.run(["ss", "-tlnH", "sport", "=", f":{flow.dport}"]).strip():
             assert time.monotonic() < end, server.errors()
-        said = commands.run(senders.sender_arguments(program, flow, 0, 1), deadline_s=10)
+        said = commands.run(senders.sender_arguments(program, flow, 0, 1), deadline_s=HANG_S)
     finally:
         commands.end_all()
     assert senders.sent_bytes(said) == 50_001
