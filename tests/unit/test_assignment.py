@@ -17,6 +17,7 @@ from outcast.assignment import answers, check, folder, tasks
 from outcast.assignment.questions import ESSAYS, QUESTIONS
 from outcast.errors import ConfigError, InputError
 from outcast.plan import make_plan
+from tests.deadlines import HANG_S
 from tests.golden.submission import submit
 
 ANA = folder.Identity("nets", "ana")
@@ -174,7 +175,7 @@ def test_the_notebook_reads_a_run(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG_S,
         env={**os.environ, "MPLBACKEND": "Agg"},
     )
     assert done.returncode == 0, done.stderr

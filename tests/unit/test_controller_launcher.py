@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import HANG_S
+
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -16,7 +18,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_S,
         check=False,
     )
 

@@ -18,6 +18,7 @@ from outcast import ledger
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import boot as guest
 from outcast.guest import init
+from tests.deadlines import HANG_S
 
 
 def kernel(tmp_path: Path, script: str) -> Path:
@@ -264,7 +265,9 @@ def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     script = f"""
-    ls {tmp_path}/tmp; echo '{init.START_LINE} x' >&2; sleep 0.5; ls {tmp_path}/tmp; {ENDS}"""
+    ls {tmp_path}/tmp; echo '{init.START_LINE} x' >&2
+    for turn in $(seq 1000); do [ "$(ls {tmp_path}/tmp)" ] || break; sleep 0.1; done
+    ls {tmp_path}/tmp; {ENDS}"""
     (name,) = boot(tmp_path, script)[1]
     assert name.startswith("outcast-guest-")
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -302,7 +305,7 @@ def test_two_guests_get_two_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def until(condition: object) -> None:
     assert callable(condition)
-    end = time.monotonic() + 10
+    end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from outcast import receivers
+from tests.deadlines import HANG_S
 
 SERVER = """
 import socket
@@ -30,7 +31,7 @@ def test_a_receiver_wakes_for_a_batch_and_for_the_end() -> None:
             for _ in range(20):
                 client.sendall(bytes(2000))
                 time.sleep(0.002)
-        sizes = [int(line) for line in server.communicate(timeout=10)[0].splitlines()]
+        sizes = [int(line) for line in server.communicate(timeout=HANG_S)[0].splitlines()]
     finally:
         server.kill()
         server.wait()

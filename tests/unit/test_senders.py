@@ -16,6 +16,7 @@ from outcast import senders
 from outcast.commands import SystemCommands, wait_until
 from outcast.experiment import Transport
 from tests import flows
+from tests.deadlines import HANG_S
 from tests.flows import wants
 
 MSS = 1448
@@ -176,7 +177,7 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
             stdout=tmp_path / "receiver.out",
             stderr=tmp_path / "receiver.err",
         )
-        end = time.monotonic() + 5
+        end = time.monotonic() + HANG_S
         while not commands.run(["ss", "-tlnH", "sport", "=", f":{flow.dport}"]).strip():
             assert time.monotonic() < end, server.errors()
         sender = commands.spawn(
@@ -186,10 +187,10 @@ def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_
             stderr=tmp_path / "sender.err",
             hears=True,
         )
-        wait_until(lambda: "ready" in sender.output(), "the sender to connect", 10)
+        wait_until(lambda: "ready" in sender.output(), "the sender to connect", HANG_S)
         told_ns = time.time_ns() + 300_000_000
         sender.tell(str(told_ns))
-        assert sender.wait(10) == 0
+        assert sender.wait(HANG_S) == 0
         assert time.time_ns() > told_ns
         said = sender.output()
     finally:

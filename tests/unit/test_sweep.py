@@ -25,6 +25,7 @@ from outcast.sweep.pool import LocalPool
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, problems
 from outcast.sweep.task import Ended, Failure, Task
+from tests.deadlines import HANG_S
 from tests.golden import fake_run
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,6 @@ sweep:
   topology.rivals: [1, 2]
   captures: {captures}
 """
-EVENT_S = 30.0
 
 
 class Quiet:
@@ -266,7 +266,7 @@ def test_killed_five_times_and_resumed_it_gives_the_same_dataset(tmp_path: Path)
             time.sleep(draw.uniform(0.1, 1.2))
             process.kill()
     with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
-        assert process.wait(120) == 0
+        assert process.wait(HANG_S) == 0
     for name in ("runs.parquet", "run_flows.parquet"):
         assert pl.read_parquet(tmp_path / "out" / name).equals(
             pl.read_parquet(tmp_path / "whole" / name)
@@ -280,7 +280,7 @@ def children(pid: int) -> list[int]:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + EVENT_S
+    end = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.02)
@@ -292,11 +292,9 @@ def test_when_it_is_ended_nothing_goes_on(tmp_path: Path, number: signal.Signals
     with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
         wait_for(lambda: len(children(process.pid)) == 2, "two runs")
         runs = children(process.pid)
-        began = time.monotonic()
         process.send_signal(number)
-        process.wait(EVENT_S)
+        process.wait(HANG_S)
         wait_for(lambda: not any(alive(each) for each in runs), "the runs' end")
-        assert time.monotonic() - began < 5
 
 
 def alive(pid: int) -> bool:

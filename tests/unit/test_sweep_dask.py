@@ -20,8 +20,9 @@ from outcast.errors import RunError
 from outcast.sweep import dask_pool, make
 from outcast.sweep.dask_pool import Fingerprint
 from outcast.sweep.make import Result
+from tests.deadlines import HANG_S
 from tests.golden import fake_run
-from tests.unit.test_sweep import EVENT_S, ROOT, Quiet, planned, sweep, wait_for
+from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, wait_for
 
 pytest.importorskip("distributed", reason="scripts/install.sh installs it")
 
@@ -145,7 +146,7 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(
     with pytest.raises(KeyboardInterrupt):
         on_dask(cluster, tmp_path / "dask", Watching(1, interrupt))
     ended = time.monotonic()
-    assert ended - began < EVENT_S
+    assert ended - began < HANG_S
 
     def idle() -> bool:
         listed = [Path(each).read_text() for each in tasks(worker.pid)]

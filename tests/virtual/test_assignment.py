@@ -21,6 +21,7 @@ from outcast.assignment import evidence, folder, replayed, tasks
 from outcast.experiment import Experiment
 from outcast.kernel import cache
 from outcast.run import Manifest, RunDirectory
+from tests.deadlines import HANG_S
 
 NOBODY = 65534
 UNFAIR = tasks.UNFAIR
@@ -74,7 +75,7 @@ def submitted() -> Iterator[folder.Folder]:
             words,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=HANG_S,
             check=False,
             cwd=home,
             env={

@@ -17,6 +17,7 @@ from outcast.errors import GuestError
 from outcast.guest import boot as guest
 from outcast.guest import check
 from outcast.kernel import cache
+from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -204,7 +205,7 @@ boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
 """
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_S
         while not (tmp_path / "up").exists():
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -213,7 +214,7 @@ boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    end = time.monotonic() + 5
+    end = time.monotonic() + HANG_S
     while any(is_alive(pid) for pid in children):
         assert time.monotonic() < end
         time.sleep(0.05)

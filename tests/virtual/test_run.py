@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 from outcast.kernel import cache
+from tests.deadlines import HANG_S
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ROOT = CONFIGS.parent
@@ -46,7 +47,7 @@ def run(config: str, target: Path, *settings: str, **options: Any) -> dict[str, 
         argv(config, target, *settings),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANG_S,
         check=False,
         **options,
     )
@@ -156,7 +157,7 @@ def test_an_ordinary_user_without_capabilities(home: Path) -> None:
         [*words, *argv("fig3c", target, *SHORT)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=HANG_S,
         check=False,
         cwd=home,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "NUMBA_CACHE_DIR": str(home)},
@@ -203,13 +204,13 @@ def test_an_interrupted_guest_leaves_nothing(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG_S
     while not list(tmp_path.glob(".run.*.partial/flows/client.0.out")):
         assert time.monotonic() < end
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 1
     assert errors.splitlines()[-1] == "outcast: interrupted"
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +221,7 @@ def test_what_fails_in_the_guest_comes_out_in_one_line(tmp_path: Path) -> None:
         argv("fig3c", tmp_path / "run", *SHORT, "transport.congestion_control=nosuch"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode in (1, 3)

@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.deadlines import HANG_S
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 EVERY_NS = 5_000_000
 
@@ -26,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("transport.congestion_control=dctcp", "transport.ecn=true"),
     ):
         words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     return target
 
@@ -90,5 +92,5 @@ def test_marks_and_drops_agree_with_the_counters(run: Path) -> None:
 def test_what_is_stored_is_analysed_again_to_the_byte(run: Path) -> None:
     before = {name: (run / name).read_bytes() for name in ("summary.json", "sockets.parquet")}
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "analyze", str(run)]
-    subprocess.run(words, capture_output=True, check=True, timeout=100)
+    subprocess.run(words, capture_output=True, check=True, timeout=HANG_S)
     assert {name: (run / name).read_bytes() for name in before} == before

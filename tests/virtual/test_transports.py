@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from outcast.kernel import cache
+from tests.deadlines import HANG_S
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
@@ -34,7 +35,7 @@ def run(target: Path, *settings: str, config: str = "fig3c") -> dict[str, Any]:
     words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
     for setting in [*SHORT, *settings]:
         words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     manifest: dict[str, Any] = json.loads((target / "manifest.json").read_text())
     return manifest

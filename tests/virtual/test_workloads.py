@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from outcast.kernel import cache
+from tests.deadlines import HANG_S
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHORT = ["duration=100ms", "analysis={}"]
@@ -31,7 +32,7 @@ def run(config: str, target: Path, *settings: str) -> dict[str, Any]:
     words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
         words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
     assert summary["capture"]["trusted"] is True
