@@ -290,8 +290,9 @@ def _boot_directory(
     description: Mapping[str, object], on_folder: Callable[[Path], None]
 ) -> Iterator[Path]:
     """A folder with init.py and what it is to do."""
-    # Not tempfile's, which would make it before anybody could note its name.
-    directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(8)}"
+    # Not tempfile's, which would make it before anybody could note its name. The ledger removes
+    # only what has a name of such a length.
+    directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(4)}"
     on_folder(directory)
     directory.mkdir(mode=0o700)
     try:

@@ -273,6 +273,20 @@ def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_the_folder_of_a_killed_boot_is_removed_by_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    noted: list[Path] = []
+    boot_directory = guest._boot_directory({}, noted.append)
+    boot_directory.__enter__()
+    assert noted[0].is_dir()
+    entry = ledger.open_entry(tmp_path / "ledger")
+    entry.folders = [str(path) for path in noted]
+    assert entry.undo() == [f"removed {noted[0]}"]
+    assert not noted[0].exists()
+
+
 def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(FeatureMissingError, match=r"/dev/shm has .* MiB.*remount"):
         guest.boot(
