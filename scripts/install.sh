@@ -124,13 +124,16 @@ make_venv() {
     pip_install -r "$root/scripts/requirements.lock"
     pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
     pip_install --no-build-isolation --editable "$root"
-    link_checkout
+    if [[ $root == *[!\ -~]* ]]; then
+        link_relatively
+    fi
     printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
 }
 
-# pip's link to the checkout holds its absolute path, which Python cannot read in every locale; the
-# path from the .venv is the same in all of them.
-link_checkout() {
+# pip's link to the checkout holds its absolute path. Where that is not ASCII, Python cannot read it
+# in every locale; the path from the .venv it can. What the guest reads decides a run's bytes, so
+# that pip's own link stays wherever it serves.
+link_relatively() {
     local packages
     packages=$(as_owner "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     realpath --relative-to="$packages" "$root" \
