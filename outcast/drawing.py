@@ -165,5 +165,5 @@ def picture(plan: Plan, title: str) -> Figure:
 
 def draw(plan: Plan, file: Path, title: str) -> None:
     """Draws the topology into a PNG file."""
-    with files.replacing(file) as temporary:
-        picture(plan, title).savefig(temporary, dpi=110, format="png")
+    with files.writing(file) as stream:
+        picture(plan, title).savefig(stream, dpi=110, format="png")

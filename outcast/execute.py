@@ -243,7 +243,12 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
 
 def _set_aside(path: Path, target: Path) -> Path:
     """Renames an unfinished folder to `target`.failed, or the next such name that is free."""
-    files.hand_over(path)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            files.hand_over(descriptor)
+        finally:
+            os.close(descriptor)
     for number in itertools.count(1):
         failed = target.with_name(f"{target.name}.failed{f'-{number}' if number > 1 else ''}")
         if not os.path.lexists(failed):

@@ -36,17 +36,16 @@ def named(error: Exception, path: Path) -> OSError | None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, suffix: str = "") -> Iterator[Path]:
-    """A temporary file beside `path` to be written, which becomes it when the block ends well.
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A stream of bytes that becomes the file `path` when the block ends well.
 
-    Args:
-        path: the file.
-        suffix: what the temporary name ends in, for writers that go by it.
+    It is a temporary file beside `path`, opened once: where the folder is another user's, that one
+    could put a link in its place, and root would write to where the link leads.
 
     Raises:
         OSError: naming the file, where it cannot be written or put in its place.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.exists() and not path.is_file():
             # A device would be replaced, as /dev/null by root.
@@ -55,12 +54,9 @@ def replacing(path: Path, suffix: str = "") -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o666)
-        try:
-            yield temporary
-            _give(descriptor)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+            yield stream
+            _give(stream.fileno())
         temporary.replace(path)
     except Exception as error:
         found = named(error, path)
@@ -73,15 +69,11 @@ def replacing(path: Path, suffix: str = "") -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
-    """A stream of bytes that becomes the file `path` when the block ends well; see `replacing`."""
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        yield stream
-
-
 def make_folders(path: Path) -> None:
     """Makes a folder and those above it that are not there yet; under sudo they are the caller's.
+
+    From the first one that is there on, the way goes by descriptors: the caller could put a link
+    where a folder is missing, and would be given what it leads to.
 
     Raises:
         OSError: where one cannot be made.
@@ -89,12 +81,24 @@ def make_folders(path: Path) -> None:
     missing = []
     at = path
     while not at.exists() and at != at.parent:
-        missing.append(at)
+        missing.append(at.name)
         at = at.parent
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        hand_over(folder)
-    path.mkdir(exist_ok=True)
+    if at.exists() and not at.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(at))
+    descriptor = os.open(at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in reversed(missing):
+            is_new = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=descriptor)
+                is_new = True
+            inner = os.open(name, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+            if is_new:
+                _give(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def caller() -> tuple[int, int] | None:
@@ -119,9 +123,11 @@ def hand_over(folder: Path | int) -> None:
     be exchanged under our hands.
 
     Args:
-        folder: by its path, or an open descriptor of it.
+        folder: an open descriptor of it; or its path, where it is the caller's own already, as
+            `make_folders` makes it. A path can meanwhile lead to any folder of root's.
     """
-    if caller() is None:
+    owner = caller()
+    if owner is None:
         return
     if isinstance(folder, int):
         _give_tree(folder)
@@ -129,7 +135,8 @@ def hand_over(folder: Path | int) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, _FOLDER)
         try:
-            _give_tree(descriptor)
+            if os.fstat(descriptor).st_uid == owner[0]:
+                _give_tree(descriptor)
         finally:
             os.close(descriptor)
 

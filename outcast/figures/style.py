@@ -41,8 +41,10 @@ STYLE: dict[Any, Any] = {
 
 def save(figure: Figure, path: Path) -> Path:
     """Stores a picture whole or not at all; its name's ending says the format."""
-    with files.replacing(path, path.suffix) as temporary:
-        figure.savefig(temporary, metadata={"Software": None} if path.suffix == ".png" else None)
+    kind = path.suffix[1:]
+    with files.writing(path) as stream:
+        metadata = {"Software": None} if kind == "png" else None
+        figure.savefig(stream, format=kind, metadata=metadata)
     return path
 
 

@@ -177,12 +177,47 @@ def test_what_root_made_is_given_to_who_called_by_sudo(
     (folder / "another's").write_text("")
     os.chown(folder / "another's", 77, 77)
     files.hand_over(folder)
+    # By its path only what is the caller's already: it can lead to any folder of root's.
+    assert owners(folder) == {0, 77}
+    os.chown(folder, 1234, 1234)
+    files.hand_over(folder)
     assert (tmp_path / "secret").stat().st_uid == 0
     assert tmp_path.stat().st_uid == 0
     assert (folder / "another's").stat().st_uid == 77
     for name in (".", "captures", "captures/a.pcap"):
         assert (folder / name).stat().st_uid == 1234
         assert (folder / name).stat().st_gid == 1234
+
+
+def test_a_missing_folder_that_becomes_a_link_gives_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1234")
+    (tmp_path / "roots/etc").mkdir(parents=True)
+    (tmp_path / "roots/etc/shadow").write_text("root's")
+    exists = Path.exists
+
+    def exists_and_plants(path: Path, **options: bool) -> bool:
+        there = exists(path, **options)
+        if not there and path == tmp_path / "a":
+            path.symlink_to(tmp_path / "roots")
+        return there
+
+    monkeypatch.setattr(Path, "exists", exists_and_plants)
+    with pytest.raises(OSError, match="Not a directory"):
+        files.make_folders(tmp_path / "a/etc")
+    assert owners(tmp_path / "roots") == {0}
+
+
+def test_root_writes_to_the_file_that_it_opened_and_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "roots").write_text("whole")
+    with files.writing(tmp_path / "table") as stream:
+        (temporary,) = tmp_path.glob(".table.*")
+        temporary.unlink()
+        temporary.symlink_to(tmp_path / "roots")
+        stream.write(b"overwritten")
+    assert (tmp_path / "roots").read_text() == "whole"
 
 
 def test_results_under_sudo_belong_to_who_called(tmp_path: Path) -> None:

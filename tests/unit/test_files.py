@@ -20,16 +20,16 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text("old")
 
     def fill() -> None:
-        with files.replacing(path) as temporary:
-            temporary.write_text("half")
+        with files.writing(path) as stream:
+            stream.write(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space") as told:
         fill()
     assert told.value.filename == str(path)
     assert path.read_text() == "old"
-    with files.replacing(path) as temporary:
-        temporary.write_text("new")
+    with files.writing(path) as stream:
+        stream.write(b"new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -37,15 +37,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / f".file.{os.getpid()}.tmp").symlink_to(tmp_path / "precious")
-    with files.replacing(tmp_path / "file") as temporary:
-        temporary.write_text("new")
+    with files.writing(tmp_path / "file") as stream:
+        stream.write(b"new")
     assert (tmp_path / "precious").read_text() == "mine"
     assert (tmp_path / "file").read_text() == "new"
 
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="is no regular file"), files.replacing(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="is no regular file"), files.writing(tmp_path / "pipe"):
         pass
     assert (tmp_path / "pipe").is_fifo()
 
@@ -65,7 +65,7 @@ def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
 
 
 def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no format"), files.replacing(tmp_path / "file"):
+    with pytest.raises(ValueError, match="no format"), files.writing(tmp_path / "file"):
         raise ValueError("no format of that name")
 
 

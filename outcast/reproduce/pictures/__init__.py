@@ -24,8 +24,8 @@ def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
-        with files.replacing(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=150, metadata={"Software": None})
+        with files.writing(path) as stream:
+            figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
 
 
 PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
