@@ -27,10 +27,12 @@ def opened(folder: Path, *, make: bool = True) -> Iterator[int]:
 
     Args:
         folder: its path; the folder above is there.
-        make: whether to make it where it is missing.
+        make: whether to make it where it is missing, and to take it from all others. Else it stays
+            as it is, because it may be a folder for something else.
 
     Raises:
-        ConfigError: it belongs to another user, or is a link or no folder.
+        ConfigError: it belongs to another user, or is a link or no folder; or others can write
+            to it and `make` is not asked for.
         OSError: it cannot be made or opened.
     """
     if make:
@@ -48,8 +50,10 @@ def opened(folder: Path, *, make: bool = True) -> Iterator[int]:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             raise ConfigError(f"{folder}: belongs to user {status.st_uid}; {_REMEDY}")
-        if stat.S_IMODE(status.st_mode) != _MODE:
+        if make and stat.S_IMODE(status.st_mode) != _MODE:
             os.fchmod(descriptor, _MODE)
+        elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigError(f"{folder}: others can write to it; {_REMEDY}")
         yield descriptor
     finally:
         os.close(descriptor)

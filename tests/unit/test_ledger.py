@@ -248,6 +248,19 @@ def test_a_folder_of_ours_is_for_us_alone(tmp_path: Path) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_looking_for_ledgers_changes_no_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "outcast"
+    folder.mkdir()
+    monkeypatch.setattr(private, "places", lambda: [folder])
+    folder.chmod(0o755)
+    assert private.existing() == [folder]
+    assert folder.stat().st_mode & 0o777 == 0o755
+    folder.chmod(0o777)
+    assert private.existing() == []
+
+
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "outcast").symlink_to(tmp_path / "real")
