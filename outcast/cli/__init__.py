@@ -86,8 +86,10 @@ def invoke(argv: list[str] | None = None) -> int:
     leave_working_folder(os.environ)
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
-        # What was printed may still be on its way, to a disk that is full.
-        sys.stdout.flush()
+        # What was printed may still be on its way, to a disk that is full. There is no stream where
+        # we were started with a closed one.
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort:
         _complain("interrupted")

@@ -99,6 +99,15 @@ def test_a_full_disk_under_the_output_is_told(
     assert capsys.readouterr().err == "outcast: standard output: No space left on device\n"
 
 
+def test_a_closed_standard_output_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(cli.root, "main", lambda **options: click.echo("x"))
+    assert cli.invoke([]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("user", "uid", "gid"),
     [(1000, "1000", "1000"), (0, None, "1000"), (0, "x", "1000"), (0, "0", "0"), (0, "-5", "5")],
