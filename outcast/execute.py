@@ -267,6 +267,7 @@ def require_free(target: Path) -> None:
         raise ConfigError(f"{target}: has no name of its own; {_ALLOWED}")
     try:
         _require_nameable(target)
+        _require_own_place(target)
         if target.is_symlink():
             raise ConfigError(f"{target}: is a symbolic link; {_ALLOWED}")
         if not target.is_dir():
@@ -278,6 +279,21 @@ def require_free(target: Path) -> None:
         _require_replaceable(target)
     except OSError as error:
         raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None
+
+
+def _require_own_place(target: Path) -> None:
+    """Raises ConfigError where root would write below a folder in which anybody can rename."""
+    if os.geteuid() != 0:
+        return
+    for folder in Path(os.path.abspath(target)).parents:
+        if not folder.exists():
+            continue
+        mode = folder.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"{target}: every user can exchange what root writes below {folder} (mode "
+                f"{stat.S_IMODE(mode):o}, not sticky); allowed is a folder of yours"
+            )
 
 
 def _require_nameable(target: Path) -> None:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import secrets
 import shutil
 import signal
+import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +44,9 @@ from outcast.plan import Plan, make_plan
 from outcast.run import RunDirectory
 
 _WHO = "the run's inner program"
+
+_SCRATCH_PLACES = (Path("/tmp"), Path("/var/tmp"), Path("/root"))
+"""Where temporary programs can stand besides TMPDIR; /run is mounted noexec on many systems."""
 
 _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
 """Of the whole machine; only the initial network namespace has it."""
@@ -173,17 +179,46 @@ def _limits(plan: Plan) -> limits.Needs:
     return {resource.RLIMIT_NOFILE: limits.open_files(plan)}
 
 
+def _scratch_place() -> Path:
+    """A folder for temporary files in which nobody else can exchange what root makes.
+
+    Raises:
+        FeatureMissingError: there is none from which programs can be run.
+    """
+    tried = []
+    for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):
+        try:
+            status, mounted = place.stat(), os.statvfs(place)
+        except OSError:
+            continue
+        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        others_rename = others_write and not status.st_mode & stat.S_ISVTX
+        if status.st_uid != os.geteuid() or others_rename:
+            tried.append(f"others can change {place}")
+        elif mounted.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
+            tried.append(f"{place} is mounted noexec or read-only")
+        else:
+            return place
+    raise FeatureMissingError(
+        f"no folder for root's temporary programs: {', '.join(tried)}; set TMPDIR to one of root's"
+    )
+
+
 def _run_inside(
     directory: RunDirectory, plan: Plan, entry: Entry, on_event: OnEvent
 ) -> Mapping[str, float]:
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
     argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
-    environment = {**os.environ, "TMPDIR": str(directory.path / ".scratch")}
+    # Not below the result: programs are compiled there and run as root, and whoever owns the folder
+    # that the result comes into could put others in their place.
+    scratch = _scratch_place() / f"outcast-run-{secrets.token_hex(4)}"
+    entry.folders.append(str(scratch))
+    entry.write()
+    scratch.mkdir(mode=0o700)
+    environment = {**os.environ, "TMPDIR": str(scratch)}
     leave_working_folder(environment)
     reader = EventReader(on_event)
-    scratch = directory.path / ".scratch"
-    scratch.mkdir()
     with (directory.path / "log.txt").open("ab") as log:
         with limits.raised(_limits(plan), _WHO):
             process = subprocess.Popen(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from outcast import execute, ledger
-from outcast.engines import EventReader, require_compiler
+from outcast.engines import EventReader, realtime, require_compiler
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import load
 from outcast.run import RunDirectory
@@ -194,6 +196,34 @@ def test_a_place_that_no_result_can_come_into_is_refused(tmp_path: Path) -> None
     # A file system is mounted there, be it empty or not.
     with pytest.raises(ConfigError, match="allowed is"):
         execute.require_free(Path("/proc"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray")
+def test_root_writes_nothing_where_anybody_can_exchange_it(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(ConfigError, match="every user can exchange"):
+        execute.require_free(shared / "mine" / "run")
+    shared.chmod(0o1777)
+    execute.require_free(shared / "mine" / "run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="of root's programs alone")
+def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, shared, other = tmp_path / "mine", tmp_path / "shared", tmp_path / "other"
+    for folder, mode in ((mine, 0o700), (shared, 0o777), (other, 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+    os.chown(other, 65534, 65534)
+    monkeypatch.setattr(realtime, "_SCRATCH_PLACES", (shared, other, mine))
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    assert realtime._scratch_place() == mine
+    monkeypatch.setattr(realtime, "_SCRATCH_PLACES", (other,))
+    with pytest.raises(FeatureMissingError, match=f"others can change {shared}.*set TMPDIR"):
+        realtime._scratch_place()
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
