@@ -241,6 +241,8 @@ class _Run:
         self.subflows = connected.subflows
         if afterwards:
             generators.connect()
+            # On a slow machine the sample in the middle may come when flows have ended.
+            self.samples += self._sample(network, flows)
         clients = traffic.set_start(flows, connected)
         generators.start(clients.t_start_ns)
         network.effective.update(clients.effective)

@@ -68,6 +68,10 @@ WHO = "the virtual engine's guest"
 
 BOOT_PREFIX = "outcast-guest-"
 _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
+STALL_S = 600.0
+"""Without a line or a second of virtual time for so long, the guest hangs. An emulated processor
+that others use too took more than two minutes from one line of the boot to the next."""
+
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
 _PYTHON = "/usr/bin/python3"
@@ -122,7 +126,7 @@ def boot(
     on_folder: Callable[[Path], None] = lambda folder: None,
     on_start: Callable[[int], None] = lambda pid: None,
     on_message: Callable[[str], None] = lambda line: None,
-    stall_s: float = 120.0,
+    stall_s: float = STALL_S,
     virtual_limit_s: float = 86_400.0,
     memory_mib: int = MEMORY_MIB,
     processes: int = limits.PROCESSES,
