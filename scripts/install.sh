@@ -83,6 +83,9 @@ install_packages() {
 open_vswitch_runs() { as_root ovs-vsctl --timeout=3 show >/dev/null 2>&1; }
 
 start_open_vswitch() {
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+        die "Open vSwitch needs root: run this as root, or with --virtual, which starts no service"
+    fi
     if open_vswitch_runs; then
         say "Open vSwitch: running"
         return

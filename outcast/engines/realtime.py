@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -187,6 +188,10 @@ def _scratch_place() -> Path:
     """
     tried = []
     for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):
+        if re.search(r"[\s:]", str(place)):
+            # The dynamic linker ends a library's name there (ld.so(8), LD_PRELOAD).
+            tried.append(f"{str(place)!r} holds a space or a colon")
+            continue
         try:
             status, mounted = place.stat(), os.statvfs(place)
         except OSError:

@@ -159,7 +159,9 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
         last = following is None
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
-                raise ConfigError(f"{where}: {part!r} is not an index below {len(node)}")
+                raise ConfigError(
+                    f"{where}: {part!r} is no place in this list; allowed are 0 to {len(node) - 1}"
+                )
             if last:
                 node[int(part)] = value
             else:

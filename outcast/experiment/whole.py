@@ -116,7 +116,10 @@ class Experiment(Part):
                 raise ValueError(f"workloads.{index}: goes on after the experiment's duration")
         for index, window_ns in enumerate(self.analysis.windows_ns):
             if window_ns > self.duration_ns:
-                raise ValueError(f"analysis.windows.{index}: is longer than the duration")
+                raise ValueError(
+                    f"analysis.windows.{index}: is longer than the duration; allowed are shorter "
+                    "windows, or none: analysis={}"
+                )
         if self.blackout is not None and self.transport.offloads:
             raise ValueError(
                 "blackout: its switch forwards frames as they are on the wire; "

@@ -221,6 +221,11 @@ def test_temporary_programs_of_root_stand_where_nobody_else_can_rename(
     monkeypatch.setattr(realtime, "_SCRATCH_PLACES", (shared, other, mine))
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     assert realtime._scratch_place() == mine
+    spaced = tmp_path / "with space"
+    spaced.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(spaced))
+    assert realtime._scratch_place() == mine
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
     monkeypatch.setattr(realtime, "_SCRATCH_PLACES", (other,))
     with pytest.raises(FeatureMissingError, match=f"others can change {shared}.*set TMPDIR"):
         realtime._scratch_place()

@@ -89,7 +89,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("seed=-1", "seed", "greater than or equal to 0"),
         ("name=a/b", "name", "text of the form"),
         ("duration=[", "--set duration", "not valid YAML"),
-        ("flows.9.hosts=1", "--set flows.9.hosts", "index below 2"),
+        ("flows.9.hosts=1", "--set flows.9.hosts", "allowed are 0 to 1"),
         ("novalue", "--set novalue", "KEY=VALUE"),
     ],
 )
