@@ -543,8 +543,9 @@ def judge(verb: str, answer: Answer) -> list[str]:
     if "Traceback" in answer.err or "panicked" in answer.err:
         wrong.append(f"traceback: {answer.err[-500:]!a}")
     errors = [line for line in answer.err.splitlines() if not _NO_ERROR.match(line)]
-    # What `join` tells of captures' flaws and clocks is no error; that comes last.
-    if verb == "join":
+    # What `join` tells of captures' flaws and clocks is no error, nor that no packet fits; an error
+    # comes last.
+    if verb in ("join", "inspect"):
         errors = errors[-1:] if answer.status else []
     if len(errors) != (1 if answer.status else 0):
         wrong.append(f"{len(errors)} lines of error with status {answer.status}: {errors[-3:]}")
