@@ -208,11 +208,17 @@ def kill(place: Place, engine: str, after_s: float) -> tuple[str, list[str]]:
         return "", left
     text, _ = run.communicate(timeout=END_DEADLINE_S)
     phase = (text.splitlines() or ["nothing"])[-1].strip()
-    if run.returncode == 0 and (place.results / "run").exists():
-        shutil.rmtree(place.results / "run")
+    wrong = []
+    if phase.startswith("outcast: "):
+        wrong.append("the run was refused or failed before it was killed")
+    # A run that was killed after its end, or while it printed, has left its whole result.
+    result = place.results / "run"
+    if (result / "report.html").exists():
+        shutil.rmtree(result)
     clean = outcast(place, "clean")
     text, _ = clean.communicate(timeout=60)
-    wrong = [f"clean ended with {clean.returncode}: {text}"] if clean.returncode else []
+    if clean.returncode:
+        wrong.append(f"clean ended with {clean.returncode}: {text}")
     after = machine(place)
     wrong += [
         f"{what}: {before[what]} became {after[what]}"
