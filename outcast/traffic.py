@@ -20,7 +20,7 @@ from typing import Literal
 
 from outcast import multipath, senders
 from outcast.commands import Commands, Process, wait_until
-from outcast.errors import ReadBackError, RunError
+from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.flows import Flow
 from outcast.multipath import Subflows
 from outcast.sockets import sample_sockets
@@ -44,6 +44,7 @@ END_GRACE_S = 150.0
 One that was starved to the last tries again only when its timeout comes, which doubles up to two
 minutes (TCP_RTO_MAX); the run with the strongest effect is not to be the one that fails.
 """
+SERVER_END_S = 10.0
 SAMPLE_PAUSE_S = 0.25
 
 
@@ -377,4 +378,8 @@ def stop_servers(servers: Sequence[Process]) -> None:
     for server in servers:
         server.require_alive()
     for server in servers:
-        server.end(signal.SIGINT, 10.0)
+        try:
+            server.end(signal.SIGINT, SERVER_END_S)
+        except DeadlineError:
+            # iperf waits for its threads at the first one: "Interrupt again to force quit".
+            server.end(signal.SIGINT, SERVER_END_S)

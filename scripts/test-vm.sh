@@ -7,7 +7,7 @@
 # sources, and kept between calls until what decides it changes (this script's list, install.sh, the
 # lock files); the checkout goes in anew at each call. KVM is taken where it boots a kernel, else
 # TCG, which is some ten times slower.
-# Takes, of two cores with TCG, for each release: @IMAGE@ min and @GB@ GB the image, @CHECKS@ min
+# Takes, for each release on two cores with TCG and other work: 8 to 13 min and 3 GB the image, an hour
 # the checks. Not part of scripts/test.sh.
 # Usage, as root: scripts/test-vm.sh [--suite bookworm|trixie]... [--keep FOLDER] [--kernels FOLDER] [--check NAME]...
 #   --keep FOLDER     images and logs go there, not to ~/.cache/outcast/vm

@@ -137,7 +137,7 @@ def test_a_point_that_is_no_experiment_is_named() -> None:
     source = experiment.read(CONFIGS / "linear-12.yaml")
     with pytest.raises(ConfigError, match=r'sweep, at queue.limit="1KB": queue.limit: .*no full'):
         source.point({"queue.limit": "1KB"})
-    with pytest.raises(ConfigError, match="not an index below 2"):
+    with pytest.raises(ConfigError, match="no place in this list; allowed are 0 to 1"):
         source.point({"flows.2.hosts": 1})
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +15,11 @@ from typing import Any
 import pytest
 
 from outcast import senders, traffic
-from outcast.commands import Process, SystemCommands
+from outcast.commands import Process, SystemCommands, wait_until
 from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.flows import Flow
 from outcast.sockets import sample_sockets
+from tests.deadlines import HANG_S
 from tests.flows import FLOW, wants
 
 CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port 5001
@@ -289,3 +292,23 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
     assert time.monotonic() - began < 5
     cause = "server: exit status 9" if server_dies else "first: exit status 1: reset"
     assert str(raised.value).startswith(cause)
+
+
+def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "SERVER_END_S", 0.5)
+    commands = SystemCommands()
+    script = "import signal, time; signal.signal(2, lambda *_: signal.signal(2, 0)); print(1)"
+    server = commands.spawn(
+        "server",
+        [sys.executable, "-u", "-c", f"{script}\nwhile True: time.sleep(0.1)"],
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "err",
+    )
+    try:
+        wait_until(lambda: bool(server.output()), "the server's first line", HANG_S)
+        traffic.stop_servers([server])
+    finally:
+        commands.end_all()
+    assert server.popen.returncode == -signal.SIGINT
