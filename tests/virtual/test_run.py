@@ -149,6 +149,7 @@ def home(kernel: cache.Kernel) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_an_ordinary_user_without_capabilities(home: Path) -> None:
     target = home / "run"
     words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
