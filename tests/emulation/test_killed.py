@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import command, descendants
+
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
 RUN = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(CONFIG)]
 
@@ -60,19 +62,11 @@ def await_victim(run: int, victim: str) -> int:
     end = time.monotonic() + 20
     while True:
         for pid in descendants(run):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if command.startswith(victim) or (victim[0] == " " and f"-m{victim}" in command):
-                if "unshare" in command:
+            line = command(pid)
+            if line.startswith(victim) or (victim[0] == " " and f"-m{victim}" in line):
+                if "unshare" in line:
                     continue
                 time.sleep(1)
                 return pid
         assert time.monotonic() < end, f"no {victim}"
         time.sleep(0.05)
-
-
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found

@@ -19,6 +19,7 @@ from outcast.errors import FeatureMissingError, GuestError
 from outcast.guest import boot as guest
 from outcast.guest import init
 from tests.deadlines import HANG_S
+from tests.processes import is_alive
 
 
 def kernel(tmp_path: Path, script: str) -> Path:
@@ -258,7 +259,7 @@ boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    until(lambda: not Path(f"/proc/{child}").exists() or state(child) == "Z")
+    until(lambda: not is_alive(child))
 
 
 def test_a_booted_guest_has_no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,10 +324,6 @@ def until(condition: object) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
 def test_the_checkout_is_seen_though_it_is_on_no_path() -> None:

@@ -27,6 +27,7 @@ from outcast.sweep.store import SweepDirectory, locked, problems
 from outcast.sweep.task import Ended, Failure, Task
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
+from tests.processes import children, is_alive
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """\
@@ -274,11 +275,6 @@ def test_killed_five_times_and_resumed_it_gives_the_same_dataset(tmp_path: Path)
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(each) for each in listed.read_text().split()] if listed.exists() else []
-
-
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + HANG_S
     while not condition():
@@ -294,14 +290,7 @@ def test_when_it_is_ended_nothing_goes_on(tmp_path: Path, number: signal.Signals
         runs = children(process.pid)
         process.send_signal(number)
         process.wait(HANG_S)
-        wait_for(lambda: not any(alive(each) for each in runs), "the runs' end")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+        wait_for(lambda: not any(is_alive(run) for run in runs), "the runs' end")
 
 
 # --- the pool and the plan

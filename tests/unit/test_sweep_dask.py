@@ -22,6 +22,7 @@ from outcast.sweep.dask_pool import Fingerprint
 from outcast.sweep.make import Result
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
+from tests.processes import children, is_alive
 from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, wait_for
 
 pytest.importorskip("distributed", reason="scripts/install.sh installs it")
@@ -149,14 +150,10 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(
     assert ended - began < HANG_S
 
     def idle() -> bool:
-        listed = [Path(each).read_text() for each in tasks(worker.pid)]
-        return not any(each.split() for each in listed)
+        assert is_alive(worker.pid)
+        return not children(worker.pid)
 
     wait_for(idle, "the run's end on the worker")
-
-
-def tasks(pid: int) -> list[str]:
-    return [str(each / "children") for each in Path(f"/proc/{pid}/task").iterdir()]
 
 
 def test_no_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

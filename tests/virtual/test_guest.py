@@ -18,6 +18,7 @@ from outcast.guest import boot as guest
 from outcast.guest import check
 from outcast.kernel import cache
 from tests.deadlines import HANG_S
+from tests.processes import descendants, is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -218,21 +219,6 @@ boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
     while any(is_alive(pid) for pid in children):
         assert time.monotonic() < end
         time.sleep(0.05)
-
-
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
 
 
 LINK = """

@@ -17,6 +17,7 @@ from outcast.guest import boot
 from outcast.kernel import cache
 from outcast.ledger import clean, default_folder
 from outcast.plan import make_plan
+from tests.processes import children, command
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "configs/fig3c.yaml"
@@ -121,21 +122,6 @@ def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path
     clean(default_folder())
     assert list(temporary.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
-
-
-def children(pid: int) -> list[int]:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(word) for task in tasks for word in (task / "children").read_text().split()]
-    except OSError:
-        return []
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def count(folder: Path) -> int:
