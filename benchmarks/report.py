@@ -82,8 +82,8 @@ def main() -> None:
     """Prints what was measured."""
     from playwright.sync_api import sync_playwright
 
-    from outcast import report
-    from outcast.run import RunDirectory
+    from outcast.records.run_directory import RunDirectory
+    from outcast.view import report
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--packets", type=int, default=1_000_000)

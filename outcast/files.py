@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from outcast import handed_in
 
 _OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
 """How libraries in Rust name an error of the system in their own exceptions."""
@@ -176,3 +180,23 @@ def _give(descriptor: int) -> None:
     if status.st_uid != 0 or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
         return
     os.fchown(descriptor, *owner)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text whole or not at all. Raises OSError naming the file where it cannot."""
+    with writing(path) as stream:
+        stream.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`value` as indented JSON with a stable order of keys, written whole or not at all."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256 in hexadecimal."""
+    digest = hashlib.sha256()
+    with handed_in.opened(path) as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

@@ -2,8 +2,8 @@
 
 In a table's code a viewer of the repository wants a bar to be escaped, Python-Markdown does not.
 
-A page may link to a file of the repository (`../outcast/traffic.py`), which a viewer of the
-repository follows; the site holds the docs alone, so there the link becomes the file's path.
+A page may link to a file of the repository (`../outcast/emulation/traffic.py`), which a viewer of
+the repository follows; the site holds the docs alone, so there the link becomes the file's path.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ compile_analysis() {
 
 # Where man(1) looks for it when .venv/bin is in PATH.
 write_manual() {
-    as_owner "$venv/bin/python" -I -m outcast.manual "$venv/share/man/man1/outcast.1"
+    as_owner "$venv/bin/python" -I -m scripts.manual "$venv/share/man/man1/outcast.1"
     say "manual: man -M $venv/share/man outcast"
 }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from outcast.experiment import Transport
-from outcast.flows import Flow
+from outcast.plan.flows import Flow
 
 FLOW = Flow(
     flow=0,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import ledger
+from outcast.engines import ledger
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 EXPERIMENTS = {

@@ -11,8 +11,8 @@ from outcast.errors import UntrustedError
 
 if TYPE_CHECKING:
     from outcast.analysis.run_analysis import Analysis
-    from outcast.analysis.summary import Summary
-    from outcast.run import RunDirectory
+    from outcast.records.run_directory import RunDirectory
+    from outcast.records.summary import Summary
 
 
 def compute(directory: RunDirectory) -> Analysis:
@@ -34,7 +34,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     from outcast.analysis import store
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
-    from outcast.run import write_text
+    from outcast.files import write_text
 
     with store.refusing(f"{directory.path}: its records do not fit its captures"):
         # Read again: `wall_s` may have grown since `compute`.

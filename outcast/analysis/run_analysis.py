@@ -9,21 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from outcast.analysis.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.capture.headers import ACK, FlowKey
+from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.compiled import I32, Array
-from outcast.analysis.headers import ACK, FlowKey
-from outcast.analysis.join import Joined, JoinOptions, join
-from outcast.analysis.pcap import PortCapture, read_capture, read_captures
-from outcast.analysis.port_samples import port_table
-from outcast.analysis.queue import (
-    Queue,
-    replay,
-)
-from outcast.analysis.socket_samples import socket_table
-from outcast.analysis.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
-from outcast.analysis.throughput import fresh_bytes
+from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.port_samples import port_table
+from outcast.analysis.measure.queue import Queue, replay
+from outcast.analysis.measure.socket_samples import socket_table
+from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
+from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
-from outcast.run import (
+from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
     Counters,
@@ -31,7 +28,7 @@ from outcast.run import (
     Manifest,
     RunDirectory,
 )
-from outcast.samples import PORTS_FILE, SOCKETS_FILE
+from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
 
 DEFAULT_MIN_RTO_NS = 200_000_000
 """Linux's own, where the manifest does not name the effective one."""

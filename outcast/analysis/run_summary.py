@@ -9,16 +9,16 @@ from dataclasses import asdict
 import numpy as np
 import polars as pl
 
-from outcast.analysis.bins import utilisation
-from outcast.analysis.blackout import length_counts
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.completions import completion_summary
-from outcast.analysis.congestion import during, last_total, sampled_spread, synchronisation
-from outcast.analysis.fairness import HELD_SHARE, holder
-from outcast.analysis.fairness_windows import changes, fairness_table
-from outcast.analysis.join import Verdict
-from outcast.analysis.phase import packet_time_ns, phases
-from outcast.analysis.queue import (
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.bins import utilisation
+from outcast.analysis.measure.blackout import length_counts
+from outcast.analysis.measure.completions import completion_summary
+from outcast.analysis.measure.congestion import during, last_total, sampled_spread, synchronisation
+from outcast.analysis.measure.fairness import HELD_SHARE, holder
+from outcast.analysis.measure.fairness_windows import changes, fairness_table
+from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.queue import (
     Spread,
     capacity,
     length_spread,
@@ -27,9 +27,10 @@ from outcast.analysis.queue import (
     spread,
     switch_latency_ns,
 )
+from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
-from outcast.analysis.run_goodput import by_class, flow_bytes, window
-from outcast.analysis.summary import (
+from outcast.analysis.trust import capture_summary
+from outcast.records.summary import (
     CapacitySummary,
     ChangeSummary,
     ClassSummary,
@@ -43,7 +44,6 @@ from outcast.analysis.summary import (
     SynchronisationSummary,
     TcpSummary,
 )
-from outcast.analysis.trust import capture_summary
 from outcast.units import format_time
 
 

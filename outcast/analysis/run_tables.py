@@ -12,15 +12,15 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.bins import throughput_table, utilisation_table
-from outcast.analysis.completions import completion_table
-from outcast.analysis.fairness_windows import fairness_table
-from outcast.analysis.join import Verdict
-from outcast.analysis.links import link_table
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.bins import throughput_table, utilisation_table
+from outcast.analysis.measure.completions import completion_table
+from outcast.analysis.measure.fairness_windows import fairness_table
+from outcast.analysis.measure.links import link_table
+from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
-from outcast.analysis.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 
 
 def write_tables(directory: RunDirectory, analysis: Analysis) -> None:

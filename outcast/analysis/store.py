@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from outcast import files, handed_in
-from outcast.analysis.blackout import Chains
 from outcast.analysis.compiled import Array
-from outcast.analysis.join import Joined
-from outcast.analysis.queue import Queue
+from outcast.analysis.join.join import Joined
+from outcast.analysis.measure.blackout import Chains
+from outcast.analysis.measure.queue import Queue
 from outcast.errors import InputError
 
 VERDICTS = ("forwarded", "dropped", "unknown")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from outcast.analysis import links
+from outcast.analysis.measure import links
 from outcast.analysis.run_analysis import Analysis
-from outcast.analysis.summary import CaptureSummary
-from outcast.run import CaptureRecord
+from outcast.records.run_directory import CaptureRecord
+from outcast.records.summary import CaptureSummary
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from outcast.analysis import blackout, queue, tcp, throughput
-from outcast.analysis.join import join
-from outcast.analysis.pcap import read_capture
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join.join import join
+from outcast.analysis.measure import blackout, queue, tcp, throughput
 
 _SEGMENT = bytes.fromhex(
     "020000000001 020000000002 0800 45000028 0001 4000 40 06 0000 0a000002 0a000001"

@@ -15,7 +15,8 @@ from outcast.assignment import recomputed, replayed, seal, tasks
 from outcast.assignment.folder import Folder, Identity
 from outcast.assignment.questions import QUESTIONS, Known
 from outcast.errors import InputError, OutcastError
-from outcast.run import Manifest, sha256
+from outcast.files import sha256
+from outcast.records.run_directory import Manifest
 
 State = Literal["genuine", "consistent", "untrusted", "other", "forged", "missing"]
 """

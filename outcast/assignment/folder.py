@@ -14,7 +14,8 @@ from typing import Any
 from outcast import files, handed_in
 from outcast.assignment import answers, tasks
 from outcast.errors import ConfigError, InputError
-from outcast.run import RunDirectory, write_text
+from outcast.files import write_text
+from outcast.records.run_directory import RunDirectory
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SEEDS = 10**9

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.summary import PortDrops, Summary
-from outcast.analysis.tables import read_summary
 from outcast.assignment import tasks
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import PortDrops, Summary
+from outcast.view.terminal.tables import read_summary
 
 Known = tuple[float, ...]
 """Every value that is right; several where the question does not tell them apart."""

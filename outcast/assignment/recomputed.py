@@ -13,10 +13,10 @@ from polars.testing import assert_frame_equal
 
 from outcast import analysis
 from outcast.analysis import run_tables, store
-from outcast.analysis.summary import Summary
 from outcast.assignment import questions
 from outcast.errors import InputError, OutcastError
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import Summary
 
 _RAW = ("config.yaml", "manifest.json", "counters.json", "blackout.json")
 _RAW_FOLDERS = ("captures", "flows", "samples")

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from outcast import execute, experiment, replay
+from outcast import experiment
+from outcast import workflow as execute
 from outcast.assignment.seal import is_evidence
 from outcast.engines import OnEvent
+from outcast.engines.kernel import cache
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
-from outcast.kernel import cache
-from outcast.run import Manifest, RunDirectory
+from outcast.records import replay
+from outcast.records.run_directory import Manifest, RunDirectory
 
 
 class Runner(Protocol):

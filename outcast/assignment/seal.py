@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import handed_in
-from outcast.run import Manifest, RunDirectory, sha256
+from outcast.files import sha256
+from outcast.records.run_directory import Manifest, RunDirectory
 
 _WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
 """Pictures and pages: drawn anew by any later verb, and nothing is read from them."""

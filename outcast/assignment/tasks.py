@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from outcast import execute, experiment, handed_in
+from outcast import experiment, handed_in
+from outcast import workflow as execute
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 

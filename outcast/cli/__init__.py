@@ -14,7 +14,7 @@ import click
 
 from outcast import __version__, files
 from outcast.cli import terminal
-from outcast.commands import leave_working_folder
+from outcast.emulation.commands import leave_working_folder
 from outcast.errors import ConfigError, OutcastError
 
 VERBS = (

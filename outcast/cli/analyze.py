@@ -16,9 +16,10 @@ def command(directory: Path) -> None:
 
     Exit status 4 if its captures and counters contradict each other.
     """
-    from outcast import analysis, figures, report
-    from outcast.analysis import tables
-    from outcast.run import RunDirectory
+    from outcast import analysis
+    from outcast.records.run_directory import RunDirectory
+    from outcast.view import figures, report
+    from outcast.view.terminal import tables
 
     run = RunDirectory(directory)
     summary = analysis.analyze(run)

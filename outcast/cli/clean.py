@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from outcast import ledger
 from outcast.cli import terminal
+from outcast.engines import ledger
 from outcast.errors import RunError
 
 

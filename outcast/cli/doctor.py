@@ -9,8 +9,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from outcast import doctor
 from outcast.cli import terminal
+from outcast.engines import doctor
 from outcast.errors import FeatureMissingError
 
 

@@ -65,7 +65,8 @@ def command(
 
     Times are in milliseconds after the traffic's start or, for a table, after the first packet.
     """
-    from outcast.analysis import listing, store
+    from outcast.analysis import store
+    from outcast.view.terminal import listing
 
     if with_links:
         _show_links(source, form)
@@ -87,8 +88,8 @@ def command(
     if png is not None:
         if around_ns is None or not source.is_dir():
             raise ConfigError("--png: needs a run's folder and --around")
-        from outcast import figures
-        from outcast.run import RunDirectory
+        from outcast.records.run_directory import RunDirectory
+        from outcast.view import figures
 
         listing.require_time(source, around_ns, within_ns)
         figures.draw_queue(RunDirectory(source), around_ns, within_ns, png)
@@ -122,9 +123,9 @@ def _around_ns(text: str) -> int:
 
 
 def _show_links(source: Path, form: str) -> None:
-    from outcast.analysis import links
-    from outcast.analysis.tables import reading
-    from outcast.run import RunDirectory
+    from outcast.analysis.measure import links
+    from outcast.records.run_directory import RunDirectory
+    from outcast.view.terminal.tables import reading
 
     if not source.is_dir():
         raise ConfigError("--links: needs a run's folder, where the counters are")

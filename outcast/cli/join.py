@@ -13,9 +13,9 @@ from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
-    from outcast.analysis.blackout import Chains
-    from outcast.analysis.join import Joined
-    from outcast.analysis.pcap import PortCapture
+    from outcast.analysis.capture.pcap import PortCapture
+    from outcast.analysis.join.join import Joined
+    from outcast.analysis.measure.blackout import Chains
 
 LISTS = ("--in", "--out")
 
@@ -113,10 +113,11 @@ def command(
     except ValueError as error:
         raise ConfigError(f"--max-sojourn: {error}") from None
 
-    from outcast.analysis import blackout, store
-    from outcast.analysis import queue as queues
-    from outcast.analysis.join import JoinOptions, join
-    from outcast.analysis.pcap import read_captures
+    from outcast.analysis import store
+    from outcast.analysis.capture.pcap import read_captures
+    from outcast.analysis.join.join import JoinOptions, join
+    from outcast.analysis.measure import blackout
+    from outcast.analysis.measure import queue as queues
 
     captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
     for text in _flaws(captures):
@@ -165,7 +166,7 @@ def _flaws(captures: list[PortCapture]) -> list[str]:
 def _print(joined: Joined, chains: Chains) -> None:
     from rich.table import Table
 
-    from outcast.analysis.join import Verdict
+    from outcast.analysis.join.join import Verdict
 
     table = Table(box=None, pad_edge=False)
     table.add_column("input")

@@ -19,8 +19,8 @@ from outcast.cli import terminal
 from outcast.errors import FeatureMissingError, KernelError
 
 if TYPE_CHECKING:
+    from outcast.engines.kernel.cache import Kernel
     from outcast.experiment import Experiment
-    from outcast.kernel.cache import Kernel
 
 _STAGES = {
     "search": "looking for the source",
@@ -61,7 +61,7 @@ def build_kernel(
     again: bool,
 ) -> None:
     """Fetch, configure, compile and boot the kernel; no root needed."""
-    from outcast.kernel import source
+    from outcast.engines.kernel import source
 
     kernel = build_shown(
         suites=suites or source.SUITES, package=package, tarball=tarball, jobs=jobs, again=again
@@ -71,7 +71,7 @@ def build_kernel(
 
 def build_shown(**options: Any) -> Kernel:
     """Builds with a progress display on standard error; `options` are those of `build.build`."""
-    from outcast.kernel import build
+    from outcast.engines.kernel import build
 
     console = terminal.console(stderr=True)
     shown = ""
@@ -105,7 +105,7 @@ def build_shown(**options: Any) -> Kernel:
 @command.command("info")
 def info() -> None:
     """Show the kernel that the virtual engine uses."""
-    from outcast.kernel import cache
+    from outcast.engines.kernel import cache
 
     kernel = cache.find()
     if kernel is None:
@@ -125,7 +125,7 @@ def _describe(kernel: Kernel) -> str:
 
 def provide(experiment: Experiment) -> None:
     """Builds the virtual engine's kernel, once, where the experiment can use it."""
-    from outcast.kernel import cache
+    from outcast.engines.kernel import cache
 
     if experiment.engine == "realtime" or cache.find() is not None:
         return

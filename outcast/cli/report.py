@@ -22,9 +22,9 @@ def command(directory: Path) -> None:
     Where DIR is a sweep's folder, write the report of every run that has none, and index.html over
     all of them; where it is a reproduction's, index.html.
     """
-    from outcast import report
-    from outcast.run import RunDirectory
+    from outcast.records.run_directory import RunDirectory
     from outcast.sweep.store import SweepDirectory
+    from outcast.view import report
 
     sweep = SweepDirectory(directory)
     if sweep.config.exists():

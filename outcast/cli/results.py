@@ -82,8 +82,8 @@ def command(
     columns: bool,
 ) -> None:
     """Means over the repetitions of the sweep in DIR, with 95 % bootstrap intervals."""
+    from outcast.analysis.statistics import Kind
     from outcast.sweep import dataset, groups, render
-    from outcast.sweep.statistics import Kind
 
     found = dataset.load(directory)
     if not found.runs.height:
@@ -212,7 +212,7 @@ def _draw_cdf(
 def _save(figure: Any, path: Path) -> Path:
     import matplotlib
 
-    from outcast.figures import style
+    from outcast.view.figures import style
 
     try:
         with matplotlib.rc_context(style.STYLE):

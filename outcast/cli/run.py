@@ -10,7 +10,7 @@ from rich.console import Console
 
 from outcast.cli import shared, terminal
 from outcast.errors import UntrustedError
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 
 
 @click.command("run")
@@ -48,13 +48,15 @@ def command(
     replay_of: Path | None,
 ) -> None:
     """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
-    from outcast import execute, experiment, replay
-    from outcast.analysis import tables
+    from outcast import experiment
+    from outcast import workflow as execute
     from outcast.cli.kernel import provide
     from outcast.engines import choice
-    from outcast.plan import make_plan
-    from outcast.progress import Progress
+    from outcast.plan.whole import make_plan
+    from outcast.records import replay
     from outcast.sweep import measured
+    from outcast.view.terminal import tables
+    from outcast.view.terminal.progress import Progress
 
     shared.end_as_interrupted()
     if engine is not None:
@@ -87,7 +89,7 @@ def command(
 
 
 def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:
-    from outcast import replay
+    from outcast.records import replay
 
     count = replay.require_equal(one, other)
     console.print(f"replay: {count} captures, equal byte by byte")

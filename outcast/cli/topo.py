@@ -11,7 +11,7 @@ from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
-    from outcast.plan import Plan
+    from outcast.plan.whole import Plan
 
 
 @click.command("topo")
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 @click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw into a file.")
 def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | None) -> None:
     """Show what CONFIG would build: nodes, links, every flow's path, the bottleneck."""
-    from outcast import drawing, experiment
-    from outcast.plan import make_plan
+    from outcast import experiment
+    from outcast.plan.whole import make_plan
+    from outcast.view.figures import topology as drawing
 
     source = experiment.read(config, overrides)
     wanted = source.experiment()

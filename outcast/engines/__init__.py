@@ -12,26 +12,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from outcast import errors, senders, transport
+from outcast import errors
+from outcast.emulation import senders
+from outcast.emulation.phases import DURING
 from outcast.experiment import Experiment
-from outcast.plan import make_plan
-from outcast.run import RunDirectory
+from outcast.plan import transport as plan_transport
+from outcast.plan.whole import make_plan
+from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from outcast.ledger import Entry
+    from outcast.engines.ledger import Entry
 
-INSIDE = "outcast.engines.inside"
+INSIDE = "outcast.emulation.inside"
 """The module of the inner program, which both engines start."""
-
-DURING = {
-    "boot": "the guest's boot",
-    "setup": "the set-up",
-    "verify": "the verification",
-    "capture_start": "the start of the captures",
-    "traffic": "the traffic",
-    "capture_end": "the end of the captures",
-}
-"""Each phase of a run in words, for what went wrong in it."""
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -60,7 +53,7 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
     if shutil.which("cc") is not None:
         return
     needed_for = ["blackout"] if experiment.blackout is not None else []
-    if any(senders.needed(each) for each in transport.all_of(experiment)):
+    if any(senders.needed(each) for each in plan_transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
     elif start_afterwards and make_plan(experiment).flows:
         needed_for.append("the common start of flows in real time")

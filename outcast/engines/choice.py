@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from outcast.doctor import Finding
 from outcast.engines import Engine
+from outcast.engines.doctor import Finding
+from outcast.engines.kernel import cache
 from outcast.engines.realtime import RealtimeEngine
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
-from outcast.kernel import cache
 
 
 def choose(experiment: Experiment) -> Engine:

@@ -23,26 +23,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast import (
+from outcast.emulation import forwarding, multipath, queues, transport
+from outcast.emulation.commands import leave_working_folder, python_module
+from outcast.emulation.openvswitch import has_kernel_module
+from outcast.engines import (
+    INSIDE,
+    EventReader,
+    OnEvent,
     doctor,
-    forwarding,
     limits,
     modules,
-    multipath,
-    ports,
     private,
-    queues,
-    transport,
+    require_compiler,
 )
-from outcast.commands import leave_working_folder, python_module
-from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
+from outcast.engines.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
+from outcast.engines.modules import Loading, Modules
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
-from outcast.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
-from outcast.modules import Loading, Modules
-from outcast.openvswitch import has_kernel_module
-from outcast.plan import Plan, make_plan
-from outcast.run import RunDirectory
+from outcast.plan import ports
+from outcast.plan import transport as plan_transport
+from outcast.plan.whole import Plan, make_plan
+from outcast.records.run_directory import RunDirectory
 
 _WHO = "the run's inner program"
 
@@ -83,7 +84,7 @@ class RealtimeEngine:
             ),
             *(queues.kinds(ports.host_queue(experiment, plan, host)) for host in plan.hosts),
         )
-        transports = transport.all_of(experiment)
+        transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
         controls = {modules.congestion_control(each.congestion_control) for each in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
@@ -113,7 +114,7 @@ class RealtimeEngine:
         experiment = load_resolved(directory.config)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         with _alone(), _put_back(entry, settings):
-            for each in transport.all_of(experiment):
+            for each in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(each.congestion_control)
             _stamp_in_order()
             wall_s = _run_inside(directory, make_plan(experiment), entry, on_event)

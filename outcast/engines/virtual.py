@@ -1,7 +1,7 @@
 """The virtual engine: the same inner program, as the payload of a User-Mode Linux guest.
 
 Real TCP, real qdiscs and real Open vSwitch on a clock that stands still while the guest computes;
-an ordinary user's process, see `outcast.guest.boot`.
+an ordinary user's process, see `outcast.engines.guest.boot`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from outcast import limits, transport
-from outcast.commands import python_module
-from outcast.engines import INSIDE, EventReader, OnEvent, require_compiler
+from outcast.emulation import transport
+from outcast.emulation.commands import python_module
+from outcast.engines import INSIDE, EventReader, OnEvent, limits, require_compiler
+from outcast.engines.guest import boot
+from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.ledger import Entry, ProcessMark
 from outcast.errors import FeatureMissingError, GuestError
 from outcast.experiment import Experiment, load_resolved
-from outcast.guest import boot
-from outcast.kernel import cache
-from outcast.kernel.cache import Kernel
-from outcast.ledger import Entry, ProcessMark
-from outcast.plan import make_plan
-from outcast.run import RunDirectory
+from outcast.plan import transport as plan_transport
+from outcast.plan.whole import make_plan
+from outcast.records.run_directory import RunDirectory
 
 
 class VirtualEngine:
@@ -31,7 +32,7 @@ class VirtualEngine:
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
         _kernel()
-        for each in transport.all_of(experiment):
+        for each in plan_transport.all_of(experiment):
             transport.require_guest_congestion_control(each.congestion_control)
         require_compiler(experiment)
         boot.require(limits.processes(make_plan(experiment)))

@@ -35,7 +35,8 @@ class Link:
     def check(self) -> None:
         """Raises ValueError where no path could be tried in time, or the jitter would be another.
 
-        Packets keep their order (outcast/netem.py): where one would overtake another it waits.
+        Packets keep their order (outcast/emulation/netem.py): where one would overtake another it
+        waits.
         """
         if self.delay_ns is not None and self.delay_ns > MOST_DELAY_NS:
             raise ValueError(

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from outcast.errors import did_you_mean
+from outcast.experiment import sizes as distributions
 from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs
-from outcast.workloads import sizes as distributions
 
 _SizePoints = tuple[tuple[float, float], ...]
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from outcast.files import write_text
 from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.index import measured_text, seeds_text, verdict_text
 from outcast.reproduce.result import Result
-from outcast.run import write_text
 
 DOCS = Path("docs")
 PREFACE = """# The sources' figures, run again

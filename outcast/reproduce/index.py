@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from outcast.figures import style
-from outcast.report.markup import Element, Part, element, table
-from outcast.report.page import document, section
-from outcast.report.pictures import picture
+from outcast.files import write_text
 from outcast.reproduce.result import ClaimRecord, Result, number
 from outcast.reproduce.verdict import Verdict
-from outcast.run import write_text
 from outcast.sweep.points import as_text
+from outcast.view.figures import style
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import document, section
+from outcast.view.report.pictures import picture
 
 _BADGES = {
     Verdict.REPRODUCED: ("✓", "good"),

@@ -14,15 +14,15 @@ from pathlib import Path
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.blackout import is_dense
-from outcast.analysis.summary import ClassSummary, Summary, Window
-from outcast.analysis.tables import read_summary
+from outcast.analysis.measure.blackout import is_dense
 from outcast.errors import ConfigError
 from outcast.experiment import MTU_FRAME_BYTES
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import ClassSummary, Summary, Window
 from outcast.reproduce import model
 from outcast.reproduce.recipe import Measure
-from outcast.run import RunDirectory
 from outcast.units import parse_size_bytes
+from outcast.view.terminal.tables import read_summary
 
 SEGMENT_BYTES = 1448
 
@@ -216,7 +216,7 @@ def packet_ns(run: Run) -> int:
 def dense_blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops of one input while others got through, the most drops first.
 
-    Only dense ones (outcast/analysis/blackout.py).
+    Only dense ones (outcast/analysis/measure/blackout.py).
     """
     return (
         run.table("blackouts")

@@ -26,7 +26,9 @@ class Point(_Part):
     """One setting of an experiment, run with several seeds."""
 
     label: str = Field(description="as the source's legend or axis has it")
-    config: str | None = Field(default=None, description="a file of configs/, without its ending")
+    config: str | None = Field(
+        default=None, description="a file of configs/ or configs/paper/, without its ending"
+    )
     payload_min: int | None = Field(
         default=None, ge=1, le=1448, description="instead of a run, a computation (TCPRand, 3.2)"
     )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
 from outcast.errors import InputError
+from outcast.files import write_text
 from outcast.reproduce import measures
 from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import (
@@ -24,7 +25,6 @@ from outcast.reproduce.recipe import (
     SizeClaim,
 )
 from outcast.reproduce.verdict import Judged, Verdict, judge, overall
-from outcast.run import write_text
 
 FILE = "result.json"
 

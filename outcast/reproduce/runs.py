@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import yaml
 
-import outcast
+import configs
 from outcast import experiment
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.plan import make_plan
+from outcast.plan.whole import make_plan
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun, Run
 from outcast.reproduce.recipe import Mode, Point, Recipe
@@ -28,9 +28,6 @@ from outcast.sweep import scheduler
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.store import SweepDirectory, problems
 from outcast.sweep.task import Failure, Task
-
-CONFIGS = Path(outcast.__file__).parents[1] / "configs"
-"""Where the experiments' files stand in a checkout."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Wanted:
     wanted: Experiment | None
 
 
-def wanted(recipe: Recipe, mode: Literal["quick", "full"], configs: Path = CONFIGS) -> list[Wanted]:
+def wanted(recipe: Recipe, mode: Literal["quick", "full"]) -> list[Wanted]:
     """Every run of a recipe.
 
     Raises:
@@ -59,7 +56,7 @@ def wanted(recipe: Recipe, mode: Literal["quick", "full"], configs: Path = CONFI
     for point in recipe.points:
         one = None
         if point.config is not None:
-            loaded = load(configs / f"{point.config}.yaml", recipe.settings(point, chosen))
+            loaded = load(configs.find(point.config), recipe.settings(point, chosen))
             one = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
             if one is None:

@@ -10,7 +10,7 @@ claimed side, and else *not seen*.
 A recipe is *not seen* where its first claim, the main one, is; *reproduced* where all its claims
 are; else *same direction, other size*.
 
-Intervals are bootstrapped over seeds (outcast/sweep/statistics.py, which says how far those of a
+Intervals are bootstrapped over seeds (outcast/analysis/statistics.py, which says how far those of a
 few runs are too narrow); a single run has none, and gives no verdict. Of ratios the logarithm is
 averaged, since they are positive and skewed; of other measures a quotient of two points is that of
 their means. Two measures of one point are compared run by run.
@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from outcast.analysis import statistics
+from outcast.analysis.statistics import Interval, Kind
 from outcast.reproduce.recipe import BoundClaim, Claim, OrderClaim, SizeClaim
-from outcast.sweep import statistics
-from outcast.sweep.statistics import Interval, Kind
 
 
 class Verdict(StrEnum):

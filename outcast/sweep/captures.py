@@ -6,7 +6,8 @@ from pathlib import Path
 
 import zstandard
 
-from outcast.run import CaptureRecord, RunDirectory, sha256
+from outcast.files import sha256
+from outcast.records.run_directory import CaptureRecord, RunDirectory
 from outcast.sweep.task import Captures
 
 _LEVEL = 3

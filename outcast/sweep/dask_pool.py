@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import outcast
+from outcast import __version__
+from outcast.engines.kernel import cache
 from outcast.errors import DeadlineError, FeatureMissingError, RunError
-from outcast.kernel import cache
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep.process import RunProcess
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Ended, Failure, Task
@@ -61,12 +61,12 @@ class Fingerprint:
 
 def fingerprint() -> Fingerprint:
     """Of the machine that calls it."""
-    folder = Path(outcast.__file__).parent
+    folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     kernel = cache.find()
-    return Fingerprint(outcast.__version__, digest.hexdigest(), kernel.sha256 if kernel else None)
+    return Fingerprint(__version__, digest.hexdigest(), kernel.sha256 if kernel else None)
 
 
 @dataclass(frozen=True)

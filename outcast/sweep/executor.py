@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast import execute as whole
+from outcast import workflow as whole
 from outcast.engines import choice
 from outcast.experiment import Experiment
 

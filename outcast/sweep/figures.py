@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from outcast import units
 from outcast.errors import ConfigError
-from outcast.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE, VERMILION
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.render import heading, scale
+from outcast.view.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE, VERMILION
 
 FigureKind = Literal["line", "bar", "heat", "cdf"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import polars as pl
 
+from outcast.analysis import statistics
+from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, did_you_mean
-from outcast.sweep import statistics
 from outcast.sweep.dataset import Dataset
-from outcast.sweep.statistics import Interval, Kind
 
 _NEVER_BY = ("seed",)
 _USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")

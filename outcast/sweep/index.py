@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from outcast import report
 from outcast.errors import InputError, OutcastError
-from outcast.report.markup import Element, Part, element, table
-from outcast.report.page import document, section
-from outcast.report.pictures import picture
-from outcast.run import write_text
+from outcast.files import write_text
 from outcast.sweep import figures, groups, overview, state
 from outcast.sweep.groups import Cell, Group
 from outcast.sweep.render import heading, interval_texts, scale
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
+from outcast.view import report
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import document, section
+from outcast.view.report.pictures import picture
 
 NAME = "index.html"
 SCRIPT = "sort.js"

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, measured, scheduler, store
 from outcast.sweep.plan import Plan
 from outcast.sweep.pool import Pool

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Literal
 
 from outcast.experiment import Experiment
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 
 _NEAREST = 5
 _FAR = math.log(4)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from outcast.report.markup import Element, Part, element, table
-from outcast.report.overview import spaced
-from outcast.report.page import section
 from outcast.sweep.groups import Group
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
 from outcast.units import format_rate, format_time
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.overview import spaced
+from outcast.view.report.page import section
 
 _MOST_LISTED = 12
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from outcast import plan as run_plan
 from outcast.experiment import Experiment, Source, Sweep, dump
+from outcast.plan import whole as run_plan
 from outcast.sweep import measured
 from outcast.sweep.measured import Measurement, Size
 from outcast.sweep.points import Point, canonical, points

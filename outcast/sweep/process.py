@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from outcast.commands import leave_working_folder, python_module
+from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.sweep.task import Ended, Failure, Task
 
 _THREAD_SETTINGS = (

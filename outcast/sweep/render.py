@@ -13,8 +13,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outcast.analysis.statistics import Interval
 from outcast.sweep.groups import Cell, Group
-from outcast.sweep.statistics import Interval
 
 
 def table(groups: Sequence[Group], center: str) -> RenderableType:

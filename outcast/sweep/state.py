@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment import Experiment
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset
 from outcast.sweep.dataset import Dataset
 from outcast.sweep.points import Point, canonical

@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, files, handed_in, ledger
+from outcast import experiment, files, handed_in
+from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.experiment import Experiment
-from outcast.run import RunDirectory, sha256, write_json, write_text
+from outcast.files import sha256, write_json, write_text
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import Failure
 
 RESULT = "run"

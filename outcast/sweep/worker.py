@@ -18,7 +18,8 @@ from typing import NoReturn
 
 from outcast import experiment
 from outcast.errors import RunError
-from outcast.run import RunDirectory, write_json
+from outcast.files import write_json
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import captures
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Failure, Task, load_executor

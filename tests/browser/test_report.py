@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from playwright.sync_api import Page
 
-from outcast import report
 from outcast.analysis import analyze
-from outcast.analysis.tables import format_bps, read_summary
-from outcast.report import tables
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
+from outcast.view import report
+from outcast.view.report import tables
+from outcast.view.terminal.tables import format_bps, read_summary
 from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run

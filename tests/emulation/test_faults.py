@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from outcast import openvswitch, transport
-from outcast.execute import resolve
+from outcast.emulation import openvswitch, transport
 from outcast.experiment import dump, load
+from outcast.workflow import resolve
 from tests.deadlines import HANG_S
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
 SETUP = """
 import sys
-from outcast.engines import inside
+from outcast.emulation import inside
 {fault}
 sys.exit(inside.main(sys.argv[1:]))
 """
@@ -107,7 +107,7 @@ inside.forwarding.install = tampered
 def test_a_switch_that_never_connects_is_named(tmp_path: Path) -> None:
     phases, message = run_with(
         """
-from outcast import controller
+from outcast.emulation import controller
 controller.READY_DEADLINE_S = 15.0
 real_run = inside.SystemCommands.run
 def cut(commands, argv, **options):

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from outcast import execute, files, ledger, private
+from outcast import files
+from outcast import workflow as execute
+from outcast.engines import ledger, private
+from outcast.engines.ledger import ProcessMark
 from outcast.errors import ConfigError
-from outcast.ledger import ProcessMark
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

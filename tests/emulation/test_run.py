@@ -20,7 +20,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast import ledger
+import configs
+from outcast.engines import ledger
 from tests.deadlines import HANG_S
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -80,7 +81,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
 ) -> None:
     target = tmp_path / "run"
     options = [word for override in overrides for word in ("--set", override)]
-    done = outcast("run", str(CONFIGS / f"{config}.yaml"), *SHORT, *options, "-o", str(target))
+    done = outcast("run", str(configs.find(config)), *SHORT, *options, "-o", str(target))
     assert done.returncode == 0, done.stderr
     summary = json.loads((target / "summary.json").read_text())
     assert summary["capture"]["trusted"] is True

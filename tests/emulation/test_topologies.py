@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import configs
 from tests.deadlines import HANG_S
-
-CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def run(config: str, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's summary, which has to be trusted, and its manifest."""
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "realtime", "-o", str(target)]
+    words += [str(configs.find(config)), "--engine", "realtime", "-o", str(target)]
     words += [word for setting in settings for word in ("--set", setting)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr

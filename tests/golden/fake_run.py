@@ -11,14 +11,13 @@ import polars as pl
 
 from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
-from outcast.run import (
+from outcast.files import write_json, write_text
+from outcast.records.run_directory import (
     CaptureRecord,
     Counters,
     Manifest,
     RunDirectory,
     TrafficRecord,
-    write_json,
-    write_text,
 )
 
 NAME = "tests.golden.fake_run:execute"

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from outcast.analysis import records
-from outcast.analysis.join import join
-from outcast.analysis.pcap import PortCapture, read_capture
+from outcast.analysis.capture import records
+from outcast.analysis.capture.pcap import PortCapture, read_capture
+from outcast.analysis.join.join import join
 from outcast.errors import InputError
 from tests.golden import model
 

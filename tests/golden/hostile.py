@@ -118,10 +118,11 @@ class Case:
 
 def make_bases(folder: Path) -> Bases:
     """Makes what is edited."""
-    from outcast import analysis, experiment, figures, report
+    from outcast import analysis, experiment
     from outcast.assignment.folder import Identity
     from outcast.sweep import dataset, plan
     from outcast.sweep.store import SweepDirectory
+    from outcast.view import figures, report
     from tests.golden import fake_run, submission
     from tests.golden.run_directory import write_run
 
@@ -596,7 +597,7 @@ class Server:
 
 def _use_ledger(folder: Path) -> None:
     """Keeps verbs off the ledger of the machine, which `clean` would undo."""
-    from outcast import ledger
+    from outcast.engines import ledger
 
     for name, value in (("default_folder", folder), ("all_folders", [folder])):
         if hasattr(ledger, name):

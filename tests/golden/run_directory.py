@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outcast.run import (
+from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
     Counters,

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from outcast import analysis, execute, experiment
+from outcast import analysis, experiment
+from outcast import workflow as execute
 from outcast.assignment import folder, tasks
 from outcast.assignment.questions import ESSAYS, QUESTIONS
 from outcast.experiment import Experiment
-from outcast.run import Manifest, RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -14,9 +14,10 @@ import pytest
 from outcast import analysis, experiment
 from outcast.assignment import evidence, replayed, tasks
 from outcast.assignment.folder import Folder, Identity
+from outcast.engines.kernel import cache
 from outcast.errors import GuestError
-from outcast.kernel import cache
-from outcast.run import RunDirectory, sha256
+from outcast.files import sha256
+from outcast.records.run_directory import RunDirectory
 from tests.golden.submission import KERNEL, GoldenRunner, golden_run, submit, wanted
 
 ANA = Identity("nets", "ana")

@@ -12,7 +12,7 @@ import pytest
 from outcast.analysis import analyze
 from outcast.assignment import tasks
 from outcast.assignment.questions import QUESTIONS
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
-from outcast.analysis.bins import queue_in_bins
-from outcast.analysis.queue import Event, Queue
-from outcast.run import RunDirectory
+from outcast.analysis.measure.bins import queue_in_bins
+from outcast.analysis.measure.queue import Event, Queue
+from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from outcast.analysis.blackout import flow_chains, length_counts, port_chains
-from outcast.analysis.join import Joined, JoinOptions, join
-from outcast.analysis.pcap import read_capture, read_captures
+from outcast.analysis.capture.pcap import read_capture, read_captures
+from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
 from tests.golden import model
 from tests.golden.packets import P, capture
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outcast import capture
-from outcast.commands import SystemCommands, wait_until
+from outcast.emulation import capture
+from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.errors import RunError
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes

@@ -106,7 +106,7 @@ def test_the_analysis_never_imports_mininet() -> None:
         "import sys, pkgutil, importlib, outcast.analysis as a\n"
         "for each in pkgutil.walk_packages(a.__path__, 'outcast.analysis.'):\n"
         "    importlib.import_module(each.name)\n"
-        "import outcast.figures\n"
+        "import outcast.view.figures\n"
         "sys.exit(any(name.split('.')[0] == 'mininet' for name in sys.modules))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outcast import cli
-from outcast.commands import SystemCommands, leave_working_folder, python_module
+from outcast.emulation.commands import SystemCommands, leave_working_folder, python_module
 from outcast.engines import INSIDE, EventReader
 from outcast.errors import CommandError, RunError
 
@@ -42,10 +42,10 @@ def test_only_one_place_starts_our_modules() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if "sys.executable" in path.read_text()
     }
-    others = {"outcast/guest/boot.py", "outcast/workloads/programs.py"}
+    others = {"outcast/engines/guest/boot.py", "outcast/emulation/generator/programs.py"}
     # The command line starts itself over, with the options that it was started with.
     again = "outcast/cli/__init__.py"
-    assert starts == {"outcast/commands.py", again, *others}
+    assert starts == {"outcast/emulation/commands.py", again, *others}
     assert "[sys.executable, *sys.orig_argv[1:]]" in (ROOT / again).read_text()
     for name in others:
         assert 'sys.executable, "-I"' in (ROOT / name).read_text()

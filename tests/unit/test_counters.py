@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from outcast.counters import parse_snmp
-from outcast.run import HostCounters, PortCounters
+from outcast.emulation.counters import parse_snmp
+from outcast.records.run_directory import HostCounters, PortCounters
 
 SNMP = """Tcp: ActiveOpens RetransSegs
 Tcp: 3 17

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from outcast import drawing, experiment
-from outcast.plan import Plan, make_plan
-
-CONFIGS = Path(__file__).parents[2] / "configs"
+import configs
+from outcast import experiment
+from outcast.plan.whole import Plan, make_plan
+from outcast.view.figures import topology as drawing
 
 
 def plan_of(name: str, *overrides: str) -> Plan:
-    return make_plan(experiment.load(CONFIGS / f"{name}.yaml", overrides))
+    return make_plan(experiment.load(configs.find(name), overrides))
 
 
 def test_drawings(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from outcast import execute, ledger
-from outcast.engines import EventReader, realtime, require_compiler
+from outcast import workflow as execute
+from outcast.engines import EventReader, ledger, realtime, require_compiler
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import load
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

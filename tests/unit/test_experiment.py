@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import configs
 from outcast import experiment
 from outcast.errors import ConfigError
 
@@ -13,7 +14,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 FIG3C = CONFIGS / "fig3c.yaml"
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
 def test_every_config_is_accepted_and_survives_a_round_trip(path: Path, tmp_path: Path) -> None:
     loaded = experiment.load(path)
     copy = tmp_path / "config.yaml"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.fairness import holder, jain_index, outcast_ratio
+from outcast.analysis.measure.fairness import holder, jain_index, outcast_ratio
 
 
 def test_known_values() -> None:

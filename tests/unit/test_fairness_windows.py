@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.bins import FlowBins
-from outcast.analysis.fairness import jain_index
-from outcast.analysis.fairness_windows import Change, changes, sliding, widths_in_bins
+from outcast.analysis.measure.bins import FlowBins
+from outcast.analysis.measure.fairness import jain_index
+from outcast.analysis.measure.fairness_windows import Change, changes, sliding, widths_in_bins
 from outcast.analysis.run_analysis import Interval
 
 BIN_NS = 10

@@ -15,14 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from outcast import figures
 from outcast.analysis import analyze
-from outcast.analysis.tables import format_bps, read_summary
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
-from outcast.figures import drops, goodput, queue, style
-from outcast.figures.drawn_run import DrawnRun
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
+from outcast.view import figures
+from outcast.view.figures import drops, goodput, queue, style
+from outcast.view.figures.drawn_run import DrawnRun
+from outcast.view.terminal.tables import format_bps, read_summary
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -194,5 +194,5 @@ def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
 
 
 def test_no_state_of_pyplot() -> None:
-    code = "import sys, outcast.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, outcast.view.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

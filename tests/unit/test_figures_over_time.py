@@ -11,10 +11,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from outcast.analysis import analyze
-from outcast.analysis.summary import ChangeSummary, SynchronisationSummary
-from outcast.analysis.tables import read_summary
-from outcast.figures import fairness, goodput, link, senders
-from outcast.figures.drawn_run import DrawnRun
+from outcast.records.summary import ChangeSummary, SynchronisationSummary
+from outcast.view.figures import fairness, goodput, link, senders
+from outcast.view.figures.drawn_run import DrawnRun
+from outcast.view.terminal.tables import read_summary
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from controllers import entries
-from outcast import forwarding
-from outcast.commands import Process
+from outcast.emulation import forwarding
+from outcast.emulation.commands import Process
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import load
-from outcast.plan import Plan, make_plan
+from outcast.plan.whole import Plan, make_plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -16,17 +16,19 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment, senders
-from outcast.commands import SystemCommands
+from outcast import experiment
+from outcast.emulation import senders
+from outcast.emulation.commands import SystemCommands
+from outcast.emulation.generator import generator
+from outcast.emulation.generator.programs import check_smallest_payloads, tasks, warnings_of
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand
 from outcast.experiment.transport import Adaptive
-from outcast.plan import make_plan
-from outcast.run import RunDirectory
-from outcast.workloads import generator, results
-from outcast.workloads.programs import check_smallest_payloads, tasks, warnings_of
-from outcast.workloads.results import Completed
-from outcast.workloads.schedule import Generated
+from outcast.plan.schedule import Generated
+from outcast.plan.whole import make_plan
+from outcast.records import generated as results
+from outcast.records.generated import Completed
+from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 ONE, OTHER = "127.0.0.1", "127.0.0.2"

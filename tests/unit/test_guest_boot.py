@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from outcast import ledger
+from outcast.engines import ledger
+from outcast.engines.guest import boot as guest
+from outcast.engines.guest import init
 from outcast.errors import FeatureMissingError, GuestError
-from outcast.guest import boot as guest
-from outcast.guest import init
 from tests.deadlines import HANG_S
 from tests.processes import is_alive
 
@@ -158,9 +158,9 @@ def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.Completed
     program = kernel(tmp_path, f"ulimit -Sn; ulimit -Sf; ulimit -Sv; {ENDS}")
     code = f"""
 from pathlib import Path
-from outcast import limits
+from outcast.engines import limits
 from outcast.errors import OutcastError
-from outcast.guest.boot import boot
+from outcast.engines.guest.boot import boot
 try:
     boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
          memory_mib=1, **{options!r})
@@ -247,7 +247,7 @@ def test_the_guest_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
     code = f"""
 from pathlib import Path
-from outcast.guest.boot import boot, python_folders
+from outcast.engines.guest.boot import boot, python_folders
 boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
      memory_mib=1)
 """

@@ -16,13 +16,14 @@ import yaml
 import zstandard
 
 from outcast import analysis, cli, experiment, handed_in
-from outcast.analysis.pcap import read_capture
+from outcast.analysis.capture.pcap import read_capture
 from outcast.assignment import folder
 from outcast.errors import ConfigError, InputError
-from outcast.run import HostCounters, Manifest, PortCounters, RunDirectory
-from outcast.samples import read_samples
+from outcast.experiment import sizes
+from outcast.records import generated as results
+from outcast.records.run_directory import HostCounters, Manifest, PortCounters, RunDirectory
+from outcast.records.samples import read_samples
 from outcast.sweep.points import combinations
-from outcast.workloads import results, sizes
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from outcast import cli
-from outcast.figures import style
 from outcast.reproduce import index as reproduction
 from outcast.reproduce import recipe
 from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write
@@ -21,6 +20,7 @@ from outcast.reproduce.verdict import Verdict
 from outcast.sweep import figures, index, state
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
+from outcast.view.figures import style
 from tests.unit.test_report import Checker
 from tests.unit.test_sweep_results import CONFIG, make_sweep
 

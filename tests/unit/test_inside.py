@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from outcast import counters
-from outcast.commands import SystemCommands
-from outcast.engines import inside, records
+from outcast.emulation import counters, inside
+from outcast.emulation import manifest as records
+from outcast.emulation.commands import SystemCommands
 from outcast.errors import ReadBackError
 from outcast.experiment import load
-from outcast.plan import make_plan
-from outcast.run import RunDirectory
+from outcast.plan.whole import make_plan
+from outcast.records.run_directory import RunDirectory
 from tests.flows import FLOW
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from outcast.cli import invoke as outcast
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import write_run

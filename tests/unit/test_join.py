@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcast.analysis.join import Joined, JoinOptions, Note, Stray, Verdict, join
-from outcast.analysis.pcap import PortCapture, read_capture, read_captures
+from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
+from outcast.analysis.join.join import Joined, JoinOptions, Note, Stray, Verdict, join
 from outcast.errors import InputError
 from tests.golden import model
 from tests.golden.packets import P, capture

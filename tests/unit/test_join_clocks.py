@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcast.analysis.clock import Clock
-from outcast.analysis.join import Joined, JoinOptions, join
-from outcast.analysis.pcap import read_captures
-from outcast.analysis.queue import replay
+from outcast.analysis.capture.pcap import read_captures
+from outcast.analysis.join.clock import Clock
+from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.measure.queue import replay
 from tests.golden import model
 
 MS = 1_000_000

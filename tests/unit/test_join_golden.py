@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcast.analysis.join import Joined, Note, Stray, Verdict, join
-from outcast.analysis.pcap import read_captures
-from outcast.analysis.queue import replay
+from outcast.analysis.capture.pcap import read_captures
+from outcast.analysis.join.join import Joined, Note, Stray, Verdict, join
+from outcast.analysis.measure.queue import replay
 from tests.golden import model
 
 MS = 1_000_000

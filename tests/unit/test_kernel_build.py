@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from outcast.engines.kernel import build, cache, programs
+from outcast.engines.kernel.recipe import Recipe
 from outcast.errors import CommandError, FeatureMissingError, KernelError
-from outcast.kernel import build, cache, programs
-from outcast.kernel.recipe import Recipe
 
 CONFIGURED = "CONFIG_NET=y\n"
 

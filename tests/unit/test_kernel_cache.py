@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.errors import KernelError
-from outcast.kernel import cache
-from outcast.kernel.cache import Kernel
-from outcast.kernel.recipe import OURS, Recipe
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from outcast import cli
+from outcast.engines.kernel import build, cache
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.recipe import OURS
 from outcast.errors import CommandError, KernelError
-from outcast.kernel import build, cache
-from outcast.kernel.cache import Kernel
-from outcast.kernel.recipe import OURS
 
 
 @pytest.fixture

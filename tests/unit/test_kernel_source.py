@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from outcast.engines.kernel.source import Archive, Source, from_tarball
 from outcast.errors import CommandError, InputError, KernelError
-from outcast.kernel.source import Archive, Source, from_tarball
 
 TARGETS = """\
 http://archive.example/debian-security/ bookworm-security main

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from outcast import execute, ledger, private, transport
-from outcast.engines import realtime
+from outcast import workflow as execute
+from outcast.emulation import transport
+from outcast.engines import ledger, private, realtime
+from outcast.engines.ledger import Entry, ProcessMark
 from outcast.errors import ConfigError
-from outcast.ledger import Entry, ProcessMark
 
 
 def dead_entry(folder: Path, **things: object) -> Entry:

@@ -11,11 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast import analysis, links
+from outcast import analysis
 from outcast.cli import invoke as outcast
+from outcast.emulation import link_counters as links
 from outcast.experiment import Experiment, load
-from outcast.plan import Plan, make_plan
-from outcast.run import LinkRecord, LinkTotals, RunDirectory
+from outcast.plan.whole import Plan, make_plan
+from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

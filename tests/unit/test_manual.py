@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from outcast import cli, manual
+from outcast import cli
+from scripts import manual
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from outcast import doctor, experiment
+from outcast import experiment
+from outcast.engines import doctor
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/matrix.md").read_text()

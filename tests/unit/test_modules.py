@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from outcast import doctor, modules, openvswitch, transport
 from outcast.cli import doctor as doctor_command
-from outcast.engines import choice, realtime
+from outcast.emulation import openvswitch, transport
+from outcast.engines import choice, doctor, modules, realtime
+from outcast.engines.modules import Answer, Modules
 from outcast.errors import FeatureMissingError
 from outcast.experiment import load
-from outcast.modules import Answer, Modules
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 FOLDER = "/lib/modules/6.1.0-28-amd64/kernel/net"

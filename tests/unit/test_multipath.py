@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from outcast import multipath, sockets
-from outcast.commands import SystemCommands
+from outcast.emulation import multipath, sockets
+from outcast.emulation.commands import SystemCommands
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Transport
 from tests.flows import wants

@@ -29,8 +29,8 @@ from scapy.all import (
     raw,
 )
 
-from outcast.analysis.headers import FRAGMENT, HAS_TIMESTAMP, OPTIONS_CUT, FlowKey
-from outcast.analysis.pcap import PortCapture, read_capture, read_captures
+from outcast.analysis.capture.headers import FRAGMENT, HAS_TIMESTAMP, OPTIONS_CUT, FlowKey
+from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.errors import InputError
 from tests.golden.model import PCAP_HEADER, captures, make_traffic, taildrop, write_captures
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcast import experiment, ports
+import configs
+from outcast import experiment
 from outcast.errors import ConfigError
-from outcast.plan import Plan, make_plan
-from outcast.topology import make_graph
-from outcast.workloads.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
+from outcast.plan import ports
+from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
+from outcast.plan.topology import make_graph
+from outcast.plan.whole import Plan, make_plan
 from topologies.fattree import FatTreeTopo
-
-CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def plan_of(name: str, *overrides: str) -> Plan:
-    return make_plan(experiment.load(CONFIGS / f"{name}.yaml", overrides))
+    return make_plan(experiment.load(configs.find(name), overrides))
 
 
 def test_linear() -> None:
@@ -175,7 +175,7 @@ def test_exceptions_and_pairs_that_do_not_fit(override: str, reason: str) -> Non
         plan_of("fattree-12", override)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
 def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
     assert path.read_text().startswith("# ")
     loaded = experiment.load(path)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast import execute, experiment, ports, queues
-from outcast.plan import Plan, make_plan
-from outcast.ports import PortQueue
+from outcast import experiment
+from outcast import workflow as execute
+from outcast.emulation import queues
+from outcast.plan import ports
+from outcast.plan.ports import PortQueue
+from outcast.plan.whole import Plan, make_plan
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.hashing import FiveTuple
-from outcast.probes import internet_checksum, parse_tcp, tcp_reset
+from outcast.emulation.probes import internet_checksum, parse_tcp, tcp_reset
 
 PORTS = st.integers(1, 65535)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from outcast.analysis.join import JoinOptions, join
-from outcast.analysis.pcap import read_capture, read_captures
-from outcast.analysis.queue import Event, replay
+from outcast.analysis.capture.pcap import read_capture, read_captures
+from outcast.analysis.join.join import JoinOptions, join
+from outcast.analysis.measure.queue import Event, replay
 from tests.golden import model
 from tests.golden.packets import P, capture
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcast.analysis.blackout import port_chains
-from outcast.analysis.join import Joined, JoinOptions, join
-from outcast.analysis.pcap import read_capture, read_captures
-from outcast.analysis.phase import packet_time_ns, phases
-from outcast.analysis.queue import (
+from outcast.analysis.capture.pcap import read_capture, read_captures
+from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.measure.blackout import port_chains
+from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.queue import (
     capacity,
     length_spread,
     replay,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from outcast import queues
+from outcast.emulation import queues
+from outcast.emulation.rtnetlink import attribute
 from outcast.errors import ReadBackError
-from outcast.queues.statistics import decode
-from outcast.rtnetlink import attribute
+from outcast.records.queue_statistics import decode
 
 
 class Shown(dict[str, Any]):

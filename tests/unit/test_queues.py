@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment, netem, ports, queues
+from outcast import experiment
+from outcast.emulation import netem, queues
+from outcast.emulation.queues.port import TICK_NS
+from outcast.emulation.rtnetlink import attribute
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Red
-from outcast.plan import make_plan
-from outcast.ports import PortQueue
-from outcast.queues.port import TICK_NS
-from outcast.rtnetlink import attribute
+from outcast.plan import ports
+from outcast.plan.ports import PortQueue
+from outcast.plan.whole import make_plan
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from outcast import receivers
+from outcast.emulation import receivers
 from tests.deadlines import HANG_S
 
 SERVER = """

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast import reference
+from scripts import reference
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_reference_and_the_schema_are_up_to_date() -> None:
-    hint = "run: python -m outcast.reference"
+    hint = "run: python -m scripts.reference"
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
     assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint

@@ -7,11 +7,18 @@ from typing import Literal
 import pytest
 from click.testing import CliRunner
 
-from outcast import execute, replay
+from outcast import workflow as execute
 from outcast.cli.run import command
 from outcast.errors import InputError, ReplayError
 from outcast.experiment import dump, load
-from outcast.run import CaptureRecord, Counters, Manifest, RunDirectory, TrafficRecord
+from outcast.records import replay
+from outcast.records.run_directory import (
+    CaptureRecord,
+    Counters,
+    Manifest,
+    RunDirectory,
+    TrafficRecord,
+)
 from outcast.sweep.captures import reduce
 
 CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast import report
 from outcast.analysis import analyze
-from outcast.analysis.summary import CompletionSummary, TimesSummary
 from outcast.cli import invoke as outcast
-from outcast.report import charts, markup, tables, timeline
-from outcast.report.colours import PALETTE
-from outcast.report.overview import sentences, spaced
-from outcast.report.packed import GREATEST, Encoding, pack
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import CompletionSummary, TimesSummary
+from outcast.view import report
+from outcast.view.report import charts, markup, tables, timeline
+from outcast.view.report.colours import PALETTE
+from outcast.view.report.overview import sentences, spaced
+from outcast.view.report.packed import GREATEST, Encoding, pack
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
-from outcast.analysis.tables import read_summary
+from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, reproduce, result
 from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import Measure, Mode, Point
 from outcast.reproduce.runs import Wanted
 from outcast.reproduce.verdict import Verdict
-from outcast.run import RunDirectory
 from outcast.sweep.store import SweepDirectory
+from outcast.view.terminal.tables import read_summary
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast.errors import InputError
-from outcast.samples import Sample, SamplesWriter, read_samples
+from outcast.records.samples import Sample, SamplesWriter, read_samples
 
 SAMPLES = st.lists(
     st.builds(Sample, st.integers(0, 2**62), st.integers(0, 2**32 - 1), st.binary(max_size=600))

@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from outcast import sampling
-from outcast.errors import RunError
-from outcast.experiment import validate
-from outcast.plan import make_plan
-from outcast.samples import read_samples
-from outcast.sampling import (
+from outcast.emulation import sampling
+from outcast.emulation.sampling import (
     NetlinkSocket,
     Question,
     Sampler,
@@ -27,6 +23,10 @@ from outcast.sampling import (
     series_of,
     socket_request,
 )
+from outcast.errors import RunError
+from outcast.experiment import validate
+from outcast.plan.whole import make_plan
+from outcast.records.samples import read_samples
 
 EXPERIMENT = """
 name: samples

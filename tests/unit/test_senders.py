@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast import senders
-from outcast.commands import SystemCommands, wait_until
+from outcast.emulation import senders
+from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.experiment import Transport
 from tests import flows
 from tests.deadlines import HANG_S

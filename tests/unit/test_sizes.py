@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.workloads import sizes
+from outcast.experiment import sizes
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis.congestion import last_total, sampled_spread, synchronisation
-from outcast.analysis.port_samples import port_table
-from outcast.analysis.socket_samples import socket_table
+from outcast.analysis.measure.congestion import last_total, sampled_spread, synchronisation
+from outcast.analysis.measure.port_samples import port_table
+from outcast.analysis.measure.socket_samples import socket_table
 from outcast.errors import InputError
-from outcast.run import FlowRecord
-from outcast.samples import Sample, SamplesWriter
+from outcast.records.run_directory import FlowRecord
+from outcast.records.samples import Sample, SamplesWriter
 
 
 def flow(number: int) -> FlowRecord:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from outcast import sockets, traffic
+from outcast.emulation import sockets, traffic
 from outcast.errors import ReadBackError
 from tests.flows import FLOW, wants
 

@@ -17,7 +17,7 @@ import pytest
 from outcast.analysis import analyze, compute, require_trusted, run_summary, write
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -349,7 +349,7 @@ def test_the_table_names_classes_ports_and_trust(
 
 def test_the_analysis_never_imports_mininet() -> None:
     code = (
-        "import sys, pkgutil, importlib, outcast.analysis as a, outcast.figures\n"
+        "import sys, pkgutil, importlib, outcast.analysis as a, outcast.view.figures\n"
         "import outcast.experiment, outcast.cli.analyze, outcast.cli.join, outcast.cli.inspect\n"
         "[importlib.import_module('outcast.analysis.' + m.name)"
         " for m in pkgutil.iter_modules(a.__path__)]\n"

@@ -18,7 +18,7 @@ import pytest
 
 from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, make, measured, plan
 from outcast.sweep.make import Result
 from outcast.sweep.pool import LocalPool

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from matplotlib import rc_context
 
 from outcast import cli
+from outcast.analysis import statistics
 from outcast.errors import ConfigError
-from outcast.sweep import dataset, figures, groups, index, render, statistics
+from outcast.sweep import dataset, figures, groups, index, render
 from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
 from tests.golden import fake_run

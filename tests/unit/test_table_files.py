@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from outcast import analysis, cli
 from outcast.analysis import store
 from outcast.errors import InputError
-from outcast.run import RunDirectory
+from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from outcast.analysis import tcp
-from outcast.analysis.join import Joined, JoinOptions, join
-from outcast.analysis.packets import Packets
-from outcast.analysis.pcap import read_capture
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.join.packets import Packets
+from outcast.analysis.measure import tcp
 from tests.golden.packets import P, capture
 
 MIN_RTO_NS = 4_000_000

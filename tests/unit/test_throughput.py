@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.headers import TCP, FlowKey
-from outcast.analysis.join import join
-from outcast.analysis.packets import Packets
-from outcast.analysis.pcap import read_capture
-from outcast.analysis.throughput import bytes_between, fresh_bytes, series
+from outcast.analysis.capture.headers import TCP, FlowKey
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join.join import join
+from outcast.analysis.join.packets import Packets
+from outcast.analysis.measure.throughput import bytes_between, fresh_bytes, series
 from tests.golden.packets import P, capture
 
 FLOW = FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, TCP)

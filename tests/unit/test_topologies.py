@@ -13,7 +13,7 @@ from mininet.util import customClass
 
 from controllers import routes
 from controllers.graph import Graph, check
-from outcast.topology import make_graph
+from outcast.plan.topology import make_graph
 from topologies.fattree import FatTreeTopo
 from topologies.linear import LinearTopo
 from topologies.star import StarTopo

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from outcast import senders, traffic
-from outcast.commands import Process, SystemCommands, wait_until
+from outcast.emulation import senders, traffic
+from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.emulation.sockets import sample_sockets
 from outcast.errors import CommandError, ReadBackError, RunError
-from outcast.flows import Flow
-from outcast.sockets import sample_sockets
+from outcast.plan.flows import Flow
 from tests.deadlines import HANG_S
 from tests.flows import FLOW, wants
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from outcast import transport
+from outcast.emulation import transport
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
+from outcast.plan import transport as plan_transport
 
 
 def test_sysctls_of_a_transport() -> None:
@@ -100,7 +101,7 @@ class Sent:
 
 def test_a_receiver_offers_what_any_sender_wants() -> None:
     base = Transport()
-    hosts = transport.of_hosts(
+    hosts = plan_transport.of_hosts(
         base, [Sent("h2", Transport(sack=False)), Sent("h3", Transport(sack=False, ecn=True))]
     )
     assert {host: (each.sack, each.ecn) for host, each in hosts.items()} == {
@@ -108,7 +109,7 @@ def test_a_receiver_offers_what_any_sender_wants() -> None:
         "h2": (False, False),
         "h3": (False, True),
     }
-    assert transport.of_hosts(base, [Sent("h2", base)])["h1"] == base
+    assert plan_transport.of_hosts(base, [Sent("h2", base)])["h1"] == base
 
 
 @pytest.mark.parametrize(
@@ -125,4 +126,4 @@ def test_groups_of_one_host_that_disagree_are_refused(
 ) -> None:
     flows = [Sent("h2", Transport.model_validate(each)) for each in (one, other)]
     with pytest.raises(ConfigError, match=f"groups that differ in {setting} have flows of h2"):
-        transport.of_hosts(Transport(), flows)
+        plan_transport.of_hosts(Transport(), flows)

@@ -20,7 +20,9 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from outcast import experiment, ports, queues
+from outcast import experiment
+from outcast.emulation import queues
+from outcast.plan import ports
 
 FRAME_BYTES = 1514
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, ETH_P_ALL = 33, 35, 3

@@ -18,9 +18,9 @@ import pytest
 
 from outcast import analysis, experiment
 from outcast.assignment import evidence, folder, replayed, tasks
+from outcast.engines.kernel import cache
 from outcast.experiment import Experiment
-from outcast.kernel import cache
-from outcast.run import Manifest, RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory
 from tests.deadlines import HANG_S
 
 NOBODY = 65534
@@ -30,7 +30,7 @@ ANA, BEN = folder.Identity("nets", "ana"), folder.Identity("nets", "ben")
 RUN = """
 import sys
 from pathlib import Path
-from outcast import execute, experiment
+from outcast import experiment
 from outcast.assignment.replayed import Guest
 Guest().run(experiment.load(Path(sys.argv[1])), Path(sys.argv[2]))
 """

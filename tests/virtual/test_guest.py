@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from outcast.engines.guest import boot as guest
+from outcast.engines.guest import check
+from outcast.engines.kernel import cache
 from outcast.errors import GuestError
-from outcast.guest import boot as guest
-from outcast.guest import check
-from outcast.kernel import cache
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
 
@@ -99,7 +99,7 @@ def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Pa
     code = f"""
 import os
 from pathlib import Path
-from outcast.guest.boot import boot
+from outcast.engines.guest.boot import boot
 folder = Path(os.fsdecode({os.fsencode(folder)!r}))
 print(boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new"], seed=1,
      on_line=print).status)
@@ -124,7 +124,7 @@ def test_a_python_that_stands_below_tmp_is_seen(kernel: Path, tmp_path: Path) ->
     packages.joinpath("ours.pth").write_text("\n".join([str(ROOT), *filter(None, sys.path)]))
     code = f"""
 from pathlib import Path
-from outcast.guest.boot import boot
+from outcast.engines.guest.boot import boot
 boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r}, "-c",
      "import outcast, sys; print(sys.prefix)"], seed=1, on_line=print)
 """
@@ -200,7 +200,7 @@ def test_a_panic_is_told_with_the_console(kernel: Path, tmp_path: Path) -> None:
 def test_a_killed_parent_leaves_no_process(kernel: Path, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from outcast.guest.boot import boot
+from outcast.engines.guest.boot import boot
 boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
      ["/bin/sh", "-c", "touch up; while :; do :; done"], seed=1, on_line=print)
 """
@@ -235,8 +235,8 @@ def delays(a_ns: int, b_ns: int) -> str:
     lines = [LINK]
     for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
         lines.append(
-            f"ip netns exec {where} {sys.executable} -c 'import outcast.netem;"
-            f' outcast.netem.replace_root("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
+            f"ip netns exec {where} {sys.executable} -c 'import outcast.emulation.netem;"
+            f' outcast.emulation.netem.replace_root("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
             " limit_packets=1000)'"
         )
     return "\n".join(lines)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from outcast import experiment, limits
-from outcast.guest import boot
-from outcast.kernel import cache
-from outcast.ledger import clean, default_folder
-from outcast.plan import make_plan
+from outcast import experiment
+from outcast.engines import limits
+from outcast.engines.guest import boot
+from outcast.engines.kernel import cache
+from outcast.engines.ledger import clean, default_folder
+from outcast.plan.whole import make_plan
 from tests.processes import children, command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +90,7 @@ def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path: Path) -
     assert found is not None, "run: outcast kernel build"
     code = f"""
 from pathlib import Path
-from outcast.guest.boot import boot
+from outcast.engines.guest.boot import boot
 boot(Path({str(found.program)!r}), Path.cwd(),
      ["/bin/sh", "-c", "cat /proc/self/limits; od -An -tx1 -N16 /dev/urandom"],
      seed=1, on_line=print)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from outcast.guest import boot
-from outcast.kernel import cache
+from outcast.engines.guest import boot
+from outcast.engines.kernel import cache
 
 ROOT = Path(__file__).parents[2]
 FRAME_BYTES = 1514

@@ -17,11 +17,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.kernel import cache
+import configs
+from outcast.engines.kernel import cache
 from tests.deadlines import HANG_S
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-ROOT = CONFIGS.parent
+ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
 
@@ -35,7 +35,7 @@ def kernel() -> cache.Kernel:
 
 def argv(config: str, target: Path, *settings: str) -> list[str]:
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
+    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
         words += ["--set", setting]
     return words

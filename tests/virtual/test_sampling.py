@@ -21,7 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two DCTCP flows for 200 ms through one switch that marks."""
     target = tmp_path_factory.mktemp("sampling") / "run"
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / "t17-windows.yaml"), "--engine", "virtual", "-o", str(target)]
+    words += [str(CONFIGS / "paper/t17-windows.yaml"), "--engine", "virtual", "-o", str(target)]
     for setting in (
         *("duration=200ms", "samples.every=5ms", "capture.ports=all", "analysis.windows=[50ms]"),
         "queue={kind: ecn_threshold, limit: 100 packets, threshold: 20 packets}",

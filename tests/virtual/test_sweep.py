@@ -11,8 +11,9 @@ from pathlib import Path
 
 import polars as pl
 
-from outcast import analysis, ledger
-from outcast.run import RunDirectory
+from outcast import analysis
+from outcast.engines import ledger
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset
 
 CONFIG = """\

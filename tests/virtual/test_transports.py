@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.kernel import cache
+import configs
+from outcast.engines.kernel import cache
 from tests.deadlines import HANG_S
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
 SYN, ACK, CE = 0x02, 0x10, 3
 SACK_PERMITTED, MULTIPATH, JOIN = 4, 30, 1
@@ -32,7 +32,7 @@ def kernel() -> cache.Kernel:
 def run(target: Path, *settings: str, config: str = "fig3c") -> dict[str, Any]:
     """The manifest of a short run of a configuration with these settings."""
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
+    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
     for setting in [*SHORT, *settings]:
         words += ["--set", setting]
     done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)

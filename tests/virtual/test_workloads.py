@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.kernel import cache
+import configs
+from outcast.engines.kernel import cache
 from tests.deadlines import HANG_S
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 SHORT = ["duration=100ms", "analysis={}"]
 
 
@@ -29,7 +29,7 @@ def kernel() -> cache.Kernel:
 def run(config: str, target: Path, *settings: str) -> dict[str, Any]:
     """A run's summary; it has to be trusted."""
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(CONFIGS / f"{config}.yaml"), "--engine", "virtual", "-o", str(target)]
+    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
         words += ["--set", setting]
     done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)

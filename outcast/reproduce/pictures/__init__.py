@@ -13,10 +13,10 @@ import matplotlib
 from matplotlib.figure import Figure, FigureBase
 
 from outcast import files
-from outcast.figures.style import STYLE
 from outcast.reproduce.pictures import curves, drops, goodput
 from outcast.reproduce.pictures.parts import Runs, Size
 from outcast.reproduce.recipe import Recipe
+from outcast.view.figures.style import STYLE
 
 
 def draw(recipe: Recipe, runs: Runs, path: Path) -> None:

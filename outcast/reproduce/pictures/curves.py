@@ -7,7 +7,6 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.figures.style import CLASS_COLOURS, GREY
 from outcast.reproduce.measures import Run
 from outcast.reproduce.pictures.goodput import draw_window_bars
 from outcast.reproduce.pictures.parts import (
@@ -23,6 +22,7 @@ from outcast.reproduce.pictures.parts import (
     values,
 )
 from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.view.figures.style import CLASS_COLOURS, GREY
 
 SERIES_COLOURS = (*CLASS_COLOURS, GREY)
 WIDE = 20

@@ -7,14 +7,10 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.figures.style import CLASS_COLOURS
 from outcast.reproduce import measures
-from outcast.reproduce.pictures.parts import (
-    Runs,
-    Size,
-    panels,
-)
+from outcast.reproduce.pictures.parts import Runs, Size, panels
 from outcast.reproduce.recipe import Recipe
+from outcast.view.figures.style import CLASS_COLOURS
 
 ZOOM_NS = 500_000
 """What figures 10(a) and (b) show."""

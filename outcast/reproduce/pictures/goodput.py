@@ -10,7 +10,6 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.figures.style import CLASS_COLOURS
 from outcast.reproduce import measures
 from outcast.reproduce.measures import Run
 from outcast.reproduce.pictures.parts import (
@@ -24,6 +23,7 @@ from outcast.reproduce.pictures.parts import (
     spread,
 )
 from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.view.figures.style import CLASS_COLOURS
 
 LONGEST_CHAIN = 5
 """Chains of so many drops and more share the last bar, as in figure 11 of the Outcast paper."""

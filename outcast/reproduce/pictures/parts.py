@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.figures.style import CLASS_COLOURS
+from outcast.analysis.statistics import Interval
 from outcast.reproduce import measures
 from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import Measure, Point, Recipe
 from outcast.reproduce.verdict import estimate
-from outcast.sweep.statistics import Interval
+from outcast.view.figures.style import CLASS_COLOURS
 
 Runs = Mapping[str, Sequence[Run]]
 """The runs of every point, by its label."""

@@ -1,0 +1,1 @@
+"""Reading capture files: pcap and pcapng blocks, and the headers of packets."""

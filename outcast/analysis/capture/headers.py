@@ -1,0 +1,533 @@
+"""Ethernet, VLAN, Linux cooked, IPv4, IPv6, TCP and UDP headers, decoded in columns.
+
+One compiled loop reads the headers of a block of packets (RFC 791, 8200, 9293, 768; IEEE 802.1Q;
+tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat arrays.
+What a switch leaves unchanged is folded into one 64-bit identity per packet; the parts that some
+captures lack or some hops change (TTL, checksum, TCP time stamps) stay apart, so that the join
+can include them or not.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from outcast.analysis.capture.records import Records
+from outcast.analysis.compiled import (
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Array,
+    Scalar,
+    compiled,
+    load16,
+    load32,
+    load64,
+)
+from outcast.errors import InputError
+
+TCP = 6
+UDP = 17
+
+FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
+
+HAS_TIMESTAMP = 1
+"""Mark: `tsval` and `tsecr` are the packet's."""
+OPTIONS_CUT = 2
+"""Mark: the capture ended inside the TCP options, so a time stamp may have been missed."""
+FRAGMENT = 4
+"""Mark: a fragment of an IP packet; the later ones carry no ports."""
+
+_FLOW_WORDS = 6
+_NOT_IP, _CUT, _UNWANTED = 0, 1, 2
+
+
+class Columns(NamedTuple):
+    """One value per packet; every array has the same length.
+
+    `stamp_ns` capture time; `flow` row of the flow table; `identity` hash of what every hop
+    leaves unchanged; `frame_bytes` Ethernet frame on the wire without its check sequence;
+    `payload_bytes` above TCP or UDP; `seq`, `ack`, `flags` TCP's (0 for others); `ip_id` 0 for
+    IPv6; `checksum` TCP's or UDP's; `tsval`, `tsecr` the TCP time stamp; `marks` bits of
+    HAS_TIMESTAMP, OPTIONS_CUT and FRAGMENT.
+    """
+
+    stamp_ns: I64
+    identity: U64
+    flow: I32
+    frame_bytes: I32
+    payload_bytes: I32
+    seq: U32
+    ack: U32
+    tsval: U32
+    tsecr: U32
+    ip_id: U16
+    checksum: U16
+    flags: U8
+    ttl: U8
+    marks: U8
+
+    @classmethod
+    def empty(cls, capacity: int) -> Columns:
+        """Columns of undefined content."""
+        return cls(
+            np.empty(capacity, np.int64),
+            np.empty(capacity, np.uint64),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.uint32),
+            np.empty(capacity, np.uint32),
+            np.empty(capacity, np.uint32),
+            np.empty(capacity, np.uint32),
+            np.empty(capacity, np.uint16),
+            np.empty(capacity, np.uint16),
+            np.empty(capacity, np.uint8),
+            np.empty(capacity, np.uint8),
+            np.empty(capacity, np.uint8),
+        )
+
+    @classmethod
+    def of(cls, columns: Iterable[Array]) -> Columns:
+        """Columns in the order of the fields."""
+        return cls(*cast(Any, tuple(columns)))
+
+    def resize(self, capacity: int) -> None:
+        """Changes the length in place; large arrays are remapped, not copied."""
+        for column in self:
+            column.resize(capacity, refcheck=False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FlowKey:
+    """A transport flow, one direction: IP addresses as text, ports (0 where there are none)."""
+
+    src: str
+    sport: int
+    dst: str
+    dport: int
+    protocol: int
+
+
+@compiled
+def _mix(value: Scalar, word: Scalar) -> Scalar:
+    """One round of a 64-bit hash (the finalizer of MurmurHash3 over a running value)."""
+    h = np.uint64(value) ^ (np.uint64(word) * np.uint64(0x9E3779B97F4A7C15))
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xFF51AFD7ED558CCD)
+    h ^= h >> np.uint64(33)
+    h *= np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    return h
+
+
+@compiled
+def _flow_row(
+    slots: I32, table: U64, used: I64, wanted_all: bool, wanted: U64, entry: U64
+) -> tuple[Scalar, Scalar]:
+    """The row of a flow in `table`, added where it is new; its hash. Row -1: no room.
+
+    A row is [family and protocol and ports, source (2), destination (2), hash and wanted bit].
+    """
+    h: Scalar = np.uint64(0x243F6A8885A308D3)
+    for i in range(5):
+        h = _mix(h, entry[i])
+    h |= np.uint64(1)
+    mask = slots.size - 1
+    slot = np.int64(h >> np.uint64(8)) & mask
+    while slots[slot] >= 0:
+        row = slots[slot]
+        same = True
+        for i in range(5):
+            if table[row, i] != entry[i]:
+                same = False
+                break
+        if same:
+            return row, h
+        slot = (slot + 1) & mask
+    row = used[0]
+    if row >= table.shape[0]:
+        return -1, h
+    for i in range(5):
+        table[row, i] = entry[i]
+    is_wanted = wanted_all
+    if not wanted_all:
+        for i in range(wanted.shape[0]):
+            if wanted[i, 0] == entry[3] and wanted[i, 1] == entry[4]:
+                is_wanted = True
+                break
+    table[row, 5] = np.uint64(1) if is_wanted else np.uint64(0)
+    slots[slot] = row
+    used[0] = row + 1
+    return row, h
+
+
+@compiled
+def _decode(
+    data: U8,
+    first: int,
+    count: int,
+    offset: I64,
+    length: I64,
+    original: I64,
+    stamp: I64,
+    link: I32,
+    columns: Columns,
+    filled: int,
+    slots: I32,
+    table: U64,
+    used: I64,
+    wanted_all: bool,
+    wanted: U64,
+    skipped: I64,
+) -> tuple[int, int]:
+    """Decodes packets first..count. Returns (packet reached, rows filled).
+
+    Stops early where the flow table is full. `skipped` counts packets left out: not IP, captured
+    too short for their headers, not going to a wanted destination.
+    """
+    entry = np.zeros(5, np.uint64)
+    last = np.zeros(5, np.uint64)
+    last_row = -1
+    last_hash: Scalar = np.uint64(0)
+    for packet in range(first, count):
+        at = offset[packet]
+        end = at + length[packet]
+        # Link layer: `kind` becomes the EtherType, `frame` what precedes the network layer.
+        link_type = link[packet]
+        kind: Scalar = 0
+        overhead = 0
+        if link_type == 1:
+            if at + 14 > end:
+                skipped[_CUT] += 1
+                continue
+            kind = load16(data, at + 12)
+            at += 14
+        elif link_type == 113:
+            if at + 16 > end:
+                skipped[_CUT] += 1
+                continue
+            kind = load16(data, at + 14)
+            at += 16
+            overhead = 14 - 16
+        elif link_type == 276:
+            if at + 20 > end:
+                skipped[_CUT] += 1
+                continue
+            kind = load16(data, at)
+            at += 20
+            overhead = 14 - 20
+        else:
+            if at + 1 > end:
+                skipped[_CUT] += 1
+                continue
+            overhead = 14
+            version = data[at] >> 4
+            kind = 0x0800 if version == 4 else (0x86DD if version == 6 else 0)
+        short = False
+        while kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:
+            if at + 4 > end:
+                short = True
+                break
+            kind = load16(data, at + 2)
+            at += 4
+        if short:
+            skipped[_CUT] += 1
+            continue
+        # Network layer: addresses, `rest` the bytes above it as the header counts them.
+        beyond = original[packet] - (at - offset[packet])
+        ip_id: Scalar = 0
+        marks: Scalar = 0
+        fragment_offset: Scalar = 0
+        protocol: Scalar = 0
+        if kind == 0x0800:
+            if at + 20 > end:
+                skipped[_CUT] += 1
+                continue
+            header: Scalar = (data[at] & 15) * 4
+            if data[at] >> 4 != 4 or header < 20:
+                skipped[_NOT_IP] += 1
+                continue
+            total = load16(data, at + 2)
+            rest = (total if total else beyond) - header
+            ip_id = load16(data, at + 4)
+            fragment = load16(data, at + 6)
+            fragment_offset = fragment & 0x1FFF
+            if fragment & 0x3FFF:
+                marks |= FRAGMENT
+            ttl = data[at + 8]
+            protocol = np.int64(data[at + 9])
+            entry[1] = np.uint64(0)
+            entry[2] = np.uint64(load32(data, at + 12))
+            entry[3] = np.uint64(0)
+            entry[4] = np.uint64(load32(data, at + 16))
+            family = 4
+            at += header
+        elif kind == 0x86DD:
+            if at + 40 > end:
+                skipped[_CUT] += 1
+                continue
+            if data[at] >> 4 != 6:
+                skipped[_NOT_IP] += 1
+                continue
+            total = load16(data, at + 4)
+            rest = total if total else beyond - 40
+            protocol = np.int64(data[at + 6])
+            ttl = data[at + 7]
+            entry[1] = load64(data, at + 8)
+            entry[2] = load64(data, at + 16)
+            entry[3] = load64(data, at + 24)
+            entry[4] = load64(data, at + 32)
+            family = 6
+            at += 40
+            while protocol == 0 or protocol == 43 or protocol == 44 or protocol == 60:
+                if at + 8 > end:
+                    short = True
+                    break
+                if protocol == 44:
+                    fragment_offset = load16(data, at + 2) >> 3
+                    marks |= FRAGMENT
+                    ip_id = load16(data, at + 6)
+                    size: Scalar = 8
+                else:
+                    size = 8 + 8 * np.int64(data[at + 1])
+                protocol = np.int64(data[at])
+                rest -= size
+                at += size
+                if fragment_offset:
+                    break
+        else:
+            skipped[_NOT_IP] += 1
+            continue
+        if short:
+            skipped[_CUT] += 1
+            continue
+        # Transport layer.
+        sport: Scalar = 0
+        dport: Scalar = 0
+        seq: Scalar = 0
+        ack: Scalar = 0
+        flags: Scalar = 0
+        checksum = 0
+        tsval = 0
+        tsecr = 0
+        payload = rest
+        if fragment_offset:
+            seq = fragment_offset
+        elif protocol == TCP:
+            if at + 20 > end:
+                skipped[_CUT] += 1
+                continue
+            sport = load16(data, at)
+            dport = load16(data, at + 2)
+            seq = load32(data, at + 4)
+            ack = load32(data, at + 8)
+            header = (np.int64(data[at + 12]) >> 4) * 4
+            if header < 20:
+                skipped[_NOT_IP] += 1
+                continue
+            flags = np.int64(data[at + 13])
+            checksum = load16(data, at + 16)
+            payload = rest - header
+            option = at + 20
+            stop = at + header
+            while option < stop:
+                if option >= end:
+                    marks |= OPTIONS_CUT
+                    break
+                code = data[option]
+                if code == 0:
+                    break
+                if code == 1:
+                    option += 1
+                    continue
+                if option + 1 >= end:
+                    marks |= OPTIONS_CUT
+                    break
+                size = np.int64(data[option + 1])
+                if size < 2:
+                    break
+                if code == 8 and size == 10:
+                    if option + 10 > end:
+                        marks |= OPTIONS_CUT
+                        break
+                    tsval = load32(data, option + 2)
+                    tsecr = load32(data, option + 6)
+                    marks |= HAS_TIMESTAMP
+                    break
+                option += size
+        elif protocol == UDP:
+            if at + 8 > end:
+                skipped[_CUT] += 1
+                continue
+            sport = load16(data, at)
+            dport = load16(data, at + 2)
+            checksum = load16(data, at + 6)
+            payload = rest - 8
+        elif at + 8 <= end:
+            seq = load32(data, at)
+            ack = load32(data, at + 4)
+        payload = max(payload, 0)
+        entry[0] = np.uint64((family << 48) | (protocol << 32) | (sport << 16) | dport)
+
+        same = last_row >= 0
+        for i in range(5):
+            if entry[i] != last[i]:
+                same = False
+        if not same:
+            row, h = _flow_row(slots, table, used, wanted_all, wanted, entry)
+            if row < 0:
+                return packet, filled
+            last_row = row
+            last_hash = h
+            for i in range(5):
+                last[i] = entry[i]
+        if table[last_row, 5] == 0:
+            skipped[_UNWANTED] += 1
+            continue
+        identity = _mix(
+            last_hash,
+            (np.uint64(ip_id) << np.uint64(40))
+            | (np.uint64(flags) << np.uint64(32))
+            | np.uint64(payload),
+        )
+        identity = _mix(identity, (np.uint64(seq) << np.uint64(32)) | np.uint64(ack))
+        columns.stamp_ns[filled] = stamp[packet]
+        columns.identity[filled] = identity
+        columns.flow[filled] = last_row
+        columns.frame_bytes[filled] = original[packet] + overhead
+        columns.payload_bytes[filled] = payload
+        columns.seq[filled] = seq
+        columns.ack[filled] = ack
+        columns.tsval[filled] = tsval
+        columns.tsecr[filled] = tsecr
+        columns.ip_id[filled] = ip_id
+        columns.checksum[filled] = checksum
+        columns.flags[filled] = flags
+        columns.ttl[filled] = ttl
+        columns.marks[filled] = marks
+        filled += 1
+    return count, filled
+
+
+@compiled
+def _rehash(slots: I32, table: U64, used: int) -> None:
+    mask = slots.size - 1
+    for row in range(used):
+        h: Scalar = np.uint64(0x243F6A8885A308D3)
+        for i in range(5):
+            h = _mix(h, table[row, i])
+        h |= np.uint64(1)
+        slot = np.int64(h >> np.uint64(8)) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = row
+
+
+def _address_words(address: str) -> tuple[int, int]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        packed = socket.inet_pton(family, address).rjust(16, b"\0")
+    except OSError:
+        raise InputError(f"{address!r} is not an IP address; allowed is one as 10.0.0.1") from None
+    return int.from_bytes(packed[:8]), int.from_bytes(packed[8:])
+
+
+def _address_text(family: int, high: int, low: int) -> str:
+    if family == 4:
+        return socket.inet_ntop(socket.AF_INET, low.to_bytes(4))
+    return socket.inet_ntop(socket.AF_INET6, high.to_bytes(8) + low.to_bytes(8))
+
+
+class Decoder:
+    """Appends the packets of one capture to columns; knows the flows seen so far.
+
+    Attributes:
+        columns: the packets; only the first `filled` rows count until `finish`.
+        not_ip, cut, unwanted: packets left out: of other protocols, captured too short for
+            their headers, not sent to a wanted destination.
+    """
+
+    def __init__(self, destinations: frozenset[str] | None, capacity: int) -> None:
+        """Only packets to `destinations` are kept; None keeps all."""
+        self.columns = Columns.empty(max(capacity, 1024))
+        self.filled = 0
+        self._wanted_all = destinations is None
+        self._wanted = np.array(
+            [_address_words(address) for address in sorted(destinations or ())], np.uint64
+        ).reshape(-1, 2)
+        self._table = np.zeros((256, _FLOW_WORDS), np.uint64)
+        self._slots = np.full(1024, -1, np.int32)
+        self._used = np.zeros(1, np.int64)
+        self._skipped = np.zeros(3, np.int64)
+
+    @property
+    def not_ip(self) -> int:
+        return int(self._skipped[_NOT_IP])
+
+    @property
+    def cut(self) -> int:
+        return int(self._skipped[_CUT])
+
+    @property
+    def unwanted(self) -> int:
+        return int(self._skipped[_UNWANTED])
+
+    def add(self, records: Records) -> None:
+        """Decodes a block."""
+        needed = self.filled + records.count
+        if needed > self.columns.stamp_ns.size:
+            self.columns.resize(max(needed, 2 * self.columns.stamp_ns.size))
+        first = 0
+        while True:
+            first, self.filled = _decode(
+                records.data,
+                first,
+                records.count,
+                records.offset,
+                records.length,
+                records.original,
+                records.stamp_ns,
+                records.link,
+                self.columns,
+                self.filled,
+                self._slots,
+                self._table,
+                self._used,
+                self._wanted_all,
+                self._wanted,
+                self._skipped,
+            )
+            if first == records.count:
+                return
+            self._grow()
+
+    def _grow(self) -> None:
+        table = np.zeros((4 * len(self._table), _FLOW_WORDS), np.uint64)
+        table[: len(self._table)] = self._table
+        self._table = table
+        self._slots = np.full(4 * len(self._slots), -1, np.int32)
+        _rehash(self._slots, self._table, int(self._used[0]))
+
+    def finish(self) -> tuple[Columns, list[FlowKey]]:
+        """The columns, cut to their length, and the flows by row."""
+        self.columns.resize(self.filled)
+        rows = self._table[: int(self._used[0])].tolist()
+        flows = [
+            FlowKey(
+                _address_text(row[0] >> 48, row[1], row[2]),
+                (row[0] >> 16) & 0xFFFF,
+                _address_text(row[0] >> 48, row[3], row[4]),
+                row[0] & 0xFFFF,
+                (row[0] >> 32) & 0xFFFF,
+            )
+            for row in rows
+        ]
+        return self.columns, flows

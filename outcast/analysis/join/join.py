@@ -1,0 +1,607 @@
+"""The join: which packet came in where and when, and whether and when it left.
+
+The captures of a switch's ports are matched packet by packet (the method of section 4.1 of the
+TCP outcast paper). The rules are stated in docs/join.md; the ones that decide are
+
+1. Identity: addresses, ports, protocol, IP id, sequence and acknowledgement number, flags and
+   payload length; TTL, checksum and TCP time stamp where the captures agree on them.
+2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
+3. Order: of equal packets, the first one that came in after whatever has left already, of the
+   same flow, of the same port (if it is a FIFO), and of any (by more than the switch is seen to
+   reorder); failing that, the first one.
+4. A packet that never left was dropped if one that came in later left by the same output (later
+   by more than the switch is seen to reorder), or if the output was watched long enough after it;
+   otherwise it is unknown: in flight at the end, or come in before the output was watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from outcast.analysis.capture.headers import Columns, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
+from outcast.analysis.join import clock
+from outcast.analysis.join.packets import PARTS, Packets, merge, number_flows, part_of
+from outcast.analysis.join.pairs import Pairs, sample
+from outcast.errors import InputError
+
+DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
+
+LATE_START_GAPS = 8
+"""Where nothing that came in leaves for so many packet times, the output was not watched yet: no
+queue that drains meanwhile refuses everything."""
+
+CLOCK_TOLERANCE_NS = 1_000_000
+"""With estimated clocks, how much before it came in a packet may seem to leave."""
+
+_NEVER = np.iinfo(np.int64).min // 2
+
+
+class Verdict(IntEnum):
+    """What became of a packet that came in."""
+
+    FORWARDED = 0
+    DROPPED = 1
+    UNKNOWN = 2
+
+
+class Note(IntEnum):
+    """What is remarkable about a packet that came in."""
+
+    NONE = 0
+    REORDERED = 1
+    IN_FLIGHT = 2
+    BEFORE_OUTPUT = 3
+
+
+class Stray(IntEnum):
+    """Why a packet that left has no packet that came in."""
+
+    EARLY = 0
+    """It left before anything that came in did: it was in the queue when the capture began."""
+    DUPLICATE = 1
+    """An equal packet that came in had left already."""
+    UNEXPLAINED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """What the join may assume.
+
+    Attributes:
+        max_sojourn_ns: no packet stays in the switch for longer.
+        routed: the TTL may differ between input and output (a routed hop).
+        one_clock: the captures were stamped by one clock, which is not to be corrected.
+        release: the captures are not needed any more: their columns are emptied, for memory.
+        watched_ns: the span, on the output's clock, over which the outputs are known to have been
+            captured; the span of their packets counts in any case.
+    """
+
+    max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
+    routed: bool = False
+    one_clock: bool = False
+    release: bool = False
+    watched_ns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The books of a join. `entered` = forwarded + dropped + in_flight + before_output, and
+    `left` = forwarded + early + duplicates + unexplained.
+    """
+
+    entered: int
+    forwarded: int
+    dropped: int
+    in_flight: int
+    before_output: int
+    reordered: int
+    left: int
+    early: int
+    duplicates: int
+    unexplained: int
+
+
+@compiled
+def _stamps_of(stamps: I64, rows: I32, to: I64) -> None:
+    for i in range(rows.size):
+        to[i] = stamps[rows[i]] if rows[i] >= 0 else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The result of a join.
+
+    Attributes:
+        inputs, outputs: the ports' names, by index.
+        flows: every flow of the packets that take part.
+        arrivals: the packets that came in, merged over the inputs.
+        departures: the packets that left, merged over the outputs.
+        left_as: for each arrival the departure it became, or -1.
+        came_as: for each departure the arrival it was, or -1.
+        verdict, note: for each arrival, of Verdict and Note.
+        egress: for each arrival the output it left by or, if dropped, was to leave by; -1 where
+            that is not known.
+        stray: for each departure without an arrival its Stray; -1 for all others.
+        fifo: whether each input's packets left in the order they came.
+        identity: the optional parts of the identity that were used.
+        counts: the totals.
+        clocks: what was found and corrected of the captures' clocks, a line each.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    flows: tuple[FlowKey, ...]
+    arrivals: Packets
+    departures: Packets
+    left_as: I32
+    came_as: I32
+    verdict: I8
+    note: I8
+    egress: I8
+    stray: I8
+    fifo: tuple[bool, ...]
+    identity: tuple[str, ...]
+    counts: Counts
+    clocks: tuple[str, ...]
+
+    @property
+    def t_out_ns(self) -> I64:
+        """When each arrival left; -1 where it did not."""
+        out = np.empty(len(self.arrivals), np.int64)
+        _stamps_of(self.departures.stamp_ns, self.left_as, out)
+        return out
+
+
+def join(
+    inputs: Sequence[PortCapture],
+    outputs: Sequence[PortCapture],
+    options: JoinOptions | None = None,
+) -> Joined:
+    """Matches what came in at `inputs` with what left by `outputs`.
+
+    Only packets whose destination address is seen at an output take part, so the captures may
+    hold other traffic too. Raises InputError where nothing can be joined.
+    """
+    options = options or JoinOptions()
+    _require_ports(inputs, outputs)
+    flows, rows = number_flows([*inputs, *outputs])
+    in_rows, out_rows = rows[: len(inputs)], rows[len(inputs) :]
+    wanted = _wanted(flows, outputs, out_rows)
+    if not any(capture.columns.flow.size for capture in outputs):
+        names = ", ".join(str(capture.path) for capture in outputs)
+        raise InputError(f"{names}: no IP packets; nothing left by the output")
+    watched = [(capture.first_ns or 0, capture.last_ns or 0) for capture in outputs]
+    pairs = sample(inputs, outputs, in_rows, wanted)
+    parts = _identity_parts(inputs, outputs, pairs, options)
+    in_clocks, out_clocks, found = (
+        ([clock.Clock()] * len(inputs), [clock.Clock()] * len(outputs), [])
+        if options.one_clock
+        else clock.estimate(inputs, outputs, pairs)
+    )
+    arrivals, arriving = merge(inputs, in_rows, wanted, parts, in_clocks, options.release)
+    departures, leaving = merge(outputs, out_rows, wanted, parts, out_clocks, options.release)
+    matched = _run_match(
+        arrivals,
+        arriving,
+        departures,
+        leaving,
+        len(flows),
+        len(inputs),
+        len(outputs),
+        options.max_sojourn_ns,
+        CLOCK_TOLERANCE_NS if found else 0,
+    )
+    left_as, came_as = matched.left_as, matched.came_as
+    if found:
+        _settle(arrivals, departures, left_as)
+    egress = _egress(arrivals, departures, left_as, flows, len(outputs))
+    verdict, note = _judge(arrivals, departures, matched, egress, watched, options, len(flows))
+    stray = _strays(departures, left_as, came_as, arriving, leaving)
+    counts = _count(verdict, note, stray)
+    _check_conservation(counts, len(arrivals), len(departures))
+    return Joined(
+        inputs=tuple(capture.port for capture in inputs),
+        outputs=tuple(capture.port for capture in outputs),
+        flows=flows,
+        arrivals=arrivals,
+        departures=departures,
+        left_as=left_as,
+        came_as=came_as,
+        verdict=verdict,
+        note=note,
+        egress=egress,
+        stray=stray,
+        fifo=tuple(bool(value == 0) for value in matched.inversions),
+        identity=parts,
+        counts=counts,
+        clocks=tuple(found),
+    )
+
+
+def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]) -> None:
+    for role, captures in (("input", inputs), ("output", outputs)):
+        if not captures:
+            raise InputError(f"no {role} capture; at least one is needed")
+        if len(captures) > 127:
+            raise InputError(f"{len(captures)} {role} captures; at most 127 are allowed")
+        names = [capture.port for capture in captures]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"{role} port {name} is given twice")
+
+
+def _wanted(flows: Sequence[FlowKey], outputs: Sequence[PortCapture], rows: Sequence[I32]) -> Bool:
+    """For each flow, whether its destination is one that packets leave for."""
+    addresses = {
+        flows[number].dst
+        for capture, row in zip(outputs, rows, strict=True)
+        for number in row[np.unique(capture.columns.flow)].tolist()
+    }
+    return np.array([flow.dst in addresses for flow in flows], np.bool_)
+
+
+# --- identity
+
+
+@compiled
+def _agree(
+    came: Columns, left: Columns, came_row: I32, left_row: I32, which: int, agree: Bool
+) -> None:
+    for i in range(came_row.size):
+        agree[i] = part_of(came, came_row[i], which) == part_of(left, left_row[i], which)
+
+
+def _identity_parts(
+    inputs: Sequence[PortCapture],
+    outputs: Sequence[PortCapture],
+    pairs: Pairs,
+    options: JoinOptions,
+) -> tuple[str, ...]:
+    """The optional parts of the identity on which nearly all sampled pairs agree."""
+    if not len(pairs):
+        return ()
+    parts = []
+    for which, name in enumerate(PARTS):
+        agreeing = 0
+        for i, came in enumerate(inputs):
+            for o, left in enumerate(outputs):
+                both = (pairs.input == i) & (pairs.output == o)
+                agree = np.zeros(int(both.sum()), np.bool_)
+                _agree(
+                    came.columns,
+                    left.columns,
+                    pairs.in_row[both],
+                    pairs.out_row[both],
+                    which,
+                    agree,
+                )
+                agreeing += int(agree.sum())
+        if agreeing >= 0.99 * len(pairs):
+            parts.append(name)
+        elif name == "ttl" and not options.routed:
+            raise InputError(
+                "packets leave with another TTL than they came in with; if the hop routes, "
+                "say --routed"
+            )
+    return tuple(parts)
+
+
+# --- matching
+
+
+@compiled
+def _unlink(row: Scalar, bucket: Scalar, heads: I32, tails: I32, following: I32) -> None:
+    before: Scalar = -1
+    at: Scalar = heads[bucket]
+    while at >= 0 and at != row:
+        before = at
+        at = following[at]
+    if at < 0:
+        return
+    if before < 0:
+        heads[bucket] = following[row]
+    else:
+        following[before] = following[row]
+    if tails[bucket] == row:
+        tails[bucket] = before
+
+
+@compiled
+def _match(
+    in_stamp: I64,
+    in_identity: U64,
+    in_flow: I32,
+    in_port: I8,
+    out_stamp: I64,
+    out_identity: U64,
+    out_port: I8,
+    max_sojourn: int,
+    tolerance: int,
+    heads: I32,
+    tails: I32,
+    following: I32,
+    last_of_flow: I32,
+    last_of_pair: I32,
+    inversions: I64,
+    newest: I64,
+    slack: I64,
+    extremes: I64,
+    left_as: I32,
+    came_as: I32,
+    reordered: Bool,
+) -> None:
+    """Walks both sides in the order of time.
+
+    Arrivals that have not left are kept in a hash table of chains, each in order of arrival.
+    `newest` becomes the latest stamp of what has left by each output, `slack` how far behind it
+    came in what left later; `last_of_flow` and `last_of_pair` (input, output) the last arrivals
+    that left; `extremes` the longest sojourn and the first arrival that left.
+    """
+    mask = np.uint64(heads.size - 1)
+    arrived = 0
+    expired = 0
+    for out in range(out_stamp.size):
+        now = out_stamp[out]
+        while arrived < in_stamp.size and in_stamp[arrived] <= now + tolerance:
+            bucket = np.int64((in_identity[arrived] >> np.uint64(16)) & mask)
+            following[arrived] = -1
+            if tails[bucket] < 0:
+                heads[bucket] = arrived
+            else:
+                following[tails[bucket]] = arrived
+            tails[bucket] = arrived
+            arrived += 1
+        while expired < arrived and in_stamp[expired] < now - max_sojourn:
+            if left_as[expired] < 0:
+                bucket = np.int64((in_identity[expired] >> np.uint64(16)) & mask)
+                _unlink(expired, bucket, heads, tails, following)
+            expired += 1
+
+        identity = out_identity[out]
+        bucket = np.int64((identity >> np.uint64(16)) & mask)
+        first: Scalar = -1
+        chosen: Scalar = -1
+        at: Scalar = heads[bucket]
+        while at >= 0:
+            if in_identity[at] == identity:
+                if first < 0:
+                    first = at
+                output = out_port[out]
+                in_order = (
+                    at > last_of_flow[in_flow[at]]
+                    and (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
+                    and in_stamp[at] >= newest[output] - slack[output]
+                )
+                if in_order:
+                    chosen = at
+                    break
+            at = following[at]
+        if chosen < 0:
+            chosen = first
+        if chosen < 0:
+            continue
+        # Equal packets passed over came in before something that has left: they were dropped.
+        while first != chosen:
+            after = following[first]
+            if in_identity[first] == identity:
+                _unlink(first, bucket, heads, tails, following)
+            first = after
+        _unlink(chosen, bucket, heads, tails, following)
+        left_as[chosen] = out
+        came_as[out] = chosen
+        flow = in_flow[chosen]
+        port = in_port[chosen]
+        if chosen < last_of_flow[flow]:
+            reordered[chosen] = True
+        else:
+            last_of_flow[flow] = chosen
+        output = out_port[out]
+        if chosen < last_of_pair[port, output]:
+            inversions[port] += 1
+        else:
+            last_of_pair[port, output] = chosen
+        extremes[0] = max(extremes[0], now - in_stamp[chosen])
+        extremes[1] = min(extremes[1], chosen)
+        slack[output] = max(slack[output], newest[output] - in_stamp[chosen])
+        newest[output] = max(newest[output], in_stamp[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """What the walk found, as in `_match`."""
+
+    left_as: I32
+    came_as: I32
+    reordered: Bool
+    inversions: I64
+    last_of_flow: I32
+    last_of_pair: I32
+    newest: I64
+    slack: I64
+    extremes: I64
+
+
+def _run_match(
+    arrivals: Packets,
+    arriving: U64,
+    departures: Packets,
+    leaving: U64,
+    flows: int,
+    inputs: int,
+    outputs: int,
+    max_sojourn_ns: int,
+    tolerance_ns: int,
+) -> _Matched:
+    size = 1 << min(max(len(arrivals).bit_length(), 8), 18)
+    matched = _Matched(
+        left_as=np.full(len(arrivals), -1, np.int32),
+        came_as=np.full(len(departures), -1, np.int32),
+        reordered=np.zeros(len(arrivals), np.bool_),
+        inversions=np.zeros(inputs, np.int64),
+        last_of_flow=np.full(flows, -1, np.int32),
+        # One column more, for packets whose output is not known.
+        last_of_pair=np.full((inputs, outputs + 1), -1, np.int32),
+        newest=np.full(outputs, _NEVER, np.int64),
+        slack=np.zeros(outputs, np.int64),
+        extremes=np.array([0, len(arrivals)], np.int64),
+    )
+    _match(
+        arrivals.stamp_ns,
+        arriving,
+        arrivals.flow,
+        arrivals.port,
+        departures.stamp_ns,
+        leaving,
+        departures.port,
+        max_sojourn_ns,
+        tolerance_ns,
+        np.full(size, -1, np.int32),
+        np.full(size, -1, np.int32),
+        np.empty(len(arrivals), np.int32),
+        matched.last_of_flow,
+        matched.last_of_pair,
+        matched.inversions,
+        matched.newest,
+        matched.slack,
+        matched.extremes,
+        matched.left_as,
+        matched.came_as,
+        matched.reordered,
+    )
+    return matched
+
+
+def _settle(arrivals: Packets, departures: Packets, left_as: I32) -> None:
+    """After an estimate of clocks: moves the arrivals until none leaves before it came."""
+    left = left_as >= 0
+    if left.any():
+        delay = departures.stamp_ns[left_as[left]] - arrivals.stamp_ns[left]
+        np.add(arrivals.stamp_ns, min(int(delay.min()), 0), out=arrivals.stamp_ns)
+
+
+# --- verdicts
+
+
+def _egress(
+    arrivals: Packets,
+    departures: Packets,
+    left_as: I32,
+    flows: Sequence[FlowKey],
+    outputs: int,
+) -> I8:
+    """The output of each arrival: where it left, or where its flow or destination does."""
+    if outputs == 1:
+        return np.zeros(len(arrivals), np.int8)
+    of_flow = np.full(len(flows), -1, np.int8)
+    of_flow[departures.flow] = departures.port
+    by_address = {
+        flow.dst: int(port) for flow, port in zip(flows, of_flow.tolist(), strict=True) if port >= 0
+    }
+    for number, flow in enumerate(flows):
+        if of_flow[number] < 0:
+            of_flow[number] = by_address.get(flow.dst, -1)
+    egress = of_flow[arrivals.flow]
+    left = left_as >= 0
+    egress[left] = departures.port[left_as[left]]
+    return egress
+
+
+def _judge(
+    arrivals: Packets,
+    departures: Packets,
+    matched: _Matched,
+    egress: I8,
+    watched: Sequence[tuple[int, int]],
+    options: JoinOptions,
+    flows: int,
+) -> tuple[I8, I8]:
+    """Verdict and note of every arrival (rule 4)."""
+    left_as = matched.left_as
+    verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
+    note = np.zeros(len(arrivals), np.int8)
+    note[matched.reordered] = Note.REORDERED
+    missing = np.flatnonzero(left_as < 0)
+    if not missing.size:
+        return verdict, note
+    stamps = arrivals.stamp_ns[missing]
+    longest, first_left = matched.extremes.tolist()
+    patience = options.max_sojourn_ns
+    if first_left < len(arrivals):
+        patience = min(patience, 2 * longest + 1_000_000)
+
+    # Overtaken by a later one of the same flow, of the same port if that is a FIFO, or of any.
+    port, to = arrivals.port[missing], egress[missing]
+    newest = np.append(matched.newest - matched.slack, _NEVER)
+    overtaken = missing < matched.last_of_flow[arrivals.flow[missing]]
+    overtaken |= (matched.inversions[port] == 0) & (missing < matched.last_of_pair[port, to])
+    overtaken |= stamps < newest[to]
+
+    begins = np.array([first for first, _ in watched], np.int64)
+    ends = np.array([last for _, last in watched], np.int64)
+    if options.watched_ns is not None:
+        begins = np.minimum(begins, options.watched_ns[0])
+        ends = np.maximum(ends, options.watched_ns[1])
+    # An output that is not known (index -1) was watched while all of them were.
+    begins = np.append(begins, begins.max())
+    ends = np.append(ends, ends.min())
+    left_ns = departures.stamp_ns[:1001]
+    gap = int(np.median(np.diff(left_ns))) if left_ns.size > 1 else 10**9
+    some_left = first_left < len(arrivals)
+    first_ns = int(arrivals.stamp_ns[first_left]) if some_left else int(begins[-1])
+    before = (stamps < begins[to]) & (stamps < first_ns - LATE_START_GAPS * gap)
+    dropped = ~before & (overtaken | (stamps + patience <= ends[to]))
+    verdict[missing] = np.where(dropped, Verdict.DROPPED, Verdict.UNKNOWN)
+    note[missing] = np.where(
+        dropped, Note.NONE, np.where(before, Note.BEFORE_OUTPUT, Note.IN_FLIGHT)
+    )
+    return verdict, note
+
+
+def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leaving: U64) -> I8:
+    """Why departures have no arrival."""
+    stray = np.full(len(departures), -1, np.int8)
+    alone = np.flatnonzero(came_as < 0)
+    if not alone.size:
+        return stray
+    gone = np.unique(arriving[left_as >= 0])
+    stray[alone] = np.where(np.isin(leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED)
+    left = np.flatnonzero(came_as >= 0)
+    # Per output: what left before the first packet that was seen coming in.
+    for port in range(int(departures.port.max()) + 1):
+        of_port = left[departures.port[left] == port]
+        limit = of_port[0] if of_port.size else len(departures)
+        here = alone[departures.port[alone] == port]
+        stray[here[here < limit]] = Stray.EARLY
+    return stray
+
+
+def _count(verdict: I8, note: I8, stray: I8) -> Counts:
+    def count(values: I8, wanted: int) -> int:
+        return int((values == wanted).sum())
+
+    return Counts(
+        entered=verdict.size,
+        forwarded=count(verdict, Verdict.FORWARDED),
+        dropped=count(verdict, Verdict.DROPPED),
+        in_flight=count(note, Note.IN_FLIGHT),
+        before_output=count(note, Note.BEFORE_OUTPUT),
+        reordered=count(note, Note.REORDERED),
+        left=stray.size,
+        early=count(stray, Stray.EARLY),
+        duplicates=count(stray, Stray.DUPLICATE),
+        unexplained=count(stray, Stray.UNEXPLAINED),
+    )
+
+
+def _check_conservation(counts: Counts, arrivals: int, departures: int) -> None:
+    """Every packet is accounted for once; a failure is a fault of this module."""
+    came = counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
+    left = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
+    if came != arrivals or left != departures:
+        raise AssertionError(f"the join lost packets: {counts}, {arrivals} in, {departures} out")

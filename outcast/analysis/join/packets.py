@@ -1,0 +1,241 @@
+"""The packets of several captures on one clock, in one order, with their identity.
+
+The identity of a packet is what a switch leaves unchanged: addresses, ports, protocol, IP id,
+sequence and acknowledgement number, flags and payload length always; TTL, checksum and TCP time
+stamp where the captures agree on them. MAC addresses, VLAN tags and the ECN bits may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcast.analysis.capture.headers import HAS_TIMESTAMP, Columns, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Bool, Scalar, compiled
+from outcast.analysis.join.clock import Clock
+
+PARTS = ("ttl", "checksum", "timestamp")
+"""The parts of the identity that a hop may change or a capture lack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """Packets in the order of their stamps; arrays of one length.
+
+    Attributes:
+        port: index of the capture each one is from.
+        flow: index of the join's flows.
+        stamp_ns: when it was seen, on the clock of the first output.
+        frame_bytes: the Ethernet frame without its check sequence.
+        payload_bytes, seq, flags: above the headers of TCP or UDP; 0 where there is none.
+        tsecr: the time stamp that a TCP packet echoes; 0 where there is none.
+    """
+
+    port: I8
+    flow: I32
+    stamp_ns: I64
+    frame_bytes: I32
+    payload_bytes: I32
+    seq: U32
+    tsecr: U32
+    ip_id: U16
+    flags: U8
+
+    def __len__(self) -> int:
+        return self.port.size
+
+    @classmethod
+    def empty(cls, size: int) -> Packets:
+        """Packets of undefined content."""
+        return cls(
+            np.empty(size, np.int8),
+            np.empty(size, np.int32),
+            np.empty(size, np.int64),
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+            np.empty(size, np.uint32),
+            np.empty(size, np.uint32),
+            np.empty(size, np.uint16),
+            np.empty(size, np.uint8),
+        )
+
+
+def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
+    """One numbering of the flows of all captures, and each capture's rows in it."""
+    numbers: dict[FlowKey, int] = {}
+    rows = []
+    for capture in captures:
+        row = [numbers.setdefault(flow, len(numbers)) for flow in capture.flows]
+        rows.append(np.array(row, np.int32))
+    return tuple(numbers), rows
+
+
+@compiled
+def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
+    """One of PARTS, by index, of one packet."""
+    if which == 0:
+        return np.uint64(columns.ttl[row])
+    if which == 1:
+        return np.uint64(columns.checksum[row])
+    if columns.marks[row] & HAS_TIMESTAMP:
+        return (np.uint64(columns.tsval[row]) << np.uint64(32)) + np.uint64(columns.tsecr[row])
+    return np.uint64(0x5851F42D4C957F2D)
+
+
+@compiled
+def _fold(columns: Columns, row: Scalar, use: Bool) -> Scalar:
+    """The identity of one packet with the parts in use."""
+    h: Scalar = columns.identity[row]
+    for which in range(3):
+        if use[which]:
+            h ^= part_of(columns, row, which) * np.uint64(0x9E3779B97F4A7C15)
+            h ^= h >> np.uint64(32)
+            h *= np.uint64(0xD6E8FEB86659FD93)
+            h ^= h >> np.uint64(32)
+    return h
+
+
+@compiled
+def _fold_all(columns: Columns, use: Bool, flow_of: I32, to_flow: I32, to_identity: U64) -> None:
+    for row in range(to_identity.size):
+        to_flow[row] = flow_of[columns.flow[row]]
+        to_identity[row] = _fold(columns, row, use)
+
+
+@compiled
+def _rank(own: I64, other: I64, other_first: bool, position: I32) -> None:
+    """Adds to each element's position how many of `other` precede it; both are sorted."""
+    passed = 0
+    for i in range(own.size):
+        while passed < other.size and (
+            other[passed] < own[i] or (other_first and other[passed] == own[i])
+        ):
+            passed += 1
+        position[i] += passed
+
+
+@compiled
+def _place(
+    columns: Columns,
+    rows: I32,
+    stamps: I64,
+    position: I32,
+    flow_of: I32,
+    port: int,
+    use: Bool,
+    to_port: I8,
+    to_flow: I32,
+    to_stamp: I64,
+    to_frame: I32,
+    to_payload: I32,
+    to_seq: U32,
+    to_tsecr: U32,
+    to_ip_id: U16,
+    to_flags: U8,
+    to_identity: U64,
+) -> None:
+    """Copies the packets of a capture to their positions and folds their identities."""
+    for i in range(rows.size):
+        row = rows[i]
+        at = position[i]
+        to_port[at] = port
+        to_flow[at] = flow_of[columns.flow[row]]
+        to_stamp[at] = stamps[i]
+        to_frame[at] = columns.frame_bytes[row]
+        to_payload[at] = columns.payload_bytes[row]
+        to_seq[at] = columns.seq[row]
+        to_tsecr[at] = columns.tsecr[row]
+        to_ip_id[at] = columns.ip_id[row]
+        to_flags[at] = columns.flags[row]
+        to_identity[at] = _fold(columns, row, use)
+
+
+def merge(
+    captures: Sequence[PortCapture],
+    flow_rows: Sequence[I32],
+    wanted: Bool,
+    parts: Sequence[str],
+    clocks: Sequence[Clock],
+    release: bool,
+) -> tuple[Packets, U64]:
+    """The packets of all captures that belong to `wanted` flows, and their identities.
+
+    Ties are ordered by capture, then by place in the file. With `release`, the captures' columns
+    are emptied as they are copied, so that memory need not hold both.
+    """
+    rows: list[I32] = []
+    stamps: list[I64] = []
+    for capture, flow_row, clock in zip(captures, flow_rows, clocks, strict=True):
+        columns = capture.columns
+        keep = wanted[flow_row]
+        chosen = np.arange(columns.flow.size, dtype=np.int32)
+        if not keep.all():
+            chosen = chosen[keep[columns.flow]]
+        own = clock.correct(columns.stamp_ns)[chosen]
+        if (own[1:] < own[:-1]).any():
+            order = np.argsort(own, kind="stable")
+            chosen, own = chosen[order], own[order]
+        rows.append(chosen)
+        stamps.append(own)
+    use = np.array([part in parts for part in PARTS], np.bool_)
+    if release and len(captures) == 1 and rows[0].size == captures[0].columns.flow.size:
+        return _adopt(captures[0], flow_rows[0], stamps[0], use)
+    packets = Packets.empty(sum(chosen.size for chosen in rows))
+    identity = np.empty(len(packets), np.uint64)
+
+    def place(index: int) -> None:
+        position = np.arange(rows[index].size, dtype=np.int32)
+        for other, other_stamps in enumerate(stamps):
+            if other != index:
+                _rank(stamps[index], other_stamps, other < index, position)
+        _place(
+            captures[index].columns,
+            rows[index],
+            stamps[index],
+            position,
+            flow_rows[index],
+            index,
+            use,
+            packets.port,
+            packets.flow,
+            packets.stamp_ns,
+            packets.frame_bytes,
+            packets.payload_bytes,
+            packets.seq,
+            packets.tsecr,
+            packets.ip_id,
+            packets.flags,
+            identity,
+        )
+        if release:
+            captures[index].columns = Columns.empty(0)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for _ in pool.map(place, range(len(captures))):
+            pass
+    return packets, identity
+
+
+def _adopt(capture: PortCapture, flow_of: I32, stamps: I64, use: Bool) -> tuple[Packets, U64]:
+    """The packets of a single capture, all in order, without copying them."""
+    columns = capture.columns
+    _fold_all(columns, use, flow_of, columns.flow, columns.identity)
+    capture.columns = Columns.empty(0)
+    return (
+        Packets(
+            np.zeros(stamps.size, np.int8),
+            columns.flow,
+            stamps,
+            columns.frame_bytes,
+            columns.payload_bytes,
+            columns.seq,
+            columns.tsecr,
+            columns.ip_id,
+            columns.flags,
+        ),
+        columns.identity,
+    )

@@ -1,0 +1,126 @@
+"""A sample of packets seen both coming in and leaving, found before anything is known of clocks.
+
+Blocks of departures, spread over each output's capture, are looked up among all arrivals; only
+packets whose identity occurs once on both sides are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I32, I64, U64, Bool, compiled
+
+BLOCKS = 16
+BLOCK_PACKETS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Sampled packets in the order in which they left; arrays of one length.
+
+    Attributes:
+        input, output: indices of the captures.
+        in_row, out_row: the packet's rows in them.
+        block: which block of departures it is from; blocks of one output are consecutive.
+    """
+
+    input: I32
+    in_row: I32
+    output: I32
+    out_row: I32
+    block: I32
+
+    def __len__(self) -> int:
+        return self.input.size
+
+
+@compiled
+def _table(keys: U64, slots: I32, count: I32) -> None:
+    """Fills an open hash table with the keys; `count` is how often each occurs (at its first)."""
+    mask = np.uint64(slots.size - 1)
+    for i in range(keys.size):
+        slot = (keys[i] >> np.uint64(13)) & mask
+        while slots[slot] >= 0 and keys[slots[slot]] != keys[i]:
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] < 0:
+            slots[slot] = i
+        count[slots[slot]] += 1
+
+
+@compiled
+def _seek(
+    identity: U64,
+    flow: I32,
+    wanted: Bool,
+    capture: int,
+    keys: U64,
+    slots: I32,
+    found: I32,
+    found_input: I32,
+    found_row: I32,
+) -> None:
+    """Looks all packets of an input up; counts what is found of each key, and notes the last."""
+    mask = np.uint64(slots.size - 1)
+    for row in range(identity.size):
+        slot = (identity[row] >> np.uint64(13)) & mask
+        while slots[slot] >= 0 and keys[slots[slot]] != identity[row]:
+            slot = (slot + np.uint64(1)) & mask
+        key = slots[slot]
+        if key >= 0 and wanted[flow[row]]:
+            found[key] += 1
+            found_input[key] = capture
+            found_row[key] = row
+
+
+def sample(
+    inputs: Sequence[PortCapture],
+    outputs: Sequence[PortCapture],
+    in_rows: Sequence[I32],
+    wanted: Bool,
+) -> Pairs:
+    """Pairs of a sample of departures; `in_rows` are the inputs' flows in the join's numbering."""
+    outs: list[I32] = []
+    rows: list[I32] = []
+    blocks: list[I32] = []
+    for index, capture in enumerate(outputs):
+        size = capture.columns.flow.size
+        if size <= BLOCKS * BLOCK_PACKETS:
+            starts: I64 = np.arange(0, size, BLOCK_PACKETS)
+        else:
+            starts = np.linspace(0, size - BLOCK_PACKETS, BLOCKS).astype(np.int64)
+        for number, start in enumerate(starts.tolist()):
+            chosen = np.arange(start, min(start + BLOCK_PACKETS, size), dtype=np.int32)
+            rows.append(chosen)
+            outs.append(np.full(chosen.size, index, np.int32))
+            blocks.append(np.full(chosen.size, index * BLOCKS + number, np.int32))
+    if not rows:
+        none = np.empty(0, np.int32)
+        return Pairs(none, none, none, none, none)
+    out, row, block = np.concatenate(outs), np.concatenate(rows), np.concatenate(blocks)
+    keys = np.empty(row.size, np.uint64)
+    for index, capture in enumerate(outputs):
+        keys[out == index] = capture.columns.identity[row[out == index]]
+    slots = np.full(1 << (2 * row.size).bit_length(), -1, np.int32)
+    count, found = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
+    found_input, found_row = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
+    _table(keys, slots, count)
+    for index, (capture, in_row) in enumerate(zip(inputs, in_rows, strict=True)):
+        columns = capture.columns
+        if columns.flow.size:
+            _seek(
+                columns.identity,
+                columns.flow,
+                wanted[in_row],
+                index,
+                keys,
+                slots,
+                found,
+                found_input,
+                found_row,
+            )
+    once = (count == 1) & (found == 1)
+    return Pairs(found_input[once], found_row[once], out[once], row[once], block[once])

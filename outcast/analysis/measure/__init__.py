@@ -1,0 +1,1 @@
+"""What joined packets, counters and samples say: queues, blackouts, TCP, fairness."""

@@ -1,0 +1,158 @@
+"""What left and what happened at the bottleneck, in bins of `analysis.bin`.
+
+Bin j covers [j, j + 1) bins after the traffic's start; the last one may be cut by the end of the
+experiment's duration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.queue import Event, Queue
+from outcast.analysis.measure.throughput import Series, series
+from outcast.analysis.run_analysis import Analysis, PortAnalysis
+
+
+@dataclass(frozen=True, slots=True)
+class FlowBins:
+    """What each flow of the run sent through the bottleneck; arrays of [flow, bin].
+
+    Attributes:
+        flows: the run's numbers of the flows.
+        start_ns, width_ns: of each bin, after the traffic's start.
+    """
+
+    flows: tuple[int, ...]
+    start_ns: I64
+    width_ns: I64
+    goodput_bytes: I64
+    frame_bytes: I64
+    packets: I64
+
+
+def _edges_ns(analysis: Analysis) -> I64:
+    duration_ns = analysis.manifest.traffic.duration_ns
+    bins = -(-duration_ns // analysis.bin_ns)
+    edges = np.arange(bins + 1, dtype=np.int64) * analysis.bin_ns
+    return np.asarray(np.minimum(edges, duration_ns), np.int64)
+
+
+def _series(analysis: Analysis, port: PortAnalysis) -> Series:
+    return series(
+        port.joined.departures,
+        port.fresh,
+        len(port.joined.flows),
+        analysis.manifest.traffic.t_start_ns,
+        analysis.bin_ns,
+        analysis.manifest.traffic.t_start_ns + analysis.manifest.traffic.duration_ns,
+    )
+
+
+def flow_bins(analysis: Analysis) -> FlowBins:
+    """Goodput, frames and packets of every flow of the run per bin."""
+    edges = _edges_ns(analysis)
+    flows = tuple(record.flow for record in analysis.manifest.flows)
+    row_of = {flow: row for row, flow in enumerate(flows)}
+    goodput, frames, packets = (np.zeros((len(flows), edges.size - 1), np.int64) for _ in range(3))
+    for port in analysis.ports:
+        data = _series(analysis, port)
+        for number, flow in enumerate(port.numbers):
+            row = row_of.get(flow)
+            if row is not None:
+                goodput[row] += data.goodput_bytes[number]
+                frames[row] += data.frame_bytes[number]
+                packets[row] += data.packets[number]
+    return FlowBins(flows, edges[:-1], np.diff(edges), goodput, frames, packets)
+
+
+def throughput_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per flow of the run and bin: `t` is the bin's start after the traffic's start."""
+    bins = flow_bins(analysis)
+    return pl.DataFrame(
+        {
+            "flow": np.repeat(np.array(bins.flows, np.int32), bins.start_ns.size),
+            "t": np.tile(bins.start_ns, len(bins.flows)),
+            "goodput_bps": (bins.goodput_bytes * 8e9 / bins.width_ns).ravel(),
+            "throughput_bps": (bins.frame_bytes * 8e9 / bins.width_ns).ravel(),
+            "packets": bins.packets.ravel(),
+        }
+    )
+
+
+def utilisation_table(analysis: Analysis) -> pl.DataFrame:
+    """A row per bottleneck port and bin.
+
+    Returns:
+        `t` and `port`; `utilisation`: frames that left, as the queue counts them, over the link's
+        rate; `queue_mean_bytes` (over time) and `queue_max_bytes`; packets that came in and were
+        `forwarded` or `dropped`.
+    """
+    edges = _edges_ns(analysis)
+    return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
+
+
+def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFrame:
+    begin = analysis.manifest.traffic.t_start_ns
+    arrivals = port.joined.arrivals.stamp_ns - begin
+    verdict = port.joined.verdict
+    sent_bytes = _series(analysis, port).frame_bytes.sum(axis=0)
+    mean, most = queue_in_bins(port.queue, begin + edges)
+    rate_bps = port.record.queue.rate_bps
+    width_s = np.diff(edges) / 1e9
+    return pl.DataFrame(
+        {
+            "t": edges[:-1],
+            "port": pl.Series([port.record.egress] * (edges.size - 1), dtype=pl.String),
+            "utilisation": pl.Series(
+                sent_bytes * 8 / width_s / rate_bps if rate_bps else [None] * sent_bytes.size,
+                dtype=pl.Float64,
+            ),
+            "queue_mean_bytes": mean,
+            "queue_max_bytes": most,
+            "forwarded": np.histogram(arrivals[verdict == Verdict.FORWARDED], edges)[0],
+            "dropped": np.histogram(arrivals[verdict == Verdict.DROPPED], edges)[0],
+        }
+    )
+
+
+def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
+    """The mean over time and the maximum of an output's queue in bytes between given times.
+
+    Args:
+        queue: of one output.
+        edges_ns: increasing times on the captures' clock; bin j is between edges j and j + 1.
+    """
+    begin = np.concatenate([edges_ns[:1], queue.time_ns[:1]]).min()
+    time = np.concatenate([[begin], queue.time_ns])
+    # What leaves first was there before; else the queue is empty until a packet comes.
+    first = queue.bytes[0] if queue.event.size and queue.event[0] == Event.DEQUEUE else 0
+    held = np.concatenate([[first], queue.bytes]).astype(np.int64)
+    area = np.concatenate([[0], np.cumsum(held[:-1] * np.diff(time))])
+    at = np.searchsorted(time, edges_ns, side="right") - 1
+    until = area[at] + held[at] * (edges_ns - time[at])
+    mean = np.diff(until) / np.diff(edges_ns)
+    most = np.array(
+        [held[here : there + 1].max() for here, there in pairwise(at)],
+        np.int64,
+    )
+    return mean, most
+
+
+def utilisation(analysis: Analysis, port: PortAnalysis) -> float | None:
+    """The share of the link's rate that frames took in the main interval; None without a rate."""
+    rate_bps = port.record.queue.rate_bps
+    if not rate_bps:
+        return None
+    begin = analysis.manifest.traffic.t_start_ns
+    departures = port.joined.departures
+    first, last = np.searchsorted(
+        departures.stamp_ns, [begin + analysis.interval.start_ns, begin + analysis.interval.end_ns]
+    ).tolist()
+    sent_bytes = int(departures.frame_bytes[first:last].sum(dtype=np.int64))
+    return sent_bytes * 8 / (rate_bps * analysis.interval.seconds)

@@ -1,0 +1,167 @@
+"""Chains of consecutive drops, and the blackouts among them (the paper's section 4.1, figure 11).
+
+A chain is a longest row of packets of one input port, on their way to one output, that were all
+dropped with none of that port forwarded between them. It is a blackout of that port if packets of
+other ports got through meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import I8, I32, I64, Array, compiled
+from outcast.analysis.join.join import Joined, Verdict
+
+DENSE_PACKETS = 4
+"""Drops that follow each other within so many packet times, on average, are one dense episode."""
+
+
+def is_dense(packet_ns: int) -> pl.Expr:
+    """Of rows of blackouts.parquet: whether the drops follow each other within DENSE_PACKETS.
+
+    The timeouts of a lone flow leave chains that last for many round trips, of few drops far
+    apart; these are not what the sources' figures call a blackout.
+    """
+    lasts_ns = pl.col("t_end") - pl.col("t_start")
+    return lasts_ns <= (pl.col("drops") - 1) * DENSE_PACKETS * packet_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Chains of drops in the order of their beginning, one element per chain.
+
+    Attributes:
+        ingress, egress: indices of the join's inputs and outputs.
+        first, last: rows of the first and the last packet dropped.
+        t_start_ns, t_end_ns: when these came in.
+        drops: packets of the chain.
+        flows: distinct flows among them.
+        others_through: packets of other ports (or, of a flow's chain, of other flows) for the same
+            output that came in from t_start to t_end and were forwarded.
+    """
+
+    ingress: I8
+    egress: I8
+    first: I32
+    last: I32
+    t_start_ns: I64
+    t_end_ns: I64
+    drops: I32
+    flows: I32
+    others_through: I32
+
+    def __len__(self) -> int:
+        return self.drops.size
+
+
+@compiled
+def _find(
+    verdict: I8,
+    group: I32,
+    port: I8,
+    egress: I8,
+    flow: I32,
+    groups: int,
+    ports: int,
+    outputs: int,
+    flows: int,
+    first: I32,
+    last: I32,
+    drops: I32,
+    distinct: I32,
+    through: I32,
+) -> int:
+    """Finds the chains within each group of packets. Returns how many there are.
+
+    Of its own group nothing passes during a chain, so all that passes is of others.
+    """
+    made = 0
+    current = np.full(groups, -1, np.int64)
+    seen = np.full((ports, flows), -1, np.int32)
+    passed = np.zeros(outputs, np.int64)
+    at_start = np.zeros(groups, np.int64)
+    for i in range(verdict.size):
+        g = group[i]
+        if g < 0:
+            continue
+        out = egress[i]
+        if verdict[i] == 1:
+            chain = current[g]
+            if chain < 0:
+                chain = made
+                current[g] = chain
+                first[chain] = i
+                drops[chain] = 0
+                distinct[chain] = 0
+                at_start[g] = passed[out]
+                made += 1
+            drops[chain] += 1
+            last[chain] = i
+            through[chain] = passed[out] - at_start[g]
+            if seen[port[i], flow[i]] != chain:
+                seen[port[i], flow[i]] = chain
+                distinct[chain] += 1
+        else:
+            current[g] = -1
+            if verdict[i] == 0:
+                passed[out] += 1
+    return made
+
+
+def _chains(joined: Joined, group: I32, groups: int) -> Chains:
+    arrivals = joined.arrivals
+    dropped = int((joined.verdict == Verdict.DROPPED).sum())
+    first, last, drops, distinct, through = (np.empty(dropped, np.int32) for _ in range(5))
+    made = _find(
+        joined.verdict,
+        group,
+        arrivals.port,
+        joined.egress,
+        arrivals.flow,
+        groups,
+        len(joined.inputs),
+        len(joined.outputs),
+        len(joined.flows),
+        first,
+        last,
+        drops,
+        distinct,
+        through,
+    )
+    first, last = first[:made], last[:made]
+    stamps = arrivals.stamp_ns
+    return Chains(
+        ingress=arrivals.port[first],
+        egress=joined.egress[first],
+        first=first,
+        last=last,
+        t_start_ns=stamps[first],
+        t_end_ns=stamps[last],
+        drops=drops[:made],
+        flows=distinct[:made],
+        others_through=through[:made],
+    )
+
+
+def port_chains(joined: Joined) -> Chains:
+    """Chains per input port and output. Packets whose output is unknown form no chain."""
+    outputs = len(joined.outputs)
+    group = joined.arrivals.port.astype(np.int32) * outputs + joined.egress
+    group[joined.egress < 0] = -1
+    return _chains(joined, group, len(joined.inputs) * outputs)
+
+
+def flow_chains(joined: Joined) -> Chains:
+    """Chains per flow: consecutive packets of one flow dropped."""
+    group = joined.arrivals.flow.copy()
+    group[joined.egress < 0] = -1
+    return _chains(joined, group, len(joined.flows))
+
+
+def length_counts(drops: Array) -> dict[int, int]:
+    """How many chains there are of each length that occurs."""
+    lengths, counts = np.unique(drops, return_counts=True)
+    return {int(a): int(b) for a, b in zip(lengths, counts, strict=True)}

@@ -1,0 +1,127 @@
+"""Jain's index over windows that slide, and how soon it recovers after a flow joins or leaves.
+
+A window counts the flows that are active from its beginning to its end. The windows are as long
+as `analysis.windows` says, in whole bins, as far as they are shorter than the run; where none is,
+DEFAULT_BINS bins long. They slide by one bin. A last bin that the end of the experiment cuts short
+is in none of them, unless the window is the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.measure.bins import FlowBins, flow_bins
+from outcast.analysis.run_analysis import Analysis, Interval, active
+
+DEFAULT_BINS = 10
+FAIR = 0.9
+"""From this index on, shares count as fair again (the TCPRand paper's measure in section 5.3)."""
+
+
+def widths_in_bins(windows_ns: Sequence[int], bin_ns: int, bins: int) -> list[int]:
+    """The windows' lengths in bins, the shortest first."""
+    widths = {max(1, round(width / bin_ns)) for width in windows_ns}
+    shorter = sorted(width for width in widths if width < bins)
+    return shorter or [min(DEFAULT_BINS, bins)]
+
+
+def fairness_table(analysis: Analysis) -> pl.DataFrame | None:
+    """A row per window with two flows or more, by length and then in the order of time.
+
+    Returns:
+        `t_start` and `t_end` (nanoseconds after the traffic's start), `flows` active all the
+        while, `jain` over their goodput (null where all got nothing) and `goodput_bps`, their
+        sum. None where at no time two flows were active.
+    """
+    spans = [active(analysis, record) for record in analysis.manifest.flows]
+    bins = flow_bins(analysis)
+    widths = widths_in_bins(analysis.windows_ns, analysis.bin_ns, bins.start_ns.size)
+    frame = pl.concat(sliding(bins, spans, width) for width in widths)
+    return frame if frame.height else None
+
+
+def sliding(bins: FlowBins, spans: Sequence[Interval], width: int) -> pl.DataFrame:
+    """The rows of `fairness_table` for windows of one length.
+
+    Args:
+        bins: of the run.
+        spans: when each flow of `bins` was active.
+        width: in bins.
+    """
+    whole = bins.start_ns.size - int(bins.width_ns[-1] < bins.width_ns[0])
+    windows = max(1, whole - width + 1)
+    start = bins.start_ns[:windows]
+    end = (bins.start_ns + bins.width_ns)[width - 1 :][:windows]
+    begins = np.array([span.start_ns for span in spans], np.int64)[:, None]
+    ends = np.array([span.end_ns for span in spans], np.int64)[:, None]
+    counts = (begins <= start) & (end <= ends)
+    sums = np.cumsum(np.pad(bins.goodput_bytes, ((0, 0), (1, 0))), axis=1)
+    shares = np.where(counts, sums[:, width : width + windows] - sums[:, :windows], 0)
+    flows = counts.sum(axis=0)
+    jain = _jain(shares, flows)
+    rows = flows >= 2
+    return pl.DataFrame(
+        {
+            "t_start": start[rows],
+            "t_end": end[rows],
+            "flows": flows[rows].astype(np.int32),
+            "jain": pl.Series(jain[rows]).fill_nan(None),
+            "goodput_bps": shares.sum(axis=0)[rows] * 8e9 / (end - start)[rows],
+        }
+    )
+
+
+def _jain(shares: I64, flows: Array) -> Array:
+    """Jain's index of each column; not a number where it is all zero."""
+    values = shares.astype(float)
+    squares = flows * (values**2).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(squares > 0, values.sum(axis=0) ** 2 / squares, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A time at which flows joined or left.
+
+    Attributes:
+        t_ns: after the traffic's start.
+        flows: active from then on.
+        fair_after_ns: from then until the end of the first of the shortest windows, begun after
+            it, with an index of FAIR or more; None where the next change came first.
+    """
+
+    t_ns: int
+    flows: int
+    fair_after_ns: int | None
+
+
+def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
+    """Every time at which flows joined or left while two or more stayed active.
+
+    Args:
+        analysis: the run.
+        fairness: its `fairness_table`.
+    """
+    if fairness is None:
+        return []
+    duration_ns = analysis.manifest.traffic.duration_ns
+    spans = [active(analysis, record) for record in analysis.manifest.flows]
+    times = sorted({t for span in spans for t in (span.start_ns, span.end_ns) if t < duration_ns})
+    lengths = fairness["t_end"] - fairness["t_start"]
+    shortest = fairness.filter(lengths == lengths.min())
+    found = []
+    for t_ns, next_ns in zip(times, [*times[1:], duration_ns], strict=True):
+        flows = sum(span.start_ns <= t_ns < span.end_ns for span in spans)
+        if flows < 2:
+            continue
+        fair = shortest.filter(
+            (pl.col("t_start") >= t_ns) & (pl.col("t_end") <= next_ns) & (pl.col("jain") >= FAIR)
+        )
+        after = int(fair["t_end"][0]) - t_ns if fair.height else None
+        found.append(Change(t_ns, flows, after))
+    return found

@@ -1,0 +1,124 @@
+"""Where packets went: every link's counters against the paths that were planned."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import polars as pl
+from rich.console import RenderableType
+from rich.table import Table
+
+from outcast.analysis import store
+from outcast.analysis.measure.run_goodput import flow_bytes
+from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.errors import InputError
+from outcast.records.run_directory import LinkRecord, Manifest, RunDirectory
+
+
+def link_table(analysis: Analysis) -> pl.DataFrame | None:
+    """A row per direction of a link; None for a run of before links were counted.
+
+    `port` is the interface that sends from `node` to `neighbour`; `flows` and `acknowledged` are
+    the numbers of flows whose data and whose acknowledgements are planned to cross it; `packets`
+    and `bytes` (with Ethernet headers) what was sent, and `utilisation` its share of the rate.
+    """
+    if not analysis.counters.links:
+        return None
+    traffic = analysis.manifest.traffic
+    seconds = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
+    return pl.DataFrame(
+        [
+            {
+                "port": link.port,
+                "node": link.node,
+                "neighbour": link.neighbour,
+                "flows": len(link.flows),
+                "acknowledged": len(link.acknowledged),
+                "other": link.other,
+                "packets": link.packets,
+                "bytes": link.bytes,
+                "utilisation": link.bytes * 8 / (link.rate_bps * seconds),
+            }
+            for link in analysis.counters.links
+        ]
+    )
+
+
+def distrust(analysis: Analysis) -> list[str]:
+    """Why the counters of links do not fit the planned paths; empty where they do.
+
+    A link that no path crosses has sent nothing; one that does has sent at least the payload that
+    left the bottleneck later of the flows that crossed it on their way there.
+    """
+    needed = _least_bytes(analysis)
+    reasons = []
+    for link in analysis.counters.links:
+        idle = not (link.flows or link.acknowledged or link.other)
+        if idle and link.packets:
+            reasons.append(f"{link.port}: sent {link.packets} packets, though no path crosses it")
+        least = needed[link.node, link.neighbour]
+        if link.bytes < least:
+            reasons.append(
+                f"{link.port}: sent {link.bytes} bytes, though {least} bytes came to the "
+                f"bottleneck of flows whose path crosses it"
+            )
+    return reasons
+
+
+def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
+    interval = Interval(0, analysis.manifest.traffic.duration_ns)
+    delivered = flow_bytes(analysis, interval)
+    egress = _egress_directions(analysis.manifest, analysis.counters.links)
+    needed: Counter[tuple[str, str]] = Counter()
+    for flow in analysis.manifest.flows:
+        directions = list(pairwise(flow.path))
+        last = max((n for n, each in enumerate(directions) if each in egress), default=-1)
+        for direction in directions[: last + 1]:
+            needed[direction] += delivered[flow.flow]
+    return needed
+
+
+def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> set[tuple[str, str]]:
+    ports = {bottleneck.egress for bottleneck in manifest.bottlenecks}
+    return {(link.node, link.neighbour) for link in links if link.port in ports}
+
+
+def read(directory: RunDirectory) -> pl.DataFrame:
+    """links.parquet. Raises InputError where there is none or it cannot be read."""
+    path = directory.path / "links.parquet"
+    if not path.exists():
+        raise InputError(f"{directory.path}: no links.parquet; a finished run's folder is needed")
+    directory.read_manifest()
+    return store.read(path)
+
+
+def render(directory: RunDirectory) -> RenderableType:
+    """The directions that sent or were to send something; the last line counts the others."""
+    frame = read(directory)
+    used = frame.filter(
+        (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
+    )
+    idle = frame.height - used.height
+    table = Table(box=None, pad_edge=False, caption=f"{idle} more directions sent nothing")
+    for name in ("port", "to", "flows", "acknowledged", "packets", "bytes", "utilisation"):
+        table.add_column(name, justify="left" if name in ("port", "to") else "right")
+    for row in used.iter_rows(named=True):
+        table.add_row(
+            row["port"],
+            row["neighbour"],
+            *(str(row[name]) for name in ("flows", "acknowledged", "packets", "bytes")),
+            f"{100 * row['utilisation']:.1f}%",
+        )
+    return table
+
+
+def lines(directory: RunDirectory, form: str) -> Iterator[str]:
+    """All rows as `csv` or `json`, a line each."""
+    frame = read(directory)
+    if form == "csv":
+        yield from frame.write_csv().splitlines()
+    else:
+        yield from (json.dumps(row) for row in frame.iter_rows(named=True))

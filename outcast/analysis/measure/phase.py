@@ -1,0 +1,88 @@
+"""When, within one packet time, the packets of a blackout come in (the paper's figure 9).
+
+The explanation of blackouts: after a packet has left, the next to come in takes its place, and
+whoever comes later in that packet time finds the queue full. So the phase of an arrival, the time
+since the last departure in packet times, tells the port that gets through from the one that loses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcast.analysis.compiled import I32, Array, Bool
+from outcast.analysis.join.join import Joined
+from outcast.analysis.measure.blackout import Chains
+
+LEAST_DROPS = 2
+BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Arrivals during blackouts of at least two drops, and over as long a time before each.
+
+    Attributes:
+        chain: index of the blackout in the chains.
+        row: the arrival.
+        lost: it is of the port that is blacked out.
+        during: it came in during the blackout, not before.
+        phase: time since the last departure, in packet times, without whole ones: 0 to 1.
+    """
+
+    chain: I32
+    row: I32
+    lost: Bool
+    during: Bool
+    phase: Array
+
+    def share(self, lost: bool, during: bool) -> list[float]:
+        """How the phases are distributed, in BINS equal parts of a packet time."""
+        chosen = self.phase[(self.lost == lost) & (self.during == during)]
+        counts, _ = np.histogram(chosen, BINS, (0, 1))
+        return [round(float(count) / max(chosen.size, 1), 4) for count in counts]
+
+
+def packet_time_ns(joined: Joined, egress: int, rate_bps: int | None) -> int:
+    """How long the most frequent frame takes at the output's rate.
+
+    Without a rate, the most usual gap between departures, of busy times, is taken for it.
+    """
+    mine = joined.departures.port == egress
+    frames = joined.departures.frame_bytes[mine]
+    if rate_bps and frames.size:
+        return int(np.bincount(frames).argmax()) * 8 * 10**9 // rate_bps
+    gaps = np.diff(joined.departures.stamp_ns[mine])
+    return int(np.median(gaps)) if gaps.size else 0
+
+
+def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int) -> Phases:
+    """The phases of arrivals around the blackouts of one output."""
+    arrivals = joined.arrivals
+    wanted = np.flatnonzero(
+        (chains.others_through > 0) & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
+    )
+    begin, end = chains.t_start_ns[wanted], chains.t_end_ns[wanted]
+    left = joined.departures.stamp_ns[joined.departures.port == egress]
+    if not wanted.size or not packet_ns or not left.size:
+        none = np.empty(0, np.int32)
+        return Phases(none, none, none.astype(bool), none.astype(bool), none.astype(float))
+    first = np.searchsorted(arrivals.stamp_ns, begin - (end - begin))
+    last = np.searchsorted(arrivals.stamp_ns, end, side="right")
+    sizes = last - first
+    chain = np.repeat(wanted, sizes)
+    row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    row = row + np.repeat(first, sizes)
+    stamps = arrivals.stamp_ns[row]
+    before = np.searchsorted(left, stamps, side="right") - 1
+    keep = (before >= 0) & (joined.egress[row] == egress)
+    chain, row, stamps, before = chain[keep], row[keep], stamps[keep], before[keep]
+    phase = (stamps - left[before]) % packet_ns / packet_ns
+    return Phases(
+        chain=chain.astype(np.int32),
+        row=row.astype(np.int32),
+        lost=arrivals.port[row] == chains.ingress[chain],
+        during=stamps >= chains.t_start_ns[chain],
+        phase=phase,
+    )

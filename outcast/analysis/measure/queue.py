@@ -1,0 +1,299 @@
+"""The output queue as the captures show it: what each packet found, and every change.
+
+The switch holds what came in and has not left. `t_out` is the moment a packet leaves the queueing
+discipline towards the wire, so on an idle link a packet is not counted while it is being sent.
+What the switch holds on the way from the input to the queue counts as queued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+
+from outcast.analysis.compiled import I8, I32, I64, Array, compiled
+from outcast.analysis.join.join import Joined, Note, Stray, Verdict
+
+
+class Event(IntEnum):
+    """A change of a queue, or a packet that it refused."""
+
+    ENQUEUE = 0
+    DROP = 1
+    DEQUEUE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Queue contents.
+
+    Attributes:
+        found_bytes, found_packets: for each arrival of the join, what its output's queue held
+            just before; -1 where the output is not known.
+        time_ns, event, packet, egress, bytes, packets: for each event in the order of time: when,
+            which (Event), the row of the arrival (-1: it was there when the capture began), which
+            output, and what its queue held afterwards.
+    """
+
+    found_bytes: I32
+    found_packets: I32
+    time_ns: I64
+    event: I8
+    packet: I32
+    egress: I8
+    bytes: I32
+    packets: I32
+
+
+@compiled
+def _walk(
+    in_stamp: I64,
+    in_frame: I32,
+    in_egress: I8,
+    in_kind: I8,
+    left_as: I32,
+    out_stamp: I64,
+    out_frame: I32,
+    out_port: I8,
+    came_as: I32,
+    initial: I8,
+    held_bytes: I64,
+    held_packets: I64,
+    found_bytes: I32,
+    found_packets: I32,
+    time: I64,
+    event: I8,
+    packet: I32,
+    egress: I8,
+    after_bytes: I32,
+    after_packets: I32,
+) -> int:
+    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the events made.
+
+    A packet counts with its length at the output, where a VLAN tag may have come or gone.
+    """
+    made = 0
+    arrival = 0
+    departure = 0
+    while arrival < in_stamp.size or departure < out_stamp.size:
+        # At equal times the departure comes first, but never before its own arrival.
+        leave = departure < out_stamp.size and (
+            arrival >= in_stamp.size
+            or (out_stamp[departure] <= in_stamp[arrival] and came_as[departure] < arrival)
+        )
+        if leave:
+            port = out_port[departure]
+            counted = came_as[departure] >= 0 or initial[departure] != 0
+            if counted:
+                held_bytes[port] -= out_frame[departure]
+                held_packets[port] -= 1
+                time[made] = out_stamp[departure]
+                event[made] = 2
+                packet[made] = came_as[departure]
+                egress[made] = port
+                after_bytes[made] = held_bytes[port]
+                after_packets[made] = held_packets[port]
+                made += 1
+            departure += 1
+            continue
+        port = in_egress[arrival]
+        if port < 0:
+            found_bytes[arrival] = -1
+            found_packets[arrival] = -1
+            arrival += 1
+            continue
+        found_bytes[arrival] = held_bytes[port]
+        found_packets[arrival] = held_packets[port]
+        kind = in_kind[arrival]
+        if kind >= 0:
+            if kind == 0:
+                leaves = left_as[arrival]
+                held_bytes[port] += out_frame[leaves] if leaves >= 0 else in_frame[arrival]
+                held_packets[port] += 1
+            time[made] = in_stamp[arrival]
+            event[made] = kind
+            packet[made] = arrival
+            egress[made] = port
+            after_bytes[made] = held_bytes[port]
+            after_packets[made] = held_packets[port]
+            made += 1
+        arrival += 1
+    return made
+
+
+def _entered_ns(joined: Joined, delay_ns: int) -> I64:
+    """When each arrival entered the queue, in order; where the delay varies, before it left."""
+    stamps = joined.arrivals.stamp_ns
+    if not delay_ns:
+        return stamps
+    entered = stamps + delay_ns
+    left = joined.left_as >= 0
+    left_ns = joined.departures.stamp_ns[joined.left_as[left]]
+    entered[left] = np.maximum(stamps[left], np.minimum(entered[left], left_ns))
+    return np.asarray(np.minimum.accumulate(entered[::-1])[::-1], np.int64)
+
+
+def replay(joined: Joined, delay_ns: int = 0) -> Queue:
+    """The queues of a join's outputs over time.
+
+    `delay_ns` is what the switch is known to spend on a packet between its input and the queue,
+    as a delay that the experiment asks for; a packet enters the queue that much after it came in.
+    """
+    arrivals, departures = joined.arrivals, joined.departures
+    kind = np.full(len(arrivals), -1, np.int8)
+    kind[joined.verdict == Verdict.FORWARDED] = Event.ENQUEUE
+    kind[joined.verdict == Verdict.DROPPED] = Event.DROP
+    kind[joined.note == Note.IN_FLIGHT] = Event.ENQUEUE
+    initial = (joined.stray == Stray.EARLY).astype(np.int8)
+    outputs = len(joined.outputs)
+    early = initial != 0
+    held_bytes = np.bincount(departures.port[early], departures.frame_bytes[early], outputs).astype(
+        np.int64
+    )
+    held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
+    events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
+    found_bytes = np.empty(len(arrivals), np.int32)
+    found_packets = np.empty(len(arrivals), np.int32)
+    time = np.empty(events, np.int64)
+    event = np.empty(events, np.int8)
+    packet = np.empty(events, np.int32)
+    egress = np.empty(events, np.int8)
+    after_bytes = np.empty(events, np.int32)
+    after_packets = np.empty(events, np.int32)
+    made = _walk(
+        _entered_ns(joined, delay_ns),
+        arrivals.frame_bytes,
+        joined.egress,
+        kind,
+        joined.left_as,
+        departures.stamp_ns,
+        departures.frame_bytes,
+        departures.port,
+        joined.came_as,
+        initial,
+        held_bytes,
+        held_packets,
+        found_bytes,
+        found_packets,
+        time,
+        event,
+        packet,
+        egress,
+        after_bytes,
+        after_packets,
+    )
+    return Queue(
+        found_bytes,
+        found_packets,
+        time[:made],
+        event[:made],
+        packet[:made],
+        egress[:made],
+        after_bytes[:made],
+        after_packets[:made],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The level from which on a queue refuses packets.
+
+    Attributes:
+        unit: what it counts in: `bytes` or `packets`.
+        at_least, below: it holds at least so much, and less than that (None: no bound seen).
+        confidence: how well this explains what was taken and what was refused: the mean of the
+            shares of both that it explains; 1 explains all, 0.5 nothing.
+    """
+
+    unit: Literal["bytes", "packets"]
+    at_least: int
+    below: int | None
+    confidence: float
+
+    def holds(self, limit: int) -> bool:
+        """Whether a configured limit is within the bounds."""
+        return self.at_least <= limit and (self.below is None or limit < self.below)
+
+
+def capacity(joined: Joined, queue: Queue, egress: int) -> Capacity | None:
+    """Estimates a taildrop queue's capacity from the content that packets found.
+
+    None where nothing was dropped: then no level is known.
+    """
+    mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    taken = mine & (joined.verdict == Verdict.FORWARDED)
+    refused = mine & (joined.verdict == Verdict.DROPPED)
+    if not refused.any() or not taken.any():
+        return None
+    in_bytes = queue.found_bytes + joined.arrivals.frame_bytes
+    in_packets = queue.found_packets + 1
+    return max(
+        _threshold("bytes", in_bytes[taken], in_bytes[refused]),
+        _threshold("packets", in_packets[taken], in_packets[refused]),
+        key=lambda found: found.confidence,
+    )
+
+
+def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> Capacity:
+    levels = np.unique(np.concatenate([taken, refused]))
+    explained = np.searchsorted(np.sort(taken), levels, side="right") / taken.size
+    explained += 1 - np.searchsorted(np.sort(refused), levels, side="right") / refused.size
+    best = int(explained.argmax())
+    below = int(levels[best + 1]) if best + 1 < levels.size else None
+    return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
+
+
+def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
+    """How long a packet that finds the queue empty usually stays in the switch."""
+    empty = (queue.found_packets == 0) & (joined.egress == egress) & (joined.left_as >= 0)
+    if not empty.any():
+        return 0
+    stay = joined.departures.stamp_ns[joined.left_as[empty]] - joined.arrivals.stamp_ns[empty]
+    return int(np.median(stay))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution in a few numbers."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spread | None:
+    """The queue's length in bytes over time, from start to end; None where nothing is known."""
+    mine = queue.egress == egress
+    time, held = queue.time_ns[mine], queue.bytes[mine]
+    if not time.size:
+        return None
+    edges = np.concatenate([[start_ns], np.clip(time, start_ns, end_ns), [end_ns]])
+    first = held[0] if queue.event[mine][0] == Event.DEQUEUE else 0
+    return spread(np.concatenate([[first], held]), np.diff(edges).clip(min=0))
+
+
+def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
+    """How long packets stayed in the switch, in nanoseconds; None where none left."""
+    mine = (joined.egress == egress) & (joined.left_as >= 0)
+    if not mine.any():
+        return None
+    stay = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
+    return spread(stay, np.ones(stay.size, np.int64))
+
+
+def spread(values: Array, weights: Array) -> Spread:
+    """The distribution of values that count as often as their whole-numbered weights say."""
+    order = np.argsort(values, kind="stable")
+    values, reached = values[order], np.cumsum(weights[order])
+    total = int(reached[-1])
+    if not total:
+        return Spread(0.0, 0.0, 0.0, 0.0, 0.0)
+    p50, p90, p99 = (
+        float(values[np.searchsorted(reached, share * total)]) for share in (0.5, 0.9, 0.99)
+    )
+    mean = float(np.dot(values, weights[order])) / total
+    return Spread(mean, p50, p90, p99, float(values[weights[order] > 0][-1]))

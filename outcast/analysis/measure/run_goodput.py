@@ -1,0 +1,77 @@
+"""A run's goodput per flow and class over any interval of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from outcast.analysis.measure.fairness import jain_index, outcast_ratio
+from outcast.analysis.measure.throughput import bytes_between
+from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.records.run_directory import FlowRecord, Manifest
+from outcast.records.summary import ClassSummary, Window
+
+
+def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dict[int, int]:
+    """Bytes per flow of the run that left a bottleneck within an interval."""
+    begin = analysis.manifest.traffic.t_start_ns
+    total = {record.flow: 0 for record in analysis.manifest.flows}
+    for port in analysis.ports:
+        departures = port.joined.departures
+        values = port.fresh if of == "fresh" else departures.frame_bytes
+        sums = bytes_between(
+            departures,
+            values,
+            len(port.joined.flows),
+            begin + interval.start_ns,
+            begin + interval.end_ns,
+        )
+        for number, value in zip(port.numbers, sums.tolist(), strict=True):
+            if number in total:
+                total[number] += value
+    return total
+
+
+def by_class(manifest: Manifest) -> dict[int, list[FlowRecord]]:
+    """The flows of each hop count, the fewest hops first."""
+    classes: dict[int, list[FlowRecord]] = defaultdict(list)
+    for record in manifest.flows:
+        classes[record.hops].append(record)
+    return dict(sorted(classes.items()))
+
+
+def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str) -> int | None:
+    """A counter's growth at the hosts that send these flows; None if they send others too."""
+    hosts = {record.src for record in records}
+    flows = {record.flow for record in records}
+    if any(record.src in hosts and record.flow not in flows for record in analysis.manifest.flows):
+        return None
+    if not hosts <= analysis.counters.hosts.keys() or hosts & {*analysis.manifest.generated_hosts}:
+        return None
+    return sum(analysis.counters.hosts[host].delta(counter) for host in hosts)
+
+
+def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
+    """Goodput over an interval; `with_counts` adds the kernel's counts, of the whole run."""
+    total = flow_bytes(analysis, interval)
+    goodput = {flow: 8 * value / interval.seconds for flow, value in total.items()}
+    classes = {}
+    means = {}
+    for hops, records in by_class(analysis.manifest).items():
+        shares = [goodput[record.flow] for record in records]
+        means[hops] = sum(shares) / len(shares)
+        classes[str(hops)] = ClassSummary(
+            flows=len(shares),
+            mean_goodput_bps=means[hops],
+            min_goodput_bps=min(shares),
+            timeouts=host_counts(analysis, records, "TcpExtTCPTimeouts") if with_counts else None,
+            retransmits=host_counts(analysis, records, "TcpRetransSegs") if with_counts else None,
+        )
+    return Window(
+        start_s=interval.start_ns / 1e9,
+        end_s=interval.end_ns / 1e9,
+        jain_index=jain_index(list(goodput.values())),
+        total_goodput_bps=sum(goodput.values()),
+        classes=classes,
+        outcast_ratio=outcast_ratio(means),
+    )

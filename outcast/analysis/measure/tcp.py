@@ -1,0 +1,264 @@
+"""TCP's side of the story, from the data packets that came in at the bottleneck.
+
+A *retransmission* is a segment below the highest sequence number that came in before it: sent
+again, whether its first copy was lost here or on the way here. (A network that reorders makes
+some first copies look like it.) It is *spurious* if all its bytes had come in before in packets
+that were forwarded.
+
+A *timeout* is a retransmission that no acknowledgement called for: the flow was silent for long
+enough, and what the sender heard last, which the time stamp tells that it echoes (RFC 7323), is
+older than usual by the minimum RTO. Long enough is half as long again as a minimum RTO of up to
+10 ms, beside which the round trip that Linux adds to it and the tick that it is rounded up to
+count for much; of a longer one, nine tenths, since the timer may have been set some time before
+the last segment passed here. Where there are no time stamps, the silence alone decides. The very
+last segment sent again is a tail loss probe (RFC 8985), not a timeout. The silence is the time
+that the flow was halted (TCPRand, figure 9). A timeout is missed where all copies of what timed
+out were lost on the way here. docs/analysis.md says how well this agrees with the count of the
+kernel itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from outcast.analysis.capture.headers import SYN, TCP
+from outcast.analysis.compiled import I8, I64, U8, U32, Array, Bool, compiled
+from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.join.packets import Packets
+from outcast.analysis.measure.throughput import paint, unwrap
+
+SHORT_RTO_NS = 10_000_000
+"""Up to this minimum RTO, round trips and ticks are a large part of a timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """Of each arrival of a join: what TCP sent it for.
+
+    Attributes:
+        retransmission, spurious: as defined above.
+        halted_ns: for a timeout the silence before it; 0 for all others.
+    """
+
+    retransmission: Bool
+    spurious: Bool
+    halted_ns: I64
+
+
+@compiled
+def _classify(
+    low: I64,
+    high: I64,
+    flags: U8,
+    stamp: I64,
+    unseen: Array,
+    unheard: I64,
+    least_silence: int,
+    least_unheard: int,
+    retransmission: Bool,
+    spurious: Bool,
+    halted: I64,
+) -> None:
+    highest = low[0]
+    opened = False
+    for i in range(low.size):
+        again = False
+        probe = False
+        if flags[i] & SYN:
+            again = opened
+            opened = True
+        elif high[i] > low[i]:
+            again = low[i] < highest
+            probe = high[i] == highest
+            highest = max(highest, high[i])
+        retransmission[i] = again
+        spurious[i] = again and high[i] > low[i] and unseen[i] == 0
+        silence = stamp[i] - stamp[i - 1] if i > 0 else 0
+        if again and not probe and silence >= least_silence and unheard[i] >= least_unheard:
+            halted[i] = silence
+        else:
+            halted[i] = 0
+
+
+def resent(joined: Joined, min_rto_ns: int) -> Resent:
+    """Classifies every arrival; packets that are not TCP are nothing of the kind."""
+    arrivals = joined.arrivals
+    size = len(arrivals)
+    if min_rto_ns <= SHORT_RTO_NS:
+        least_silence_ns, least_unheard_ns = 3 * min_rto_ns // 2, min_rto_ns
+    else:
+        least_silence_ns = least_unheard_ns = 9 * min_rto_ns // 10
+    result = Resent(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.int64))
+    for number, rows in rows_by_flow(arrivals, len(joined.flows)):
+        if joined.flows[number].protocol != TCP:
+            continue
+        flags = arrivals.flags[rows]
+        low = unwrap(arrivals.seq[rows], flags)
+        high = low + arrivals.payload_bytes[rows]
+        forwarded = joined.verdict[rows] == Verdict.FORWARDED
+        unseen = paint(low, high, forwarded)
+        retransmission = np.empty(rows.size, np.bool_)
+        spurious = np.empty(rows.size, np.bool_)
+        halted = np.empty(rows.size, np.int64)
+        stamps = arrivals.stamp_ns[rows]
+        unheard = _unheard(stamps, arrivals.tsecr[rows])
+        _classify(
+            low,
+            high,
+            flags,
+            stamps,
+            unseen,
+            unheard,
+            least_silence_ns,
+            least_unheard_ns,
+            retransmission,
+            spurious,
+            halted,
+        )
+        result.retransmission[rows] = retransmission
+        result.spurious[rows] = spurious
+        result.halted_ns[rows] = halted
+    return result
+
+
+_TICKS_NS = (1_000, 1_000_000, 4_000_000, 10_000_000, 100_000_000)
+"""Usual units of time stamps; RFC 7323 allows from 1 ms to 1 s, newer Linux also 1 µs."""
+
+
+NEAR = 17
+"""So many packets of a flow tell how old what its sender heard last usually is."""
+
+
+def _unheard(stamps: I64, tsecr: U32) -> I64:
+    """By how much longer than usual the sender of each packet had heard nothing.
+
+    The time stamp echoed is the receiver's clock when it sent what was heard last, so with the
+    way here it is always somewhat old: by how much usually, the packets around tell.
+    """
+    silence = np.diff(stamps, prepend=stamps[:1])
+    echoes = np.flatnonzero(tsecr)
+    if tsecr.size < NEAR or echoes.size < 0.9 * tsecr.size:
+        return silence
+    # A SYN echoes nothing; it is as good as the packet after it.
+    tsecr = tsecr[
+        echoes[np.minimum(np.searchsorted(echoes, np.arange(tsecr.size)), echoes.size - 1)]
+    ]
+    ticks = int(_signed(tsecr[-1:] - tsecr[:1])[0])
+    if ticks <= 0:
+        return silence
+    measured = (int(stamps[-1]) - int(stamps[0])) / ticks
+    tick_ns = min(_TICKS_NS, key=lambda usual: abs(np.log(usual / max(measured, 1.0))))
+    if not 0.8 < measured / tick_ns < 1.25:
+        return silence
+    age = stamps - np.cumsum(_signed(np.diff(tsecr, prepend=tsecr[:1]))) * tick_ns
+    mirrored = np.pad(age, NEAR // 2, mode="reflect")
+    around = np.lib.stride_tricks.sliding_window_view(mirrored, NEAR)
+    unheard = np.empty(age.size, np.int64)
+    for first in range(0, age.size, 1 << 16):
+        part = slice(first, first + (1 << 16))
+        unheard[part] = age[part] - np.median(around[part], axis=1)
+    return unheard
+
+
+def rows_by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
+    """The rows of each flow that occurs, in their order."""
+    order = np.argsort(packets.flow, kind="stable")
+    bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))
+    return [
+        (number, order[bounds[number] : bounds[number + 1]])
+        for number in range(flows)
+        if bounds[number + 1] > bounds[number]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrips:
+    """Round-trip times seen at a port, in the order of the segments; arrays of one length.
+
+    Attributes:
+        flow: index of the data's flows.
+        sent_ns: when the segment passed the port.
+        rtt_ns: from then until the first acknowledgement of all of it passed back.
+    """
+
+    flow: Array
+    sent_ns: I64
+    rtt_ns: I64
+
+
+@compiled
+def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: I64) -> None:
+    """For each segment the delay of the first acknowledgement that covers it; -1 without.
+
+    Only acknowledgements that advance are asked, and only for the last segment that they cover,
+    as TCP does. `clean`: the segment was sent once (Karn's rule). An acknowledgement that fills a
+    hole, so that what it covers was lost or sent again in part, waited for that and tells nothing.
+    """
+    highest = ack[0] - 1
+    segment = 0
+    for i in range(ack.size):
+        if ack[i] <= highest:
+            continue
+        covered = highest if i > 0 else -1
+        highest = ack[i]
+        last = -1
+        whole = True
+        while segment < high.size and sent[segment] <= seen[i] and high[segment] <= ack[i]:
+            if clean[segment] == 0 or (covered >= 0 and low[segment] != covered):
+                whole = False
+            covered = high[segment]
+            last = segment
+            segment += 1
+        if last >= 0 and whole and high[last] == ack[i]:
+            rtt[last] = seen[i] - sent[last]
+
+
+def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -> RoundTrips:
+    """Round-trip times from data and the acknowledgements that passed the other way.
+
+    Args:
+        data: the packets of a port that carry data.
+        flows: for each flow its index, its rows in `data`, and the acknowledgement numbers of
+            the reverse flow with the times at which they passed the same port.
+    """
+    parts = []
+    for number, rows, acks, seen in flows:
+        low = unwrap(data.seq[rows], data.flags[rows])
+        high = low + data.payload_bytes[rows]
+        if not rows.size or not acks.size:
+            continue
+        # The acknowledgements on the unwrapped scale of the segments.
+        near = int(low[0])
+        first = near + ((int(acks[0]) - near + 2**31) % 2**32 - 2**31)
+        ack = first + np.concatenate([[0], np.cumsum(_signed(np.diff(acks)))])
+        clean = _sent_once(low, high)
+        in_order = np.maximum.accumulate(high) == high
+        rtt = np.full(rows.size, -1, np.int64)
+        keep = in_order & (high > low)
+        part = np.full(int(keep.sum()), -1, np.int64)
+        _trips(low[keep], high[keep], data.stamp_ns[rows][keep], ack, seen, clean[keep], part)
+        rtt[keep] = part
+        known = rtt >= 0
+        parts.append((np.full(int(known.sum()), number), data.stamp_ns[rows][known], rtt[known]))
+    if not parts:
+        none = np.empty(0, np.int64)
+        return RoundTrips(none, none, none)
+    flow, sent, rtt = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(sent, kind="stable")
+    return RoundTrips(flow[order], sent[order], rtt[order])
+
+
+def _signed(difference: U32) -> I64:
+    """Differences of 32-bit numbers as steps forward or back, whichever is shorter."""
+    return difference.view(np.int32).astype(np.int64)
+
+
+def _sent_once(low: I64, high: I64) -> I8:
+    """Whether each segment's bytes were in no other segment."""
+    ones = np.ones(low.size, np.bool_)
+    first = paint(low, high, ones) == high - low
+    again = paint(low[::-1].copy(), high[::-1].copy(), ones)[::-1] == high - low
+    clean: I8 = (first & again).astype(np.int8)
+    return clean

@@ -1,0 +1,1 @@
+"""What needs a kernel: the network, its queues, hosts' settings, captures and traffic."""

@@ -1,0 +1,117 @@
+"""The synthetic blackout's switch: blackout_switch.c, built, started, ended and its word taken.
+
+It stands between a switch port's link and the switch: the port keeps its name, its queue and its
+captures; what the switch itself has in its place is the inner end of a veth pair.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+
+from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.errors import RunError
+from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.files import write_text
+from outcast.plan.whole import BLACKOUT_ENDS, Plan
+from outcast.records.run_directory import BlackoutRecord, RunDirectory
+
+SOURCE = Path(__file__).with_name("blackout_switch.c")
+START_DEADLINE_S = 15.0
+STOP_DEADLINE_S = 10.0
+
+
+class BlackoutSwitch:
+    """See the module. Without a blackout in the experiment there is none."""
+
+    def __init__(
+        self, experiment: Experiment, plan: Plan, scratch: Path, commands: Commands
+    ) -> None:
+        self._experiment, self._plan = experiment, plan
+        self._scratch, self._commands = scratch, commands
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Builds and starts it, and waits until it forwards.
+
+        Raises:
+            CommandError: it could not be built, or has ended.
+            DeadlineError: it did not start in time.
+        """
+        blackout = self._experiment.blackout
+        if blackout is None:
+            return
+        program = self._scratch / "blackout_switch"
+        self._commands.run(["cc", "-O2", "-o", str(program), str(SOURCE), "-lm"])
+        seed = random.Random(f"{self._experiment.seed} blackout").getrandbits(64)
+        process = self._commands.spawn(
+            "the blackout's switch",
+            [
+                *(str(program), blackout.at, BLACKOUT_ENDS[0], str(blackout.drops)),
+                *(str(on_ns(self._experiment, self._plan)), str(blackout.off_mean_ns), str(seed)),
+                str(self._result),
+            ],
+            stdout=self._scratch / "blackout.out",
+            stderr=self._scratch / "blackout.err",
+        )
+        self._process = process
+
+        def forwards() -> bool:
+            process.require_alive()
+            return "ready" in process.output()
+
+        wait_until(forwards, f"{process.name} to start", START_DEADLINE_S, detail=process.errors)
+
+    @property
+    def _result(self) -> Path:
+        return self._scratch / "blackout.json"
+
+    def require_alive(self) -> None:
+        """Raises CommandError where it has ended by itself."""
+        if self._process is not None:
+            self._process.require_alive()
+
+    def end_drops(self) -> None:
+        """Lets everything through from now on."""
+        if self._process is not None:
+            self._process.require_alive()
+            self._process.popen.send_signal(signal.SIGUSR1)
+
+    def stop(self, directory: RunDirectory) -> BlackoutRecord | None:
+        """Ends it; what it did, each ON period into blackout.json.
+
+        Raises:
+            RunError: it ended badly, or frames were lost in it.
+        """
+        blackout = self._experiment.blackout
+        if self._process is None or blackout is None:
+            return None
+        status = self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
+        if status:
+            raise self._process.failure()
+        text = self._result.read_text(encoding="ascii")
+        found = json.loads(text)
+        if found["lost"]:
+            raise RunError(f"{self._process.name}: lost {found['lost']} frames on the way")
+        write_text(directory.blackout, text)
+        return BlackoutRecord(
+            port=blackout.at,
+            packets=found["packets"],
+            dropped=found["dropped"],
+            periods=len(found["periods"]),
+        )
+
+
+def on_ns(experiment: Experiment, plan: Plan) -> int:
+    """How long an ON period lasts; 0 where packets are counted.
+
+    So many full frames' time on the link by which they come in at the port.
+    """
+    blackout = experiment.blackout
+    if blackout is None or blackout.by == "packets":
+        return 0
+    layers = plan.graph.edges[plan.ends[blackout.at]]["layers"]
+    rate_bps = experiment.links.between(layers).rate_bps
+    return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // rate_bps

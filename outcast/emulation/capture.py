@@ -1,0 +1,141 @@
+"""tcpdump on the switch's ports: started and verified, ended and its counters read."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.errors import RunError
+from outcast.records.run_directory import CaptureRecord
+
+SNAPLEN_BYTES = 128
+"""Holds Ethernet, IPv4 and TCP headers with all their options (14 + 60 + 60 at the most in
+theory; 14 + 20 + 60 in what Linux sends)."""
+FILE_HEADER_BYTES = 24
+RECORD_HEADER_BYTES = 16
+"""Of a capture's file, and of each packet in it (pcap-savefile(5))."""
+BUFFER_KIB_EACH = 64 * 1024
+BUFFER_KIB_TOTAL = 1024 * 1024
+START_DEADLINE_S = 15.0
+STOP_DEADLINE_S = 60.0
+RING_TIMEOUT_S = 1.0
+"""tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)); what
+stands in it when tcpdump is ended earlier would be lost without being counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One tcpdump."""
+
+    port: str
+    direction: Literal["in", "out"]
+    file: Path
+    process: Process
+
+
+def start(
+    ports: Sequence[tuple[str, str]], folder: Path, logs: Path, commands: Commands
+) -> list[Capture]:
+    """Starts one tcpdump for each (port, direction) and waits until all listen."""
+    buffer_kib = min(BUFFER_KIB_EACH, BUFFER_KIB_TOTAL // max(1, len(ports)))
+    captures = []
+    for port, direction in ports:
+        file = folder / f"{port}.{direction}.pcap"
+        process = commands.spawn(
+            f"tcpdump on {port} ({direction})",
+            [
+                # To standard output: a file of its own it would give to another user, which fails
+                # where the folder is an ordinary user's, shown to the virtual engine's guest.
+                *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
+                *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
+                *("--time-stamp-precision=nano", "ip"),
+            ],
+            stdout=file,
+            stderr=logs / f"tcpdump.{port}.{direction}.err",
+        )
+        captures.append(Capture(port, cast(Literal["in", "out"], direction), file, process))
+    for capture in captures:
+        wait_until(
+            lambda capture=capture: _listens(capture.process),  # type: ignore[misc]
+            f"{capture.process.name} to listen",
+            START_DEADLINE_S,
+            detail=capture.process.errors,
+        )
+    return captures
+
+
+def _listens(process: Process) -> bool:
+    process.require_alive()
+    return "listening on" in process.errors()
+
+
+def require_alive(captures: Sequence[Capture]) -> None:
+    """Raises CommandError where a capture has ended by itself."""
+    for capture in captures:
+        capture.process.require_alive()
+
+
+def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord]:
+    """Ends all captures with SIGINT and reads their closing counters.
+
+    The caller has let RING_TIMEOUT_S pass since the last packet.
+
+    Raises:
+        RunError: one ended badly, or what it captured was not stored.
+    """
+    for capture in captures:
+        capture.process.require_alive()
+        capture.process.popen.send_signal(signal.SIGINT)
+    records = []
+    for capture in captures:
+        status = capture.process.wait(STOP_DEADLINE_S)
+        text = capture.process.errors()
+        if status:
+            raise capture.process.failure()
+        captured, received, dropped = parse_closing_counters(text, capture.process.name)
+        _require_stored(capture, captured)
+        records.append(
+            CaptureRecord(
+                port=capture.port,
+                direction=capture.direction,
+                file=str(capture.file.relative_to(run_directory)),
+                captured=captured,
+                received_by_filter=received,
+                dropped_by_kernel=dropped,
+            )
+        )
+    return records
+
+
+def _require_stored(capture: Capture, packets: int) -> None:
+    """Raises RunError where a capture's file is too short for what tcpdump has captured.
+
+    tcpdump takes no notice of a full disk, since pcap_dump(3PCAP) returns nothing.
+    """
+    stored_bytes = capture.file.stat().st_size
+    if stored_bytes < FILE_HEADER_BYTES + packets * RECORD_HEADER_BYTES:
+        raise RunError(
+            f"{capture.file}: has {stored_bytes} bytes, too few for the {packets} packets that "
+            f"{capture.process.name} captured: the disk is full"
+        )
+
+
+def parse_closing_counters(text: str, name: str) -> tuple[int, int, int]:
+    """tcpdump(1)'s closing lines: packets captured, received by filter, dropped by kernel.
+
+    Raises:
+        RunError: where one is missing.
+    """
+    numbers = []
+    for what in ("captured", "received by filter", "dropped by kernel"):
+        match = re.search(rf"^([0-9]+) packets? {what}$", text, re.MULTILINE)
+        if match is None:
+            raise RunError(f"{name}: no line 'packets {what}' at its end: {' '.join(text.split())}")
+        numbers.append(int(match[1]))
+    captured, received, dropped = numbers
+    return captured, received, dropped

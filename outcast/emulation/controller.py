@@ -1,0 +1,148 @@
+"""The run's side of the controller: starting it, awaiting readiness, verifying what it did."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+from controllers import entries, graph
+from outcast.emulation.commands import Commands, Process, python_module, wait_until
+from outcast.emulation.network import Network
+from outcast.emulation.probes import Probes
+from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.plan.whole import Plan
+
+ADDRESS = "127.0.0.1"
+PORT = 6653
+"""OpenFlow's assigned port; the run's namespace is its own, so it is free there."""
+READY_DEADLINE_S = 30.0
+PROBE_DEADLINE_S = 10.0
+
+
+class Controller:
+    """The Ryu (or os-ken) application as a program beside the run."""
+
+    def __init__(self, plan: Plan, commands: Commands, folder: Path) -> None:
+        self._plan = plan
+        graph_file = folder / "graph.json"
+        graph_file.write_text(graph.dumps(plan.graph))
+        self._process: Process = commands.spawn(
+            "the controller",
+            [
+                *python_module("controllers"),
+                *("--graph", str(graph_file)),
+                *("--routing", plan.routes.kind, "--hash-seed", str(plan.routes.hash_seed)),
+                *("--listen", ADDRESS, "--port", str(PORT)),
+            ],
+            stdout=folder / "controller.out",
+            stderr=folder / "controller.err",
+        )
+
+    @property
+    def target(self) -> str:
+        """What switches connect to, as ovs-vsctl(8) writes it."""
+        return f"tcp:{ADDRESS}:{PORT}"
+
+    def _events(self) -> list[dict[str, Any]]:
+        lines = self._process.output().splitlines()
+        events = []
+        for line in lines:
+            try:
+                events.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue  # a line that is still being written
+        return events
+
+    def _is_ready(self) -> bool:
+        self._process.require_alive()
+        events = self._events()
+        for event in events:
+            if event.get("event") == "error":
+                raise RunError(f"the controller: {event.get('message', event)}")
+        return any(event.get("event") == "ready" for event in events)
+
+    def await_ready(self) -> str:
+        """Waits until every switch has confirmed its entries; the framework's name."""
+        wait_until(
+            self._is_ready,
+            "barrier replies from all switches",
+            READY_DEADLINE_S,
+            pause_s=0.05,
+            detail=self._missing,
+        )
+        listening = next(event for event in self._events() if event["event"] == "listening")
+        return str(listening["framework"])
+
+    def _missing(self) -> str:
+        connected = {event.get("switch") for event in self._events() if "switch" in event}
+        missing = [switch for switch in self._plan.switches if switch not in connected]
+        return f"never connected: {', '.join(missing)}" if missing else "all had connected"
+
+    def require_alive(self) -> None:
+        """Raises CommandError where the controller has died."""
+        self._process.require_alive()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._process.end(signal.SIGTERM, 10.0)
+
+
+def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:
+    """Every switch holds the planned entries and groups and no others; the entries found.
+
+    Raises:
+        ReadBackError: naming the first switch that does not.
+    """
+    tables = {}
+    groups = entries.planned_groups(plan.graph, plan.routes)
+    ofctl = ["ovs-ofctl", "-O", plan.openflow]
+    for switch, wanted in entries.planned(plan.graph, plan.routes).items():
+        dump = commands.run([*ofctl, "dump-flows", "--no-stats", "--no-names", switch])
+        tables[switch] = entries.parse_dump(dump)
+        _compare(switch, "flow table", wanted, tables[switch])
+        if plan.routes.choices:
+            dump = commands.run([*ofctl, "dump-groups", switch])
+            _compare(switch, "group table", groups[switch], entries.parse_groups(dump))
+    return tables
+
+
+def _compare(switch: str, what: str, wanted: Set[object], shown: Set[object]) -> None:
+    if shown != wanted:
+        lacking = sorted(map(str, wanted - shown))[:1]
+        surplus = sorted(map(str, shown - wanted))[:1]
+        raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
+
+
+def verify_paths(network: Network) -> None:
+    """A probe with each flow's own addresses and ports, and one back, along the whole path.
+
+    One for each pair of hosts where the path depends on nothing else. Every probe has to arrive,
+    and the switch ports' own counters are read before and after: each port on a planned path must
+    have sent exactly the probes that cross it, every other port none.
+
+    Raises:
+        DeadlineError: where a probe does not arrive.
+        ReadBackError: naming the first port that sent another number of packets.
+    """
+    plan = network.plan
+    hosts = {plan.ip(host): host for host in plan.hosts}
+    expected: Counter[str] = Counter()
+    before = network.transmitted()
+    with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
+        for packet in plan.probes():
+            src, dst = hosts[packet.src], hosts[packet.dst]
+            try:
+                came = probes.send(packet)
+            except TimeoutError:
+                raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
+            if came != packet:
+                raise ReadBackError(dst, "probe", packet, came)
+            expected.update(plan.ports_on(plan.path(src, dst, packet)))
+    after = network.transmitted()
+    for port, count in after.items():
+        if count - before[port] != expected[port]:
+            raise ReadBackError(port, "probes sent", expected[port], count - before[port])

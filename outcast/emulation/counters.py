@@ -1,0 +1,55 @@
+"""The kernel's counters: nstat's of each host, tc's of each captured port."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from outcast.emulation import queues
+from outcast.emulation.commands import entered
+from outcast.emulation.network import Network
+
+_SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/netstat"))
+
+
+def host_counters(network: Network, host: str) -> dict[str, int]:
+    """A host's counters, named as nstat(8) names them (`TcpRetransSegs`, `TcpExtTCPTimeouts`)."""
+    with entered(network.netns(host)):
+        return parse_snmp("".join(path.read_text() for path in _SNMP_FILES))
+
+
+def parse_snmp(text: str) -> dict[str, int]:
+    """/proc/net/snmp and netstat: pairs of lines, names and then values, with one prefix."""
+    counters: dict[str, int] = {}
+    lines = iter(text.splitlines())
+    for names, values in zip(lines, lines, strict=True):
+        prefix, *keys = names.split()
+        _, *numbers = values.split()
+        counters.update(
+            {
+                prefix.rstrip(":") + key: int(number)
+                for key, number in zip(keys, numbers, strict=True)
+            }
+        )
+    return counters
+
+
+def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Switch ports' shapers (bytes, packets, drops, overlimits, backlog, qlen) and interfaces.
+
+    `own` is what the queue below counts itself, see `outcast.emulation.queues.own_counters`.
+    `rx_packets` and `tx_packets` are the interface's own, by which a capture's completeness is
+    checked.
+    """
+    interfaces = network.interface_counters()
+    shown = network.shown_queues()
+    return {
+        port: {
+            **queues.counters(shown[port]),
+            "own": queues.own_counters(shown[port]),
+            "rx_packets": interfaces[port]["rx_packets"],
+            "tx_packets": interfaces[port]["tx_packets"],
+        }
+        for port in ports
+    }

@@ -1,0 +1,134 @@
+"""Forwarding where the kernel has no Open vSwitch module: its bridge, as a switch's chip.
+
+Open vSwitch then has its userspace datapath alone, which moves every frame through ovs-vswitchd's
+main loop. That costs some fifty microseconds a frame and switch: a fat-tree at 100 Mbps takes more
+than two cores, frames wait for the program's turn to run rather than in the studied queue, and
+come to it in batches, by which its drops fall on other ports than on a switch. So frames are
+forwarded as in a hardware OpenFlow switch: Open vSwitch talks to the controller and holds the flow
+table, and the entries that it holds are put into a forwarding chip, here a Linux bridge for each
+switch. The bridge learns nothing and floods nothing; it has one static address for each IP entry
+(bridge(8), fdb), which is the same as every host has one address of each kind and ARP is static.
+Broadcasts stay with Open vSwitch; see broadcasts_only.c.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Set
+from typing import Any
+
+from controllers.entries import Entry
+from outcast.emulation import transport
+from outcast.emulation.commands import Commands
+from outcast.errors import CommandError, FeatureMissingError, ReadBackError
+from outcast.plan.whole import Plan
+
+_THROUGH_IPTABLES = "bridge/bridge-nf-call-iptables"
+"""Whether bridged frames take the way through iptables' rules, where the kernel has that."""
+_PORT_SETTINGS = {"learning": False, "flood": False, "mcast_flood": False, "bcast_flood": False}
+
+
+def bridge_name(switch: str) -> str:
+    """The interface of a switch's bridge."""
+    return f"{switch}-chip"
+
+
+def require(routing: str, why: str = "") -> None:
+    """Raises FeatureMissingError where bridges cannot forward by that kind of routing.
+
+    `why` is the clause of the error that says why Open vSwitch's module was not loaded.
+    """
+    if routing in ("hashed", "equal_length"):
+        raise FeatureMissingError(
+            f"routing {routing}: the bridges that forward in place of Open vSwitch's module know "
+            "addresses alone, neither ports nor where a frame came in; this kernel has no Open "
+            f"vSwitch module{why}; use a kernel that has it, or --engine virtual"
+        )
+
+
+def create_bridges(plan: Plan, commands: Commands) -> None:
+    """A bridge for each switch, with the switch's ports, forwarding nothing yet.
+
+    Raises:
+        FeatureMissingError: where the kernel has no bridge.
+    """
+    lines = []
+    for switch in plan.switches:
+        bridge = bridge_name(switch)
+        lines.append(f"link add name {bridge} type bridge stp_state 0 mcast_snooping 0")
+        lines += [f"link set {port} master {bridge}" for port in _ports(plan, switch)]
+        lines.append(f"link set {bridge} up")
+    try:
+        commands.run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    except CommandError as error:
+        if "Unknown device type" not in error.stderr and "not supported" not in error.stderr:
+            raise
+        raise FeatureMissingError(
+            "this kernel has neither an Open vSwitch module nor a bridge to forward in its place; "
+            "load one of the modules openvswitch and bridge, or use --engine virtual"
+        ) from None
+    settings = " ".join(f"{name} {'on' if on else 'off'}" for name, on in _PORT_SETTINGS.items())
+    lines = [f"link set dev {plan.attached(port)} {settings}" for port in plan.switch_ports()]
+    commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    if transport.read_sysctl(_THROUGH_IPTABLES) not in ("", "0"):
+        transport.write_sysctl(_THROUGH_IPTABLES, "0", "the switches' namespace")
+
+
+def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) -> None:
+    """Puts the entries of the switches' flow tables into their bridges, and reads them back.
+
+    Args:
+        plan: the network.
+        tables: what each switch holds, as it was read from it.
+        commands: where `bridge` is run.
+
+    Raises:
+        ReadBackError: naming the first port whose addresses or settings differ.
+    """
+    hosts = {plan.ip(host): plan.mac(host) for host in plan.hosts}
+    wanted: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
+    for switch, entries in tables.items():
+        ports = {
+            plan.graph.edges[switch, neighbour]["ports"][switch]: plan.attached(
+                plan.port(switch, neighbour)
+            )
+            for neighbour in plan.graph.neighbors(switch)
+        }
+        for entry in entries:
+            if entry.protocol == "ip" and entry.destination is not None:
+                assert entry.output is not None
+                wanted[ports[entry.output]].add(hosts[entry.destination])
+    lines = [
+        f"fdb add {mac} dev {port} master static"
+        for port, macs in wanted.items()
+        for mac in sorted(macs)
+    ]
+    commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    _check(wanted, commands)
+
+
+def _check(wanted: Mapping[str, set[str]], commands: Commands) -> None:
+    shown: dict[str, set[str]] = {port: set() for port in wanted}
+    for record in _show(commands, "fdb", "show"):
+        if record["ifname"] in shown and record.get("state") == "static" and "master" in record:
+            shown[record["ifname"]].add(record["mac"])
+    settings = {record["ifname"]: record for record in _show(commands, "-d", "link", "show")}
+    for port, macs in wanted.items():
+        if shown[port] != macs:
+            raise ReadBackError(port, "bridge addresses", sorted(macs), sorted(shown[port]))
+        found = settings.get(port, {})
+        for name, on in _PORT_SETTINGS.items():
+            if found.get(name) is not on:
+                raise ReadBackError(port, f"bridge port's {name}", on, found.get(name))
+        if found.get("state") != "forwarding":
+            raise ReadBackError(port, "bridge port's state", "forwarding", found.get("state"))
+
+
+def _show(commands: Commands, *arguments: str) -> list[dict[str, Any]]:
+    return list(json.loads(commands.run(["bridge", "-json", *arguments])))
+
+
+def _ports(plan: Plan, switch: str) -> list[str]:
+    return [
+        plan.attached(plan.port(switch, neighbour)) for neighbour in plan.graph.neighbors(switch)
+    ]

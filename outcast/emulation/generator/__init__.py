@@ -1,0 +1,1 @@
+"""Generated traffic: the program at each host, and how it is started and awaited."""

@@ -1,0 +1,336 @@
+"""The generator's processes, one at each host that sends or receives generated flows."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outcast.emulation import senders
+from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.generator import generator
+from outcast.errors import ReadBackError
+from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
+from outcast.files import write_text
+from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated
+from outcast.plan.whole import Plan
+from outcast.records import generated as results
+from outcast.records.generated import Completed
+from outcast.records.run_directory import RunDirectory
+
+READY_DEADLINE_S = 60.0
+CONNECT_DEADLINE_S = 60.0
+LATE_NS = 1_000_000
+"""A flow that starts later than this after its time makes the run's timing doubtful."""
+
+
+class Programs:
+    """See the module. Without generated flows there are none."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        directory: RunDirectory,
+        scratch: Path,
+        commands: Commands,
+    ) -> None:
+        self._experiment, self._plan = experiment, plan
+        self._directory, self._scratch, self._commands = directory, scratch, commands
+        self._processes: list[Process] = []
+
+    def prepare(self, netns: Callable[[str], int]) -> None:
+        """Starts every program and waits until all listen.
+
+        Raises:
+            DeadlineError: where one does not.
+            CommandError: where one has ended, or TCPRand's library was not compiled.
+        """
+        if not self._plan.generated:
+            return
+        write_text(
+            results.schedule_file(self._directory),
+            "".join(json.dumps(asdict(flow)) + "\n" for flow in self._plan.generated),
+        )
+        library = None
+        if self._experiment.transport.tcprand is not None and _any_tcp(self._plan):
+            library = senders.build_library(self._scratch, self._commands)
+        for host, task in tasks(self._experiment, self._plan, library).items():
+            task_file = self._scratch / f"generator.{host}.json"
+            task_file.write_text(json.dumps(task), encoding="utf-8")
+            self._processes.append(
+                self._commands.spawn(
+                    f"the traffic generator at {host}",
+                    [
+                        # As a file and isolated: the package's own imports would cost more.
+                        *(sys.executable, "-I", "-S", generator.__file__, str(task_file)),
+                        *(str(self._start_file), str(results.result_file(self._directory, host))),
+                    ],
+                    netns=netns(host),
+                    stdout=self._scratch / f"generator.{host}.out",
+                    stderr=self._scratch / f"generator.{host}.err",
+                )
+            )
+        self._await_word("ready", "to listen", READY_DEADLINE_S)
+
+    def _await_word(self, word: str, what: str, deadline_s: float) -> None:
+        for process in self._processes:
+            wait_until(
+                lambda process=process: _says(process, word),  # type: ignore[misc]
+                f"{process.name} {what}",
+                deadline_s,
+                detail=process.errors,
+            )
+
+    @property
+    def _start_file(self) -> Path:
+        return self._scratch / "generator.start"
+
+    def connect(self) -> None:
+        """Has all make their standing connections now and not at the start; waits for them.
+
+        Raises:
+            DeadlineError: where one does not.
+            CommandError: where one has ended.
+        """
+        if not self._processes:
+            return
+        write_text(self._scratch / f"generator.start{generator.CONNECT_SUFFIX}", "")
+        self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
+
+    def start(self, t_start_ns: int) -> None:
+        """Gives all programs the time at which the traffic starts."""
+        if self._processes:
+            write_text(self._start_file, str(t_start_ns))
+
+    def running(self) -> list[str]:
+        """The names of those that have not ended. Raises CommandError where one has failed."""
+        still = []
+        for process in self._processes:
+            status = process.popen.poll()
+            if status is None:
+                still.append(process.name)
+            elif status:
+                raise process.failure()
+        return still
+
+    def verify(self, t_start_ns: int) -> tuple[dict[str, Any], list[str]]:
+        """Reads what they wrote: facts for the manifest, and warnings.
+
+        Raises:
+            ReadBackError: a socket used another congestion control than requested, or payloads
+                of other sizes.
+        """
+        if not self._processes:
+            return {}, []
+        wanted = self._experiment.transport.congestion_control
+        for row in results.read_rows(self._directory):
+            used = row.get("congestion_control", wanted)
+            if used != wanted:
+                raise ReadBackError(
+                    f"generated flow {row.get('flow', '')}", "congestion control", wanted, used
+                )
+        smallest = check_smallest_payloads(
+            self._experiment.transport.tcprand, results.read_rows(self._directory)
+        )
+        found = results.read(self._directory, t_start_ns)
+        late = [flow.late_ns for flow in found if flow.late_ns is not None]
+        facts: dict[str, Any] = {
+            "workloads.flows": len(found),
+            "workloads.unfinished": sum(
+                flow.end_ns is None for flow in found if flow.planned.size_bytes is not None
+            ),
+            "workloads.failed": sum(flow.error is not None for flow in found),
+            "workloads.latest_start_ns": max(late, default=0),
+        }
+        if smallest is not None:
+            facts["workloads.tcprand.smallest_payload_bytes"] = "{} to {}".format(*smallest)
+        return facts, warnings_of(found)
+
+
+def warnings_of(found: Sequence[Completed]) -> list[str]:
+    """One line for each way in which generated traffic was another than scheduled."""
+    warnings = []
+    late = [late_ns for flow in found if (late_ns := flow.late_ns or 0) > LATE_NS]
+    if late:
+        warnings.append(
+            f"{len(late)} of {len(found)} generated flows started more than "
+            f"{LATE_NS / 1e6:g} ms after their time, the last by {max(late) / 1e6:.1f} ms; "
+            "less load, or the virtual engine, keeps the schedule"
+        )
+    failed = [flow for flow in found if flow.error is not None]
+    if failed:
+        first = failed[0]
+        warnings.append(
+            f"{len(failed)} of {len(found)} generated flows failed, the first from "
+            f"{first.planned.src} to {first.planned.dst}: {first.error}"
+        )
+    for flow in found:
+        planned = flow.planned.datagrams
+        # The last one's time can coincide with the end.
+        if planned is not None and (flow.sent or 0) < planned - 1:
+            warnings.append(
+                f"the stream from {flow.planned.src} to {flow.planned.dst} sent {flow.sent or 0} "
+                f"of {planned} datagrams; a lower rate or larger datagrams keep the schedule"
+            )
+    return warnings
+
+
+def _says(process: Process, word: str) -> bool:
+    process.require_alive()
+    return word in process.output().splitlines()
+
+
+def check_smallest_payloads(
+    tcprand: TcpRand | None, rows: Iterable[Mapping[str, Any]]
+) -> tuple[int, int] | None:
+    """The smallest and the largest rMin of all rows' connections; None where none was random.
+
+    Raises:
+        ReadBackError: one's is not what was requested, or it sent without random payloads.
+    """
+    found: list[int] = []
+    for row in rows:
+        used = row.get("smallest_payload")
+        where = f"generated flow {row.get('flow', '')}"
+        if used is None:
+            if tcprand is not None and row.get("sent_bytes"):
+                raise ReadBackError(where, "payloads", "of random sizes", "of any size")
+            continue
+        least, most = used
+        if tcprand is None:
+            raise ReadBackError(where, "payloads", "of any size", f"of {least} bytes or more")
+        senders.check_smallest_payload(tcprand, (least, most), where)
+        found += used
+    return (min(found), max(found)) if found else None
+
+
+def _any_tcp(plan: Plan) -> bool:
+    return any(flow.size_bytes is not None for flow in plan.generated)
+
+
+def tasks(
+    experiment: Experiment, plan: Plan, library: Path | None = None
+) -> dict[str, dict[str, Any]]:
+    """What each host's program is to do, as outcast/emulation/generator/generator.py reads it.
+
+    The library is TCPRand's (senders.build_library), needed where `transport` has `tcprand`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def task(host: str) -> dict[str, Any]:
+        if host not in found:
+            found[host] = {
+                "ip": plan.ip(host),
+                "tcp_port": TCP_PORT,
+                "udp_port": UDP_PORT,
+                "end_ns": experiment.duration_ns,
+                **{name: [] for name in ("send", "turns", "receive", "answer", "ask")},
+                **{name: [] for name in ("streams", "datagrams_from")},
+            }
+        return found[host]
+
+    by_workload: dict[int, list[Generated]] = defaultdict(list)
+    for flow in plan.generated:
+        by_workload[flow.workload].append(flow)
+    for index, flows in by_workload.items():
+        match experiment.workloads[index]:
+            case Incast() as incast:
+                _add_incast(task, plan, index, incast, flows)
+            case Shuffle() as shuffle:
+                _add_shuffle(task, plan, shuffle, flows)
+            case _:
+                _add_timed(task, plan, flows)
+    if experiment.transport.tcprand is not None:
+        _add_tcprand(found, experiment.transport.tcprand, experiment.seed, plan, library)
+    return found
+
+
+def _add_tcprand(
+    found: Mapping[str, dict[str, Any]],
+    tcprand: TcpRand,
+    seed: int,
+    plan: Plan,
+    library: Path | None,
+) -> None:
+    """What each sender needs for payloads of random sizes: a seed for each connection, by port."""
+    for flow in plan.generated:
+        if flow.size_bytes is None:
+            continue
+        mine = found[flow.src].setdefault(
+            "tcprand",
+            {
+                "library": str(library),
+                "least": tcprand.min_payload or 0,
+                "adaptive": senders.adaptive_numbers(tcprand),
+                "seeds": {},
+            },
+        )
+        # An incast's connection goes on with its numbers from block to block.
+        own = random.Random(f"{seed} tcprand generated {flow.flow}").getrandbits(64)
+        mine["seeds"].setdefault(str(flow.sport), own)
+
+
+_Task = Callable[[str], dict[str, Any]]
+
+
+def _add_timed(task: _Task, plan: Plan, flows: Sequence[Generated]) -> None:
+    for flow in flows:
+        src_ip, dst_ip = plan.ip(flow.src), plan.ip(flow.dst)
+        if flow.size_bytes is None:
+            task(flow.src)["streams"].append(
+                [
+                    *(flow.flow, flow.start_ns, flow.end_ns, dst_ip, flow.sport),
+                    *(flow.datagram_bytes, flow.gap_ns),
+                ]
+            )
+            task(flow.dst)["datagrams_from"].append([flow.flow, src_ip, flow.sport])
+        else:
+            task(flow.src)["send"].append(
+                [flow.flow, flow.start_ns, dst_ip, flow.sport, flow.size_bytes]
+            )
+            task(flow.dst)["receive"].append([flow.flow, src_ip, flow.sport, flow.size_bytes])
+
+
+def _add_shuffle(task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]) -> None:
+    by_source: dict[str, list[Generated]] = defaultdict(list)
+    for flow in flows:
+        by_source[flow.src].append(flow)
+        task(flow.dst)["receive"].append(
+            [flow.flow, plan.ip(flow.src), flow.sport, flow.size_bytes]
+        )
+    for src, mine in by_source.items():
+        task(src)["turns"].append(
+            {
+                "start_ns": shuffle.start_ns,
+                "concurrent": shuffle.concurrent,
+                "transfers": [
+                    [flow.flow, plan.ip(flow.dst), flow.sport, flow.size_bytes] for flow in mine
+                ],
+            }
+        )
+
+
+def _add_incast(
+    task: _Task, plan: Plan, index: int, incast: Incast, flows: Sequence[Generated]
+) -> None:
+    rounds: dict[int, list[int]] = defaultdict(list)
+    for flow in flows:
+        rounds[flow.round or 0].append(flow.flow)
+    first = [flow for flow in flows if flow.round == 0]
+    dst = first[0].dst
+    task(dst)["ask"].append(
+        {
+            "start_ns": incast.start_ns,
+            "block": incast.block_bytes,
+            "senders": [[plan.ip(flow.src), flow.sport] for flow in first],
+            "rounds": list(rounds.values()),
+        }
+    )
+    for flow in first:
+        task(flow.src)["answer"].append([plan.ip(dst), flow.sport, incast.block_bytes, index])

@@ -1,0 +1,124 @@
+"""Every direction of every link: which flows' paths cross it, and what the kernel sent over it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from outcast.experiment import Experiment
+from outcast.plan.paths import generated_ways
+from outcast.plan.whole import Plan
+from outcast.records.run_directory import LinkRecord, LinkTotals
+
+Interfaces = Mapping[str, Mapping[str, int]]
+"""The kernel's counters (ip-link(8)) of every switch port."""
+
+
+@dataclass
+class Crossing:
+    """What is planned to cross a link in one direction.
+
+    Attributes:
+        flows: the numbers of the flows whose data does.
+        acknowledged: the numbers of the flows whose acknowledgements do.
+        other: whether something may whose path is not followed by flow: generated traffic, and
+            MPTCP's further subflows where switches choose by ports.
+    """
+
+    flows: list[int] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
+    other: bool = False
+
+
+def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
+    """By the nodes that a link leads from and to."""
+    crossings = {
+        direction: Crossing()
+        for one, two in plan.graph.edges
+        for direction in ((one, two), (two, one))
+    }
+    for flow in plan.flows:
+        for direction in pairwise(flow.path):
+            crossings[direction].flows.append(flow.flow)
+        for direction in pairwise(flow.return_path):
+            crossings[direction].acknowledged.append(flow.flow)
+    for way in generated_ways(plan.graph, plan.routes, plan.generated):
+        for path in way:
+            for direction in pairwise(path):
+                crossings[direction].other = True
+    if plan.routes.choices and any(flow.transport.mptcp for flow in plan.flows):
+        for crossing in crossings.values():
+            crossing.other = True
+    return crossings
+
+
+def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
+    """What the delays of the links add up to, there and back, on the way that has most of them."""
+
+    def delay_ns(path: Sequence[str]) -> int:
+        links = (
+            experiment.links.between(plan.graph.edges[hop]["layers"]) for hop in pairwise(path)
+        )
+        return sum(link.delay_ns or 0 for link in links)
+
+    ways: list[tuple[Sequence[str], Sequence[str]]] = [
+        (flow.path, flow.return_path) for flow in plan.flows
+    ]
+    ways += generated_ways(plan.graph, plan.routes, plan.generated)
+    return max(delay_ns(there) + delay_ns(back) for there, back in ways)
+
+
+def records(
+    experiment: Experiment, plan: Plan, before: Interfaces, after: Interfaces
+) -> list[LinkRecord]:
+    """One for each direction, in the topology's order.
+
+    What a host sent is read where it arrives, at its switch's port.
+    """
+    made = []
+    for (node, neighbour), crossing in planned(plan).items():
+        at_host = plan.graph.nodes[node]["kind"] == "host"
+        counted = plan.port(neighbour, node) if at_host else plan.port(node, neighbour)
+        way = "rx" if at_host else "tx"
+        made.append(
+            LinkRecord(
+                port=plan.port(node, neighbour),
+                node=node,
+                neighbour=neighbour,
+                rate_bps=experiment.links.between(
+                    plan.graph.edges[node, neighbour]["layers"]
+                ).rate_bps,
+                flows=crossing.flows,
+                acknowledged=crossing.acknowledged,
+                other=crossing.other,
+                before=_totals(before[counted], way),
+                after=_totals(after[counted], way),
+            )
+        )
+    return made
+
+
+def _totals(counters: Mapping[str, int], way: str) -> LinkTotals:
+    return LinkTotals(packets=counters[f"{way}_packets"], bytes=counters[f"{way}_bytes"])
+
+
+def split(plan: Plan) -> dict[str, dict[str, int]]:
+    """How many flows each switch that chooses by hash sends by each of its ports to choose from."""
+    uses: dict[str, Counter[str]] = {}
+    for flow in plan.flows:
+        for node, following in pairwise(flow.path[1:]):
+            ports = _choice(plan, node, flow.dst, following)
+            if ports:
+                used = uses.setdefault(node, Counter(dict.fromkeys(ports, 0)))
+                used[plan.port(node, following)] += 1
+    return {switch: dict(sorted(used.items())) for switch, used in sorted(uses.items())}
+
+
+def _choice(plan: Plan, switch: str, host: str, following: str) -> Sequence[str]:
+    """The ports that a switch chose `following` from; none where it had no choice."""
+    numbers = plan.routes.choices.get(switch, {}).get(host, ())
+    if plan.graph.edges[switch, following]["ports"][switch] not in numbers:
+        return ()
+    return [f"{switch}-eth{number}" for number in numbers]

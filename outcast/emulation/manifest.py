@@ -1,0 +1,74 @@
+"""What a run was asked for, by whom it was carried out and its flows, for the manifest."""
+
+from __future__ import annotations
+
+import platform
+import re
+from typing import Any
+
+import mininet.net
+
+from outcast.emulation.commands import Commands
+from outcast.emulation.multipath import Subflows
+from outcast.experiment import Experiment
+from outcast.plan.whole import Plan
+from outcast.records.run_directory import FlowRecord, SubflowRecord
+
+
+def requested(experiment: Experiment) -> dict[str, Any]:
+    """The settings asked for, flat, as they stand in the configuration."""
+    tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    flat: dict[str, Any] = {}
+    for section in ("topology", "links", "queue", "routing", "transport", "samples"):
+        flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
+    for section in ("queues", "flows", "workloads"):
+        flat.update({f"{section}.{n}": value for n, value in enumerate(tree[section])})
+    flat.update({f"blackout.{key}": value for key, value in tree.get("blackout", {}).items()})
+    return flat
+
+
+def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
+    """The plan's flows for the manifest."""
+    return [
+        FlowRecord(
+            flow=flow.flow,
+            group=flow.group,
+            src=flow.src,
+            src_ip=flow.src_ip,
+            sport=flow.sport,
+            dst=flow.dst,
+            dst_ip=flow.dst_ip,
+            dport=flow.dport,
+            hops=flow.hops,
+            path=list(flow.path),
+            return_path=list(flow.return_path),
+            ingress=plan.ingress(flow),
+            start_ns=flow.start_ns,
+            duration_ns=flow.duration_ns,
+            size_bytes=flow.size_bytes,
+            congestion_control=flow.transport.congestion_control,
+            subflows=[
+                SubflowRecord(sport=sport, dport=dport)
+                for sport, dport in subflows.get(flow.flow, ())
+            ],
+        )
+        for flow in plan.flows
+    ]
+
+
+def versions(commands: Commands) -> dict[str, str]:
+    """What took part, by its own word."""
+    found = {
+        "python": platform.python_version(),
+        "mininet": mininet.net.VERSION,
+        "libc": "-".join(platform.libc_ver()),
+    }
+    for name, argv, pattern in (
+        ("openvswitch", ["ovs-vswitchd", "--version"], r"\) ([0-9.]+)"),
+        ("iperf", ["sh", "-c", "iperf --version 2>&1 || true"], r"iperf version ([0-9.]+)"),
+        ("tcpdump", ["sh", "-c", "tcpdump --version 2>&1"], r"tcpdump version ([0-9.]+)"),
+        ("iproute2", ["tc", "-V"], r"iproute2-([0-9.]+)"),
+    ):
+        match = re.search(pattern, commands.run(argv))
+        found[name] = match[1] if match else "unknown"
+    return found

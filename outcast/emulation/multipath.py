@@ -1,0 +1,133 @@
+"""Multipath TCP (RFC 8684): how the kernel's path manager comes to the subflows asked for.
+
+A receiver announces its own address with further ports (ADD_ADDR), and every sender's connection
+joins each of them, with a source port that its kernel picks. The subflows of a flow so differ in
+both ports: hashed routing tells them apart, destination-based routing sends them all one way. See
+ip-mptcp(8) and Documentation/networking/mptcp.rst.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from outcast.emulation.commands import Commands
+from outcast.emulation.sockets import SocketSample
+from outcast.errors import FeatureMissingError, ReadBackError, RunError
+from outcast.plan.flows import Flow
+
+ENABLED = Path("/proc/sys/net/mptcp/enabled")
+FIRST_JOIN_PORT = 6101
+"""The ports that receivers announce, one for each subflow after the first."""
+_POLL_S = 0.02
+
+Subflows = Mapping[int, tuple[tuple[int, int], ...]]
+"""Flow number to source and destination port of each subflow after its first."""
+
+
+def require() -> None:
+    """Raises FeatureMissingError where this kernel has no Multipath TCP, or has it off."""
+    if not ENABLED.exists() or ENABLED.read_text().strip() != "1":
+        raise FeatureMissingError(
+            "this kernel's Multipath TCP is absent or off (net.mptcp.enabled); "
+            "the virtual engine's kernel has it (--engine virtual)"
+        )
+
+
+def configure(
+    flows: Iterable[Flow], netns: Callable[[str], int], commands: Commands
+) -> dict[str, int]:
+    """Sets limits and announced ports of every host that takes part; read back.
+
+    Returns:
+        Host to the number of subflows that a connection there can have.
+
+    Raises:
+        ReadBackError: where the kernel shows others.
+    """
+    further: dict[str, int] = {}
+    receivers: dict[str, tuple[str, int]] = {}
+    for flow in flows:
+        if flow.transport.mptcp is None:
+            continue
+        count = flow.transport.mptcp.subflows - 1
+        further[flow.src] = max(count, further.get(flow.src, 0))
+        further[flow.dst] = max(count, further.get(flow.dst, 0))
+        most = max(count, receivers.get(flow.dst, ("", 0))[1])
+        receivers[flow.dst] = (flow.dst_ip, most)
+    for host, count in further.items():
+        inside = netns(host)
+        limits = f"add_addr_accepted {count} subflows {count}"
+        commands.run(["ip", "mptcp", "limits", "set", *limits.split()], netns=inside)
+        shown = " ".join(commands.run(["ip", "mptcp", "limits"], netns=inside).split())
+        if shown != limits:
+            raise ReadBackError(host, "mptcp limits", limits, shown)
+    for host, (address, count) in receivers.items():
+        inside = netns(host)
+        ports = range(FIRST_JOIN_PORT, FIRST_JOIN_PORT + count)
+        for port in ports:
+            words = ["ip", "mptcp", "endpoint", "add", address, "port", str(port), "signal"]
+            commands.run(words, netns=inside)
+        text = commands.run(["ip", "mptcp", "endpoint"], netns=inside)
+        found = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
+        if found != list(ports):
+            raise ReadBackError(host, "mptcp endpoints", list(ports), found)
+    return {host: count + 1 for host, count in further.items()}
+
+
+def await_subflows(
+    flows: Sequence[Flow], sample: Callable[[str], Sequence[SocketSample]], deadline_ns: int
+) -> Subflows:
+    """Waits until every flow has as many subflows as were asked for.
+
+    Args:
+        flows: all flows; those without Multipath TCP are passed by.
+        sample: a host's sockets now.
+        deadline_ns: the epoch time by which they have to be there.
+
+    Raises:
+        RunError: naming the first flow that has fewer, or more.
+    """
+    wanted = [flow for flow in flows if flow.transport.mptcp is not None]
+    while True:
+        samples = {host: sample(host) for host in sorted({flow.src for flow in wanted})}
+        found = {flow.flow: _joined(flow, samples[flow.src]) for flow in wanted}
+        wrong = [flow for flow in wanted if len(found[flow.flow]) + 1 != _count(flow)]
+        if not wrong:
+            return found
+        if time.time_ns() >= deadline_ns:
+            flow = wrong[0]
+            raise RunError(
+                f"flow {flow.flow} ({flow.src} to {flow.dst}) has {len(found[flow.flow]) + 1} of "
+                f"{_count(flow)} subflows when it was to start"
+            )
+        time.sleep(_POLL_S)
+
+
+def _count(flow: Flow) -> int:
+    return 0 if flow.transport.mptcp is None else flow.transport.mptcp.subflows
+
+
+def _joined(flow: Flow, samples: Sequence[SocketSample]) -> tuple[tuple[int, int], ...]:
+    """Ports of the subflows that share the connection's token with the flow's own socket."""
+    established = [each for each in samples if each.state == "ESTAB"]
+    tokens = {
+        _token(each)
+        for each in established
+        if (each.local_port, each.peer_port) == (flow.sport, flow.dport)
+    } - {""}
+    return tuple(
+        sorted(
+            (each.local_port, each.peer_port)
+            for each in established
+            if _token(each) in tokens and each.local_port != flow.sport
+        )
+    )
+
+
+def _token(sample: SocketSample) -> str:
+    """The connection's local token, as ss shows it: `token:REMOTE(id:0)/LOCAL(id:0)`."""
+    match = re.search(r"/([0-9a-f]+)", sample.values.get("token", ""))
+    return match[1] if match else ""

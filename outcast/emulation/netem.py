@@ -1,0 +1,51 @@
+"""Link delays to the nanosecond.
+
+tc(8) of iproute2 6.1 passes a netem delay in units of 64 ns, cut to whole microseconds before:
+5 us become 4992 ns. The kernel itself takes nanoseconds (TCA_NETEM_LATENCY64 in
+linux/pkt_sched.h), so the qdisc is set up by rtnetlink(7) here.
+
+With jitter alone netem lets a packet overtake the one before it, which no cable does. With a rate
+it sends none before the last one has gone (net/sched/sch_netem.c, netem_enqueue), so a rate is
+given at which every packet takes 0 ns.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from outcast.emulation import rtnetlink
+
+LATENCY64, JITTER64, RATE64 = 10, 11, 8
+_RATE = 6
+IN_ORDER_RATE = 1 << 62
+"""Bytes a second at which a packet of any size takes less than a nanosecond."""
+# struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
+_RATE_PARAMETERS = struct.Struct("=IiIi")
+# struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
+_PARAMETERS = struct.Struct("=6I")
+
+
+def replace_root(
+    interface: str, handle: int, *, delay_ns: int, jitter_ns: int, limit_packets: int
+) -> None:
+    """Makes netem the root qdisc of an interface of the calling thread's network namespace.
+
+    Args:
+        interface: its name.
+        handle: the qdisc's major number.
+        delay_ns: what each packet waits.
+        jitter_ns: by how much that varies, uniformly, to either side; packets keep their order.
+        limit_packets: how many packets can be waiting.
+
+    Raises:
+        RunError: the kernel refused; with its reason.
+    """
+    options = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
+    options += rtnetlink.attribute(LATENCY64, struct.pack("=q", delay_ns))
+    options += rtnetlink.attribute(JITTER64, struct.pack("=q", jitter_ns))
+    if jitter_ns:
+        options += rtnetlink.attribute(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
+        options += rtnetlink.attribute(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+    rtnetlink.replace_qdisc(
+        interface, "netem", parent=rtnetlink.ROOT, major=handle, options=options
+    )

@@ -1,0 +1,442 @@
+"""The network, on Mininet's object model, built through netlink in bulk.
+
+Mininet's own classes start a shell for every node and several programs for every link; at tens
+of milliseconds each under virtual time that is most of a run. The subclasses here keep Mininet's
+topology, nodes, links and names, and leave the kernel's part to a few netlink messages:
+
+* a host is a network namespace held open by a descriptor; `host.popen` runs programs in it;
+* links are veth pairs, made straight between the namespaces;
+* all switches come up in one ovs-vsctl(8) transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import Host, OVSSwitch
+from pyroute2 import IPRoute
+
+from outcast.emulation import queues, transport
+from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
+from outcast.errors import ReadBackError
+from outcast.experiment import Experiment, Transport
+from outcast.plan import ports
+from outcast.plan import transport as plan_transport
+from outcast.plan.paths import port_name
+from outcast.plan.whole import BLACKOUT_ENDS, Plan
+
+_PERMANENT = 0x80
+"""NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
+_RTO_MIN_LOCK = 1 << 13
+"""The bit of RTAX_RTO_MIN in RTAX_LOCK (linux/rtnetlink.h)."""
+PREFIX_LENGTH = 8
+
+
+class NamespaceHost(Host):
+    """A Mininet host without a shell of its own: a namespace and programs started in it."""
+
+    netns: int
+
+    def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
+        """Makes the namespace; there is no shell."""
+        self.netns = new_namespace()
+
+    def cmd(self, *args: Any, **kwargs: Any) -> str:
+        """Runs a command line in the host and returns its output, as Mininet's `cmd`."""
+        line = " ".join(str(arg) for arg in args)
+        with entered(self.netns):
+            done = subprocess.run(
+                ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=60
+            )
+        return done.stdout + done.stderr
+
+    def popen(self, *args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+        """Starts a program in the host."""
+        with entered(self.netns):
+            return subprocess.Popen(*args, **kwargs)
+
+    def addIntf(self, intf: Intf, port: int | None = None, moveIntfFn: Any = None) -> None:
+        """Notes the interface; veth pairs are made where they belong, not moved."""
+        super().addIntf(intf, port=port, moveIntfFn=lambda *_: None)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing: see Network.configure_hosts."""
+        return {}
+
+    def terminate(self) -> None:
+        """Lets the namespace go, and with it its interfaces."""
+        os.close(self.netns)
+
+
+class PortSwitch(OVSSwitch):
+    """A Mininet Open vSwitch switch without a shell; see Network.start_switches."""
+
+    isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Nothing: switches live in the network's own namespace."""
+
+    def cmd(self, *_args: Any, **_kwargs: Any) -> str:
+        """Nothing: what Mininet would run while building, the network does in bulk."""
+        return ""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing to configure but its ports."""
+        return {}
+
+
+class PlainIntf(Intf):
+    """An interface that is only named here; the kernel's part is done in bulk."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class PlainLink(Link):
+    """A link that is only noted; `Network.create_links` makes the veth pairs."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Nothing."""
+
+
+class Network:
+    """The emulated network of one run, in the present network namespace.
+
+    Attributes:
+        net: the Mininet object: `net["h1"]`, `net.hosts`, `net.links`.
+        effective: settings read back from the kernel, flat.
+    """
+
+    def __init__(self, experiment: Experiment, plan: Plan, commands: Commands) -> None:
+        self.experiment = experiment
+        self.plan = plan
+        self.commands = commands
+        self.effective: dict[str, Any] = {}
+        # Mininet would otherwise change limits and buffers of the whole machine (fixLimits).
+        Mininet.inited = True
+        self.net = Mininet(
+            topo=plan.topo,
+            switch=PortSwitch,
+            host=NamespaceHost,
+            link=PlainLink,
+            intf=PlainIntf,
+            controller=None,
+            build=False,
+        )
+        self._root = IPRoute()
+        self._index: dict[str, int] = {}
+
+    def build(self) -> None:
+        """Namespaces, links, addresses and TCP's settings; all read back."""
+        self.net.buildFromTopo(self.plan.topo)
+        self.create_links()
+        self.configure_hosts()
+
+    def netns(self, host: str) -> int:
+        """The descriptor of a host's namespace."""
+        return int(self.net[host].netns)
+
+    def close(self) -> None:
+        """Lets the hosts' namespaces go."""
+        self._root.close()
+        for host in self.net.hosts:
+            host.terminate()
+
+    def create_links(self) -> None:
+        """A veth pair for every link, its ends in their nodes' namespaces, up."""
+        self._root.link("set", index=1, state="up")
+        disable_ipv6("the switches' namespace")
+        for link in self.net.links:
+            one, other = link.intf1, link.intf2
+            self._root.link(
+                "add",
+                ifname=one.name,
+                kind="veth",
+                **self._end(one),
+                peer={"ifname": other.name, **self._end(other)},
+            )
+        if self._blackout_ends():
+            link_end, port_end = BLACKOUT_ENDS
+            self._root.link("add", ifname=link_end, kind="veth", peer={"ifname": port_end})
+        self._index = {
+            message.get_attr("IFLA_IFNAME"): message["index"] for message in self._root.get_links()
+        }
+        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
+            self._root.link("set", index=self._index[port], state="up")
+
+    def _blackout_ends(self) -> tuple[str, ...]:
+        return BLACKOUT_ENDS if self.plan.blackout_at else ()
+
+    def steer_arrivals(self, core: int, folder: Path) -> None:
+        """Makes one core process whatever arrives at any interface, in its order; read back.
+
+        A veth pair leaves a packet to the core that its sender runs on. As that changes, packets
+        overtake one another within a link, by microseconds, which no cable lets them. Receive
+        packet steering puts them into one queue (Documentation/networking/scaling.rst).
+
+        Args:
+            core: the number of the core.
+            folder: a new one to work in.
+
+        Raises:
+            ReadBackError: where the kernel does not show the setting.
+        """
+        folder.mkdir()
+        places: list[tuple[int | None, list[str]]] = [
+            (None, [*self.plan.switch_ports(), *self._blackout_ends()])
+        ]
+        places += [(self.netns(host), [f"{host}-eth0"]) for host in self.plan.hosts]
+        for netns, interfaces in places:
+            with sysfs(netns, folder) as mounted:
+                for interface in interfaces:
+                    setting = mounted / f"class/net/{interface}/queues/rx-0/rps_cpus"
+                    wanted = _core_mask(core)
+                    try:
+                        setting.write_text(wanted)
+                        shown = setting.read_text().strip()
+                    except OSError as error:
+                        raise ReadBackError(interface, "rps_cpus", wanted, error.strerror) from None
+                    if int(shown.replace(",", ""), 16) != 1 << core:
+                        raise ReadBackError(interface, "rps_cpus", wanted, shown)
+        self.effective["arrivals_core"] = core
+
+    def _end(self, intf: Any) -> dict[str, Any]:
+        if intf.node in self.net.hosts:
+            return {"address": self.plan.mac(intf.node.name), "net_ns_fd": intf.node.netns}
+        return {}
+
+    def configure_hosts(self) -> None:
+        """Addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
+        talks: dict[str, set[str]] = {}
+        for src, dst in sorted(self.plan.pairs):
+            talks.setdefault(src, set()).add(dst)
+            talks.setdefault(dst, set()).add(src)
+        base = self.experiment.transport
+        of_hosts = plan_transport.of_hosts(base, self.plan.flows)
+        for host in self.plan.hosts:
+            with entered(self.netns(host)):
+                disable_ipv6(host)
+                for name, value in transport.sysctls(of_hosts.get(host, base)).items():
+                    transport.write_sysctl(name, value, host)
+                with IPRoute() as netlink:
+                    self._configure_host(
+                        netlink, host, talks.get(host, set()), of_hosts.get(host, base)
+                    )
+                self._configure_offloads(f"{host}-eth0")
+        for name, value in transport.sysctls(base).items():
+            self.effective[name.replace("/", ".")] = value
+        for host, each in of_hosts.items():
+            for name, value in transport.sysctls(each).items():
+                if value != self.effective[name.replace("/", ".")]:
+                    self.effective[f"{host}.{name.replace('/', '.')}"] = value
+        first = next(iter(talks))
+        with entered(self.netns(first)):
+            for name in transport.RECORDED_SYSCTLS:
+                self.effective[name.replace("/", ".")] = transport.read_sysctl(name)
+        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
+            self._configure_offloads(port)
+        self.effective["offloads"] = self.experiment.transport.offloads
+
+    def _configure_host(
+        self, netlink: IPRoute, host: str, talks_to: set[str], wanted: Transport
+    ) -> None:
+        (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
+        address = self.plan.ip(host)
+        netlink.link("set", index=1, state="up")
+        netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
+        netlink.link("set", index=index, state="up")
+        min_rto_ms = wanted.min_rto_ns // 10**6
+        netlink.route(
+            "replace",
+            dst=f"10.0.0.0/{PREFIX_LENGTH}",
+            oif=index,
+            scope="link",
+            prefsrc=address,
+            proto="kernel",
+            # The kernel heeds a minimum RTO only where the metric is locked (net/tcp.h,
+            # tcp_rto_min); ip-route(8) locks it silently.
+            metrics={"rto_min": min_rto_ms, "lock": _RTO_MIN_LOCK},
+        )
+        for other in talks_to:
+            netlink.neigh(
+                "replace",
+                dst=self.plan.ip(other),
+                lladdr=self.plan.mac(other),
+                ifindex=index,
+                state=_PERMANENT,
+            )
+        routes = [
+            message
+            for message in netlink.get_routes(family=2, table=254)
+            if message.get_attr("RTA_DST") == "10.0.0.0"
+        ]
+        metrics = routes[0].get_attr("RTA_METRICS") if len(routes) == 1 else None
+        shown_ms = metrics.get_attr("RTAX_RTO_MIN") if metrics is not None else None
+        if metrics is None or shown_ms != min_rto_ms:
+            raise ReadBackError(host, "rto_min of the route", f"{min_rto_ms}ms", f"{shown_ms}ms")
+        if not (metrics.get_attr("RTAX_LOCK") or 0) & _RTO_MIN_LOCK:
+            raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
+        base = self.experiment.transport
+        name = (
+            "rto_min_route_ms"
+            if wanted.min_rto_ns == base.min_rto_ns
+            else f"{host}.rto_min_route_ms"
+        )
+        self.effective[name] = shown_ms
+        known = {
+            message.get_attr("NDA_DST"): message.get_attr("NDA_LLADDR")
+            for message in netlink.get_neighbours(family=2, ifindex=index)
+        }
+        for other in talks_to:
+            if known.get(self.plan.ip(other)) != self.plan.mac(other):
+                raise ReadBackError(
+                    host,
+                    f"ARP entry of {other}",
+                    self.plan.mac(other),
+                    known.get(self.plan.ip(other)),
+                )
+
+    def _configure_offloads(self, interface: str) -> None:
+        on = self.experiment.transport.offloads
+        transport.set_offloads(interface, on=on)
+        transport.check_offloads(interface, transport.read_offloads(interface), on=on)
+
+    def configure_queues(self) -> None:
+        """Every port's qdiscs: one tc batch for the switches, one for each host; read back.
+
+        To be called after `start_switches`: Open vSwitch clears a port's qdiscs when it takes it.
+        """
+        bottleneck = self.plan.bottleneck.egress
+        wanted = [
+            ports.switch_queue(self.experiment, self.plan, port)
+            for port in self.plan.switch_ports()
+        ]
+        self._tc(wanted, None)
+        shown = self.shown_queues()
+        alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+        for each in wanted:
+            effective = queues.read_back(each, shown.get(each.port, []))
+            alike.setdefault(tuple(effective.items()), []).append(each.port)
+            if each.port == bottleneck:
+                self.effective.update(
+                    {f"bottleneck.{name}": value for name, value in effective.items()}
+                )
+        for host in self.plan.hosts:
+            each = ports.host_queue(self.experiment, self.plan, host)
+            with entered(self.netns(host)):
+                self._tc([each], None)
+                with IPRoute() as netlink:
+                    (index,) = netlink.link_lookup(ifname=each.port)
+                    effective = queues.read_back(each, _shown_queues(netlink).get(index, []))
+            alike.setdefault(tuple(effective.items()), []).append(each.port)
+        for number, (settings, same) in enumerate(alike.items()):
+            self.effective[f"ports.{number}"] = " ".join(same)
+            self.effective.update({f"ports.{number}.{name}": value for name, value in settings})
+
+    def _tc(self, wanted: Sequence[ports.PortQueue], netns: int | None) -> None:
+        for each in wanted:
+            queues.set_delay(each)
+        batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
+        self.commands.run(["tc", "-batch", "-"], stdin=batch, netns=netns)
+        for each in wanted:
+            queues.set_marking(each)
+
+    def shown_queues(self) -> dict[str, list[Any]]:
+        """The netlink messages of the qdiscs and classes of every switch port."""
+        shown = _shown_queues(self._root)
+        return {port: shown.get(index, []) for port, index in self._index.items()}
+
+    def transmitted(self) -> dict[str, int]:
+        """Packets that each switch port has sent so far, by the kernel's interface counters."""
+        return {port: stats["tx_packets"] for port, stats in self.interface_counters().items()}
+
+    def interface_counters(self) -> dict[str, dict[str, int]]:
+        """The kernel's counters of every switch port (ip-link(8), statistics)."""
+        names = {index: name for name, index in self._index.items()}
+        switch_ports = set(self.plan.switch_ports())
+        return {
+            names[message["index"]]: dict(message.get_attr("IFLA_STATS64"))
+            for message in self._root.get_links()
+            if names.get(message["index"]) in switch_ports
+        }
+
+    def start_switches(self, datapath: str, controller: str) -> None:
+        """Every bridge with its ports and controller in one transaction, read back."""
+        argv = ["ovs-vsctl", "--timeout=20"]
+        for switch in self.plan.switches:
+            datapath_id = f"{self.plan.graph.nodes[switch]['dpid']:016x}"
+            argv += ["--", "add-br", switch]
+            argv += ["--", "set", "Bridge", switch, f"datapath_type={datapath}"]
+            argv += [
+                "fail_mode=secure",
+                f"protocols={self.plan.openflow}",
+                "mcast_snooping_enable=false",
+            ]
+            argv += [f"other-config:datapath-id={datapath_id}"]
+            argv += ["other-config:disable-in-band=true"]
+            argv += ["--", "set-controller", switch, controller]
+            for neighbour in self.plan.graph.neighbors(switch):
+                port = port_name(self.plan.graph, switch, neighbour)
+                number = self.plan.graph.edges[switch, neighbour]["ports"][switch]
+                port = self.plan.attached(port)
+                argv += ["--", "add-port", switch, port]
+                argv += ["--", "set", "Interface", port, f"ofport_request={number}"]
+        self.commands.run(argv)
+        self._check_ports()
+
+    def _check_ports(self) -> None:
+        text = self.commands.run(
+            [
+                "ovs-vsctl",
+                "--timeout=20",
+                "--format=csv",
+                "--no-headings",
+                "--columns=name,ofport,error",
+                "list",
+                "Interface",
+            ]
+        )
+        shown = {}
+        for line in text.splitlines():
+            name, number, error = line.split(",", 2)
+            shown[name] = (number, error.strip('"[]'))
+        for switch in self.plan.switches:
+            for neighbour in self.plan.graph.neighbors(switch):
+                port = port_name(self.plan.graph, switch, neighbour)
+                number = str(self.plan.graph.edges[switch, neighbour]["ports"][switch])
+                found, error = shown.get(self.plan.attached(port), ("none", ""))
+                if found != number:
+                    raise ReadBackError(port, "OpenFlow port", number, f"{found} {error}".strip())
+
+
+def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
+    """By interface; one dump for all, since the kernel has no shorter one."""
+    shown: dict[int, list[Any]] = {}
+    for message in netlink.get_qdiscs():
+        shown.setdefault(message["index"], []).append(message)
+    for index, messages in shown.items():
+        if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
+            messages += netlink.get_classes(index=index)
+    return shown
+
+
+def _core_mask(core: int) -> str:
+    """A bitmap of one core as the kernel takes it: words of 32 bits, the highest first."""
+    words = ["00000000"] * (core // 32 + 1)
+    words[0] = f"{1 << core % 32:08x}"
+    return ",".join(words)
+
+
+def disable_ipv6(where: str) -> None:
+    """No neighbour discovery or multicast reports of our own among the captured packets."""
+    for scope in ("all", "default"):
+        if transport.read_sysctl(f"ipv6/conf/{scope}/disable_ipv6"):
+            transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "1", where)

@@ -1,0 +1,124 @@
+"""A private Open vSwitch for one run: its own database and daemon in its own folder.
+
+The machine's Open vSwitch, if it runs, is never talked to: every tool follows OVS_RUNDIR
+(ovs-vswitchd(8)).
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from outcast.emulation.commands import Process, SystemCommands, wait_until
+
+_SHIM = Path(__file__).with_name("broadcasts_only.c")
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 10.0
+
+Datapath = Literal["netdev", "system"]
+
+
+class OpenVSwitch:
+    """ovsdb-server and ovs-vswitchd, started and stopped with the run.
+
+    Attributes:
+        datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`,
+            for which the kernel's bridge then forwards; see forwarding.py.
+    """
+
+    def __init__(self, commands: SystemCommands, folder: Path) -> None:
+        self._commands = commands
+        self._folder = folder
+        self._processes: list[Process] = []
+        self.datapath: Datapath = "system" if has_kernel_module() else "netdev"
+        for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
+            commands.environment[variable] = str(folder)
+
+    def start(self) -> None:
+        """Starts both daemons. Raises where one does not answer in time."""
+        database = self._folder / "conf.db"
+        socket = self._folder / "db.sock"
+        self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
+        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
+        self._wait_for(socket, "ovsdb-server's socket")
+        self._commands.run(["ovs-vsctl", "--timeout=20", "--no-wait", "init"])
+        environment = {}
+        if self.datapath == "netdev":
+            environment["LD_PRELOAD"] = str(self._build_shim())
+        self._spawn("ovs-vswitchd", [f"unix:{socket}"], environment)
+        wait_until(
+            lambda: any(self._folder.glob("ovs-vswitchd.*.ctl")),
+            "ovs-vswitchd's control socket",
+            START_DEADLINE_S,
+            detail=self._errors,
+        )
+
+    def _build_shim(self) -> Path:
+        """Compiles broadcasts_only.c, which says why it is needed."""
+        library = self._folder / "broadcasts_only.so"
+        self._commands.run(
+            ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_SHIM), "-ldl"]
+        )
+        return library
+
+    def _spawn(
+        self, program: str, arguments: list[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        log = self._folder / f"{program}.log"
+        process = self._commands.spawn(
+            program,
+            [
+                program,
+                *arguments,
+                f"--pidfile={self._folder / program}.pid",
+                f"--log-file={log}",
+                "--verbose=console:off",
+                "--verbose=syslog:off",
+            ],
+            stdout=self._folder / f"{program}.out",
+            stderr=self._folder / f"{program}.err",
+            environment=environment,
+        )
+        self._processes.append(process)
+
+    def _wait_for(self, path: Path, what: str) -> None:
+        wait_until(path.exists, what, START_DEADLINE_S, detail=self._errors)
+
+    def _errors(self) -> str:
+        return " ".join(process.errors().strip() for process in self._processes).strip()
+
+    @property
+    def pid(self) -> int:
+        """The process number of ovs-vswitchd, once started."""
+        return self._processes[-1].popen.pid
+
+    def require_alive(self) -> None:
+        """Raises CommandError where a daemon has died."""
+        for process in self._processes:
+            process.require_alive()
+
+    def stop(self) -> None:
+        """Ends both daemons."""
+        for process in reversed(self._processes):
+            process.end(signal.SIGTERM, STOP_DEADLINE_S)
+
+
+def has_kernel_module() -> bool:
+    """Whether the kernel has its own datapath, as a module or built in.
+
+    Asks for the generic netlink family by which ovs-vswitchd talks to it, which also makes the
+    kernel load the module (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
+    """
+    generic, control, get_family, family_name, request, error = 16, 16, 3, 2, 1, 2
+    name = b"ovs_datapath\0"
+    attribute = struct.pack("HH", 4 + len(name), family_name) + name + bytes(-len(name) % 4)
+    header = struct.pack("IHHII", 20 + len(attribute), control, request, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, generic) as netlink:
+        netlink.send(header + struct.pack("BBH", get_family, 1, 0) + attribute)
+        (kind,) = struct.unpack_from("H", netlink.recv(65536), 4)
+    return bool(kind != error)

@@ -1,0 +1,13 @@
+"""Phases of a run inside the engine, in their order, and their names in messages."""
+
+from __future__ import annotations
+
+DURING = {
+    "boot": "the guest's boot",
+    "setup": "the set-up",
+    "verify": "the verification",
+    "capture_start": "the start of the captures",
+    "traffic": "the traffic",
+    "capture_end": "the end of the captures",
+}
+"""Words for each phase, for a message about what went wrong in it."""

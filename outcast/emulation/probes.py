@@ -1,0 +1,111 @@
+"""Probes of paths: packets that have a flow's own addresses and ports, and that nobody answers.
+
+Switches that choose by addresses and ports send them where they will send the flow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from controllers.hashing import TCP, UDP, FiveTuple
+from outcast.emulation.commands import entered
+
+_TCP_HEADER = struct.Struct("!HHIIBBHHH")
+_HEADER_WORDS = 5
+_RESET = 0x04
+"""A reset to a port that nobody listens at is ignored (RFC 9293, section 3.5.2)."""
+
+
+class Probes:
+    """Sends probes between hosts.
+
+    Args:
+        netns: the descriptor of a host's network namespace.
+        host_of: the host that has an IPv4 address.
+        deadline_s: how long a probe may take.
+    """
+
+    def __init__(
+        self, netns: Callable[[str], int], host_of: Callable[[str], str], deadline_s: float
+    ) -> None:
+        self._netns = netns
+        self._host_of = host_of
+        self._deadline_s = deadline_s
+        self._raw: dict[str, socket.socket] = {}
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Probes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def send(self, packet: FiveTuple) -> FiveTuple:
+        """Sends one from its source to its destination; what came there.
+
+        Raises:
+            TimeoutError: nothing came.
+        """
+        if packet.protocol == UDP:
+            return self._send_udp(packet)
+        receiver = self._raw_socket(packet.dst)
+        self._raw_socket(packet.src).sendto(tcp_reset(packet), (packet.dst, 0))
+        return parse_tcp(receiver.recv(2048))
+
+    def _raw_socket(self, address: str) -> socket.socket:
+        if address not in self._raw:
+            self._raw[address] = self._open.enter_context(
+                self._socket(address, socket.SOCK_RAW, socket.IPPROTO_TCP)
+            )
+            self._raw[address].bind((address, 0))
+        return self._raw[address]
+
+    def _send_udp(self, packet: FiveTuple) -> FiveTuple:
+        with (
+            self._socket(packet.dst, socket.SOCK_DGRAM, 0) as receiver,
+            self._socket(packet.src, socket.SOCK_DGRAM, 0) as sender,
+        ):
+            receiver.bind((packet.dst, packet.dport))
+            sender.bind((packet.src, packet.sport))
+            sender.sendto(b"probe", (packet.dst, packet.dport))
+            _, (address, port) = receiver.recvfrom(64)
+            return FiveTuple(address, port, packet.dst, packet.dport, UDP)
+
+    @contextmanager
+    def _socket(self, address: str, kind: int, protocol: int) -> Iterator[socket.socket]:
+        with entered(self._netns(self._host_of(address))):
+            made = socket.socket(socket.AF_INET, kind, protocol)
+        with made:
+            made.settimeout(self._deadline_s)
+            yield made
+
+
+def tcp_reset(packet: FiveTuple) -> bytes:
+    """The TCP header of a reset."""
+    fields = (packet.sport, packet.dport, 0, 0, _HEADER_WORDS << 4, _RESET, 0)
+    pseudo = struct.pack(
+        "!4s4sxBH",
+        *(socket.inet_aton(packet.src), socket.inet_aton(packet.dst), TCP, _TCP_HEADER.size),
+    )
+    checksum = internet_checksum(pseudo + _TCP_HEADER.pack(*fields, 0, 0))
+    return _TCP_HEADER.pack(*fields, checksum, 0)
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071's, of an even number of bytes."""
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def parse_tcp(datagram: bytes) -> FiveTuple:
+    """Addresses and ports of an IPv4 packet with TCP."""
+    header = 4 * (datagram[0] & 0x0F)
+    sport, dport = struct.unpack_from("!HH", datagram, header)
+    src, dst = socket.inet_ntoa(datagram[12:16]), socket.inet_ntoa(datagram[16:20])
+    return FiveTuple(src, sport, dst, dport, datagram[9])

@@ -1,0 +1,25 @@
+"""Queueing disciplines: what tc(8) is told for each port, and what the kernel then shows."""
+
+from outcast.emulation.queues.port import (
+    commands,
+    kinds,
+    read_back,
+    record,
+    require_kinds,
+    set_delay,
+    set_marking,
+)
+from outcast.records.queue_statistics import counters, own_counters, statistics
+
+__all__ = [
+    "commands",
+    "counters",
+    "kinds",
+    "own_counters",
+    "read_back",
+    "record",
+    "require_kinds",
+    "set_delay",
+    "set_marking",
+    "statistics",
+]

@@ -1,0 +1,280 @@
+"""Every flow's sending socket and every queue captured at its output, sampled while flows run.
+
+The kernel is asked by netlink for just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), one
+request each and no program started, and its answers are stored as they come: `outcast.analysis`
+decodes them. A thread of its own takes a sample when it is due and notes when it began; how long
+the longest took, and how many were not begun before the next was due, is in the manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from outcast.emulation.commands import entered
+from outcast.errors import DeadlineError, RunError
+from outcast.plan.flows import Flow
+from outcast.plan.whole import Plan
+from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
+
+_HEADER = struct.Struct("=IHHII")
+"""struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
+_NLM_F_REQUEST, _NLM_F_ECHO = 0x1, 0x8
+_NLMSG_ERROR = 2
+_NETLINK_SOCK_DIAG = 4
+"""linux/netlink.h; the socket module does not name it."""
+_SOCK_DIAG_BY_FAMILY = 20
+_RTM_GETQDISC = 38
+_INET_DIAG_INFO, _INET_DIAG_VEGASINFO = 2, 3
+_EXTENSIONS = 1 << (_INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_VEGASINFO - 1)
+"""struct tcp_info, and the congestion control's own state where it tells it (DCTCP, BBR)."""
+_ALL_STATES = 0xFFFFFFFF
+_NO_COOKIE = b"\xff" * 8
+_ANSWER_BYTES = 16 * 1024
+_STOP_DEADLINE_S = 10.0
+
+
+def socket_request(sequence: int, flow: Flow) -> bytes:
+    """Asks for a flow's sending socket: struct inet_diag_req_v2 (linux/inet_diag.h)."""
+    body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, _EXTENSIONS, 0, _ALL_STATES)
+    body += struct.pack("!HH", flow.sport, flow.dport)
+    body += socket.inet_aton(flow.src_ip).ljust(16, b"\0")
+    body += socket.inet_aton(flow.dst_ip).ljust(16, b"\0")
+    body += struct.pack("=I", 0) + _NO_COOKIE
+    return _message(_SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, sequence, body)
+
+
+def queue_request(sequence: int, interface: int, handle: int) -> bytes:
+    """Asks for one qdisc of an interface: struct tcmsg (rtnetlink(7)).
+
+    The kernel multicasts the answer to such a request, and gives it to who asked only where that
+    is an echo (qdisc_get_notify in net/sched/sch_api.c).
+    """
+    body = struct.pack("=BBHiIII", socket.AF_UNSPEC, 0, 0, interface, handle << 16, 0, 0)
+    return _message(_RTM_GETQDISC, _NLM_F_REQUEST | _NLM_F_ECHO, sequence, body)
+
+
+def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
+
+
+class Netlink(Protocol):
+    """The seam to the kernel: requests in, as many answers out."""
+
+    def ask(self, requests: bytes, count: int) -> list[bytes]:
+        """Sends requests and returns the answer to each, in their order."""
+
+    def close(self) -> None:
+        """Lets go of it."""
+
+
+class NetlinkSocket:
+    """A netlink socket in a network namespace (None: the present one)."""
+
+    def __init__(self, protocol: int, netns: int | None) -> None:
+        with entered(netns):
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        self._socket.bind((0, 0))
+
+    def ask(self, requests: bytes, count: int) -> list[bytes]:
+        """See Netlink.ask. The kernel has answered when `send` returns, so nothing waits here.
+
+        Raises:
+            OSError: where an answer is missing.
+        """
+        self._socket.send(requests)
+        return [self._socket.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT) for _ in range(count)]
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one netlink socket at once: a request for each source."""
+
+    netlink: Netlink
+    requests: bytes
+    sources: tuple[int, ...]
+
+
+def socket_questions(flows: Sequence[Flow], netns: Callable[[str], int]) -> list[Question]:
+    """A question for every sending host; the sources are the indices of the flows."""
+    by_host: dict[str, list[int]] = {}
+    for index, flow in enumerate(flows):
+        by_host.setdefault(flow.src, []).append(index)
+    return [
+        Question(
+            NetlinkSocket(_NETLINK_SOCK_DIAG, netns(host)),
+            b"".join(socket_request(index, flows[index]) for index in mine),
+            tuple(mine),
+        )
+        for host, mine in sorted(by_host.items())
+    ]
+
+
+def queue_questions(interfaces: Sequence[int]) -> list[Question]:
+    """One question for the shaper and the queue of every port, in the present namespace."""
+    requests = b""
+    sources: list[int] = []
+    for index, interface in enumerate(interfaces):
+        for handle in (SHAPER_HANDLE, QUEUE_HANDLE):
+            requests += queue_request(len(sources), interface, handle)
+            sources.append(index)
+    if not sources:
+        return []
+    return [Question(NetlinkSocket(socket.NETLINK_ROUTE, None), requests, tuple(sources))]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is sampled into one file: its name, its sources' names, and what is asked."""
+
+    file: str
+    sources: tuple[str, ...]
+    questions: tuple[Question, ...]
+
+
+def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
+    """What a run samples: every flow's sender, every port that is captured at its output."""
+    ports = sorted({port for port, direction in plan.capture_ports if direction == "out"})
+    return (
+        Series(
+            SOCKETS_FILE,
+            tuple(str(flow.flow) for flow in plan.flows),
+            tuple(socket_questions(plan.flows, netns)),
+        ),
+        Series(
+            PORTS_FILE,
+            tuple(ports),
+            tuple(queue_questions([socket.if_nametoindex(port) for port in ports])),
+        ),
+    )
+
+
+class Sampler:
+    """Takes samples while the block lasts; where taking one fails, `require_alive` says so.
+
+    Attributes:
+        taken: times at which all was asked.
+        missed: times that had passed when the sample before was done.
+        longest_ns: the longest that one took, on the run's clock.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        series: Sequence[Series],
+        t_start_ns: int,
+        every_ns: int,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._folder = folder
+        self._series = [each for each in series if each.questions]
+        self._t_start_ns = t_start_ns
+        self._every_ns = every_ns
+        self._now_ns = now_ns
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="samples", daemon=True)
+        self.taken = 0
+        self.missed = 0
+        self.longest_ns = 0
+
+    def __enter__(self) -> Sampler:
+        if self._every_ns and self._series:
+            self._folder.mkdir(exist_ok=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_DEADLINE_S)
+        for series in self._series:
+            for question in series.questions:
+                question.netlink.close()
+        if kind is None:
+            if self._thread.is_alive():
+                raise DeadlineError("the last sample of sockets and queues", _STOP_DEADLINE_S)
+            self.require_alive()
+
+    def require_alive(self) -> None:
+        """Raises RunError where a sample could not be taken or stored."""
+        if self._error is not None:
+            raise RunError(f"sampling sockets and queues: {self._error}")
+
+    def effective(self) -> dict[str, Any]:
+        """What was taken, for the manifest."""
+        return {
+            "samples.every_ns": self._every_ns,
+            "samples.taken": self.taken,
+            "samples.missed": self.missed,
+            "samples.longest_ns": self.longest_ns,
+        }
+
+    def _work(self) -> None:
+        try:
+            with contextlib.ExitStack() as files:
+                writers = [
+                    files.enter_context(
+                        SamplesWriter(self._folder / each.file, self._every_ns, each.sources)
+                    )
+                    for each in self._series
+                ]
+                self._sample_until_stopped(writers)
+        except Exception as error:
+            self._error = error
+
+    def _sample_until_stopped(self, writers: Sequence[SamplesWriter]) -> None:
+        due_ns = self._t_start_ns
+        while not self._stopped.wait(max(0, due_ns - self._now_ns()) / 1e9):
+            began_ns = self._now_ns()
+            for series, writer in zip(self._series, writers, strict=True):
+                for question in series.questions:
+                    writer.write(answers(question, began_ns))
+            self.taken += 1
+            ended_ns = self._now_ns()
+            self.longest_ns = max(self.longest_ns, ended_ns - began_ns)
+            passed = max(1, -(-(ended_ns - due_ns) // self._every_ns))
+            self.missed += passed - 1
+            due_ns += passed * self._every_ns
+
+
+def answers(question: Question, t_ns: int) -> list[Sample]:
+    """Asks, and pairs each answer with its source; a socket that is gone has none.
+
+    Raises:
+        OSError: where the kernel refused a request or gave no answer.
+    """
+    found = []
+    for source, message in zip(
+        question.sources,
+        question.netlink.ask(question.requests, len(question.sources)),
+        strict=True,
+    ):
+        _, kind, _, _, _ = _HEADER.unpack_from(message)
+        if kind != _NLMSG_ERROR:
+            found.append(Sample(t_ns, source, message))
+            continue
+        number = -struct.unpack_from("=i", message, _HEADER.size)[0]
+        if number != errno.ENOENT:
+            raise OSError(number, os.strerror(number))
+    return found

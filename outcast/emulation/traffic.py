@@ -1,0 +1,385 @@
+"""The flows: iperf (version 2) at both ends, connected first and then started together.
+
+Every client connects at once and holds back until its start. In real time the start is set when
+all have connected, however long that takes, and each client is told it; iperf hears of it by
+senders/held_start.c. Under virtual time computing takes no time: there the start is set beforehand,
+on iperf's command line (`--txstart-time`), and a client that is not connected by then is an error.
+What iperf cannot send, `outcast.emulation.senders` sends in the same way. Flows keep a source port
+of their own, by which captures and sockets are told apart.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outcast.emulation import multipath, senders
+from outcast.emulation.commands import Commands, Process, wait_until
+from outcast.emulation.multipath import Subflows
+from outcast.emulation.sockets import sample_sockets
+from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.plan.flows import Flow
+
+SERVER_DEADLINE_S = 60.0
+CONNECT_DEADLINE_S = 240.0
+"""How long connecting may take where the start is set afterwards: a slow machine needs seconds."""
+LEAST_NOTICE_S = 0.4
+MOST_NOTICE_S = 5.0
+NOTICE_SHARE = 0.25
+"""Notice that clients get of their start, as a share of the time that connecting took: a machine
+that was slow at the one is slow at the other. Within the two bounds."""
+LEAD_S = 0.5
+"""Where the start is set beforehand: from the first client's to the first flow's, to connect."""
+LEAD_PER_FLOW_S = 0.02
+LEAD_ROUND_TRIPS = 5
+"""As many at the least: a subflow of Multipath TCP is there after three and a half."""
+END_GRACE_S = 150.0
+"""How long a flow may take to hand over what its socket still holds after its time.
+
+One that was starved to the last tries again only when its timeout comes, which doubles up to two
+minutes (TCP_RTO_MAX); the run with the strongest effect is not to be the one that fails.
+"""
+SERVER_END_S = 10.0
+SAMPLE_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Clients that have connected and hold back.
+
+    Attributes:
+        processes: by flow number.
+        subflows: of flows with Multipath TCP.
+        began_ns: the epoch time at which the first of them was started.
+        connect_ns: how long it took until all had connected.
+        t_start_ns: the epoch time of the start, where it was set beforehand.
+    """
+
+    processes: dict[int, Process]
+    subflows: Subflows
+    began_ns: int
+    connect_ns: int
+    t_start_ns: int | None
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Clients that have been given their start.
+
+    Attributes:
+        processes: by flow number.
+        t_start_ns: the epoch time at which flows with start 0 begin.
+        effective: how the start came about, for the manifest.
+        warnings: one where flows were told of their start too late.
+    """
+
+    processes: dict[int, Process]
+    t_start_ns: int
+    effective: dict[str, float | str]
+    warnings: tuple[str, ...]
+
+
+def start_servers(
+    flows: Sequence[Flow],
+    netns: Callable[[str], int],
+    logs: Path,
+    commands: Commands,
+    stream: Path | None = None,
+    held_start: Path | None = None,
+) -> list[Process]:
+    """A server at every receiver's port, awaited until it listens: iperf, or our own.
+
+    `stream` is our own program, where there are flows that need it, and `held_start` is preloaded
+    into iperf where the start is set when all have connected.
+    """
+    servers = []
+    kinds = {(flow.dst, flow.dport): flow.transport for flow in flows}
+    for (host, port), transport in sorted(kinds.items(), key=lambda item: item[0]):
+        if stream is not None and senders.needed(transport):
+            argv, environment = senders.receiver_arguments(stream, port, transport), None
+        else:
+            environment = _preloaded(held_start, "server")
+            argv = ["iperf", "-s", "-p", str(port), "-f", "b", "-Z", transport.congestion_control]
+        server = commands.spawn(
+            f"the {Path(argv[0]).name} server at {host}",
+            argv,
+            netns=netns(host),
+            stdout=logs / f"server.{host}.{port}.out",
+            stderr=logs / f"server.{host}.{port}.err",
+            environment=environment,
+        )
+        servers.append(server)
+
+        def listens(host: str = host, port: int = port, server: Process = server) -> bool:
+            server.require_alive()
+            return bool(
+                commands.run(["ss", "-tlnH", "sport", "=", f":{port}"], netns=netns(host)).strip()
+            )
+
+        wait_until(listens, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
+    return servers
+
+
+def connect_clients(
+    flows: Sequence[Flow],
+    netns: Callable[[str], int],
+    logs: Path,
+    commands: Commands,
+    stream: Path | None = None,
+    seed: int = 0,
+    round_trip_ns: int = 0,
+    *,
+    start_afterwards: bool = False,
+    held_start: Path | None = None,
+) -> Connected:
+    """Starts every client and waits until all are connected; none sends yet.
+
+    Args:
+        flows: all flows.
+        netns: a host's network namespace.
+        logs: where the clients' output goes.
+        commands: where they are started.
+        stream: our own program, where there are flows that need it.
+        seed: the experiment's.
+        round_trip_ns: the longest that the links' delays make.
+        start_afterwards: the start is set by `set_start`, else here and beforehand.
+        held_start: what is preloaded into iperf's clients where the start is set afterwards.
+
+    Raises:
+        RunError: where a flow has not connected when it was to start, or within CONNECT_DEADLINE_S.
+    """
+    began_ns = time.time_ns()
+    if start_afterwards:
+        deadline_ns = began_ns + int(CONNECT_DEADLINE_S * 1e9)
+    else:
+        lead_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9)
+        deadline_ns = began_ns + int((lead_s + LEAD_PER_FLOW_S * len(flows)) * 1e9)
+    t_start_ns = None if start_afterwards else deadline_ns
+    processes = {}
+    for flow in flows:
+        ours = stream is not None and senders.sends(flow)
+        processes[flow.flow] = commands.spawn(
+            f"the client of flow {flow.flow} at {flow.src}",
+            senders.sender_arguments(stream, flow, seed, t_start_ns)
+            if stream is not None and ours
+            # iperf needs one in any case; where it is told another, it does not wait for this one.
+            else client_arguments(flow, deadline_ns),
+            netns=netns(flow.src),
+            stdout=logs / f"client.{flow.flow}.out",
+            stderr=logs / f"client.{flow.flow}.err",
+            environment=None if ours else _preloaded(held_start, "client"),
+            hears=start_afterwards,
+        )
+    _await_connected(flows, processes, netns, commands, deadline_ns, hold=start_afterwards)
+    subflows = multipath.await_subflows(
+        flows, lambda host: sample_sockets(netns(host), commands), deadline_ns
+    )
+    return Connected(
+        processes,
+        subflows,
+        began_ns,
+        time.time_ns() - began_ns,
+        t_start_ns,
+    )
+
+
+def _preloaded(held_start: Path | None, side: Literal["client", "server"]) -> dict[str, str] | None:
+    """What iperf's environment has besides ours; see senders/held_start.c."""
+    if held_start is None:
+        return None
+    return {"LD_PRELOAD": str(held_start), "OUTCAST_IPERF": side}
+
+
+def _await_connected(
+    flows: Sequence[Flow],
+    processes: Mapping[int, Process],
+    netns: Callable[[str], int],
+    commands: Commands,
+    deadline_ns: int,
+    *,
+    hold: bool,
+) -> None:
+    """Until every receiver shows each flow's connection, and clients that hold have said so.
+
+    Raises:
+        RunError: naming the first flow that has not connected by the deadline.
+    """
+    connected: set[int] = set()
+    waiting = list(flows)
+    while waiting and time.time_ns() < deadline_ns:
+        if hold and any(processes[flow.flow].popen.poll() is not None for flow in waiting):
+            break
+        time.sleep(0.02)
+        connected = {
+            sample.peer_port
+            for host in sorted({flow.dst for flow in flows})
+            for sample in sample_sockets(netns(host), commands)
+            if sample.state == "ESTAB"
+        }
+        waiting = [
+            flow
+            for flow in flows
+            if flow.sport not in connected or (hold and not _holds(processes[flow.flow]))
+        ]
+    if not waiting:
+        return
+    flow = waiting[0]
+    if hold:
+        flow = next((f for f in waiting if processes[f.flow].popen.poll() is not None), flow)
+    process = processes[flow.flow]
+    said = " ".join((process.errors() or process.output()).split()) or "its client said nothing"
+    if not hold:
+        when = "when it was to start"
+    elif process.popen.poll() is not None:
+        when = f"when its client ended with status {process.popen.returncode}"
+    else:
+        when = f"within {CONNECT_DEADLINE_S:g} s"
+    what = "waited for its start" if flow.sport in connected else "connected"
+    raise RunError(f"flow {flow.flow} ({flow.src} to {flow.dst}) had not {what} {when}: {said}")
+
+
+def _holds(process: Process) -> bool:
+    """Whether a client has said that it waits for its start; see senders/start.h."""
+    return "ready" in process.output().splitlines()
+
+
+def set_start(flows: Sequence[Flow], connected: Connected) -> Clients:
+    """Sets the common start of clients that have connected, and tells each its own.
+
+    Raises:
+        CommandError: where a client has ended.
+    """
+    effective: dict[str, float | str] = {
+        "traffic.connect_s": round(connected.connect_ns / 1e9, 6),
+        "traffic.start_set": "beforehand",
+    }
+    warnings = []
+    t_start_ns = connected.t_start_ns
+    if t_start_ns is None:
+        share_s = NOTICE_SHARE * connected.connect_ns / 1e9
+        notice_s = min(max(share_s, LEAST_NOTICE_S), MOST_NOTICE_S)
+        t_start_ns = time.time_ns() + int(notice_s * 1e9)
+        for flow in flows:
+            connected.processes[flow.flow].tell(str(t_start_ns + flow.start_ns))
+        late_ns = time.time_ns() - t_start_ns
+        if late_ns > 0:
+            warnings.append(
+                f"the last flow was told of its start {late_ns / 1e6:.1f} ms after it; "
+                "less load on this machine, or the virtual engine, keeps the start"
+            )
+        effective["traffic.start_set"] = "when all had connected"
+        effective["traffic.notice_s"] = round(notice_s, 6)
+    effective["traffic.lead_s"] = round((t_start_ns - connected.began_ns) / 1e9, 6)
+    return Clients(connected.processes, t_start_ns, effective, tuple(warnings))
+
+
+def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
+    """iperf(1)'s command line for one flow."""
+    start_ns = t_start_ns + flow.start_ns
+    argv = ["iperf", "-c", flow.dst_ip, "-p", str(flow.dport), "-B", f"{flow.src_ip}:{flow.sport}"]
+    argv += ["-Z", flow.transport.congestion_control]
+    rate_bps = senders.pacing_rate_bps(flow.transport)
+    if rate_bps is not None:
+        argv += ["--fq-rate", str(rate_bps)]
+    argv += ["-f", "b", "--txstart-time", f"{start_ns // 10**9}.{start_ns % 10**9 // 1000:06d}"]
+    if flow.size_bytes is not None:
+        return [*argv, "-n", str(flow.size_bytes)]
+    assert flow.duration_ns is not None
+    return [*argv, "-t", f"{flow.duration_ns / 1e9:.12g}"]
+
+
+def await_end(
+    flows: Sequence[Flow],
+    clients: Clients,
+    duration_ns: int,
+    watch: Callable[[], None],
+    on_sample: Callable[[float], None],
+    sample_times_s: Sequence[float],
+    others: Callable[[], Sequence[str]] = tuple,
+) -> None:
+    """Waits for every client's end; calls `on_sample` at the given times after the start.
+
+    `watch` is called in between, and raises where something else that the run needs has died.
+    `others` names what else has to end and has not.
+
+    Raises:
+        RunError: where a client failed, or had not ended END_GRACE_S after its time.
+    """
+    due = list(sample_times_s)
+    deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
+
+    def running() -> list[str]:
+        still = []
+        for client in clients.processes.values():
+            status = client.popen.poll()
+            if status is None:
+                still.append(client.name)
+            elif status:
+                # What else has died is the cause, and this one's end its consequence.
+                watch()
+                raise client.failure()
+        return [*still, *others()]
+
+    while late := running():
+        now_ns = time.time_ns()
+        since_start_s = (now_ns - clients.t_start_ns) / 1e9
+        if due and since_start_s >= due[0]:
+            on_sample(since_start_s)
+            due.pop(0)
+            continue
+        watch()
+        if now_ns > deadline_ns:
+            raise RunError(
+                f"{', '.join(late)}: not ended {END_GRACE_S:g} s after the experiment's duration"
+            )
+        pause_s = SAMPLE_PAUSE_S
+        if due:
+            pause_s = min(pause_s, max(0.0, due[0] - since_start_s))
+        time.sleep(max(pause_s, 0.005))
+    for flow in flows:
+        check_client(flow, clients.processes[flow.flow])
+
+
+def check_client(flow: Flow, process: Process) -> None:
+    """A client ended well, reported the bytes it sent, and sent what was asked for.
+
+    Raises:
+        CommandError: it did not end well.
+        ReadBackError: it sent another number of bytes, or payloads of other sizes.
+    """
+    text = process.output()
+    said_bytes = senders.sent_bytes if senders.sends(flow) else client_bytes
+    sent = said_bytes(text)
+    if process.popen.returncode or sent is None:
+        raise process.failure()
+    if flow.size_bytes is not None and sent != flow.size_bytes:
+        raise ReadBackError(process.name, "bytes", flow.size_bytes, sent)
+    tcprand = flow.transport.tcprand
+    if tcprand is not None and sent:
+        used = senders.smallest_payload(text)
+        if used is None:
+            raise ReadBackError(process.name, "payloads", "of random sizes", "of any size")
+        senders.check_smallest_payload(tcprand, used, process.name)
+
+
+def client_bytes(text: str) -> int | None:
+    """The bytes that iperf's client says it handed to its kernel, from its last report line."""
+    matches = re.findall(r"^\[ *[0-9]+\] .*? sec +([0-9.]+) Bytes", text, re.MULTILINE)
+    return int(float(matches[-1])) if matches else None
+
+
+def stop_servers(servers: Sequence[Process]) -> None:
+    """Ends the servers."""
+    for server in servers:
+        server.require_alive()
+    for server in servers:
+        try:
+            server.end(signal.SIGINT, SERVER_END_S)
+        except DeadlineError:
+            # iperf waits for its threads at the first one: "Interrupt again to force quit".
+            server.end(signal.SIGINT, SERVER_END_S)

@@ -1,0 +1,201 @@
+"""TCP's settings at a host: requested, applied in its namespace, and read back."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gzip
+import os
+import re
+import socket
+import struct
+from pathlib import Path
+
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.experiment import Transport
+
+_SYSCTL = Path("/proc/sys/net")
+ALLOWED_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_allowed_congestion_control"
+AVAILABLE_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_available_congestion_control"
+
+_GUEST_CONFIG = Path(__file__).parents[1] / "engines/kernel/fragment.config"
+"""What the virtual engine's kernel is built with."""
+
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_COMMANDS = {
+    "tcp-segmentation-offload": (0x1E, 0x1F),
+    "generic-segmentation-offload": (0x23, 0x24),
+    "generic-receive-offload": (0x2B, 0x2C),
+    "tx-checksumming": (0x16, 0x17),
+    "rx-checksumming": (0x14, 0x15),
+}
+"""What `offloads: false` switches off, by ethtool(8)'s long names: commands that get and set."""
+
+
+def sysctls(transport: Transport) -> dict[str, str]:
+    """The settings under /proc/sys/net of every host, path to value (tcp(7), ip-sysctl)."""
+    return {
+        "ipv4/tcp_congestion_control": transport.congestion_control,
+        "ipv4/tcp_sack": str(int(transport.sack)),
+        "ipv4/tcp_ecn": str(int(transport.ecn)),
+        # A path learnt by one flow must not shape the next one of the same host.
+        "ipv4/tcp_no_metrics_save": "1",
+    }
+
+
+RECORDED_SYSCTLS = (
+    "ipv4/tcp_rmem",
+    "ipv4/tcp_wmem",
+    "ipv4/tcp_timestamps",
+    "ipv4/tcp_window_scaling",
+    "ipv4/tcp_dsack",
+    "ipv4/tcp_recovery",
+    "ipv4/tcp_early_retrans",
+    "ipv4/tcp_frto",
+    "ipv4/tcp_limit_output_bytes",
+)
+"""Not set by us, but of influence: their values go into the manifest."""
+
+
+def write_sysctl(name: str, value: str, where: str) -> str:
+    """Sets one value in the present namespace and returns what the kernel then shows.
+
+    Raises:
+        ReadBackError: where the kernel refuses it or shows another value.
+    """
+    path = _SYSCTL / name
+    try:
+        path.write_text(value)
+    except OSError as error:
+        raise ReadBackError(where, name, value, f"an error: {error.strerror}") from None
+    shown = read_sysctl(name)
+    if shown != value:
+        raise ReadBackError(where, name, value, shown)
+    return shown
+
+
+def read_sysctl(name: str) -> str:
+    """A value under /proc/sys/net in the present namespace; empty where the kernel has none."""
+    try:
+        return " ".join((_SYSCTL / name).read_text().split())
+    except FileNotFoundError:
+        return ""
+
+
+def congestion_controls() -> list[str]:
+    """Those that this kernel has, built in or loaded."""
+    try:
+        return AVAILABLE_CONGESTION_CONTROLS.read_text().split()
+    except OSError:
+        return []
+
+
+def require_congestion_control(name: str, why: str = "") -> None:
+    """Raises FeatureMissingError where this kernel cannot use a congestion control.
+
+    `why` is the clause of the error that says why its module was not loaded.
+    """
+    available = congestion_controls()
+    if name not in available:
+        raise FeatureMissingError(
+            f"this kernel has no congestion control {name} (it has {', '.join(available)}){why}; "
+            "the virtual engine's kernel has (--engine virtual)"
+        )
+
+
+def require_guest_congestion_control(name: str) -> None:
+    """Raises FeatureMissingError where the virtual engine's kernel lacks it."""
+    built = re.findall(r"^CONFIG_TCP_CONG_([A-Z0-9]+)=y", _GUEST_CONFIG.read_text(), re.MULTILINE)
+    available = sorted({"reno", *(each.lower() for each in built)} - {"advanced"})
+    if name not in available:
+        raise FeatureMissingError(
+            f"the virtual engine's kernel has no congestion control {name} "
+            f"(it has {', '.join(available)}); the realtime engine takes what this machine's "
+            "kernel has (--engine realtime)"
+        )
+
+
+def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS) -> None:
+    """Adds a name to those that network namespaces may default to.
+
+    Only those in the *initial* namespace's list can become another namespace's default
+    (net/ipv4/tcp_cong.c, tcp_set_default_congestion_control). The list is the machine's; the
+    caller puts it back.
+
+    Raises:
+        ReadBackError: where the kernel does not take it.
+    """
+    before = path.read_text().strip()
+    if name in before.split():
+        return
+    try:
+        path.write_text(f"{before} {name}")
+    except OSError as error:
+        raise ReadBackError("this machine", path.name, name, error.strerror) from None
+    if name not in path.read_text().split():
+        raise ReadBackError("this machine", path.name, name, path.read_text().strip())
+
+
+def set_offloads(interface: str, *, on: bool) -> None:
+    """Switches all offloads of an interface, as ethtool(8) does; read them back afterwards.
+
+    Of two hundred interfaces, each would cost two programs. See linux/ethtool.h, SIOCETHTOOL.
+
+    Raises:
+        ReadBackError: the kernel refused.
+    """
+    for name, (_, command) in _ETHTOOL_COMMANDS.items():
+        _ethtool(interface, name, command, int(on))
+
+
+def read_offloads(interface: str) -> dict[str, bool]:
+    """The offloads of an interface: feature to whether it is on."""
+    return {
+        name: bool(_ethtool(interface, name, command, 0))
+        for name, (command, _) in _ETHTOOL_COMMANDS.items()
+    }
+
+
+def _ethtool(interface: str, name: str, command: int, value: int) -> int:
+    data = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
+    request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(data))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        try:
+            fcntl.ioctl(control, _SIOCETHTOOL, request)
+        except OSError as error:
+            raise ReadBackError(interface, name, value, error.strerror) from None
+    return int(struct.unpack("=II", data.raw)[1])
+
+
+def check_offloads(interface: str, shown: dict[str, bool], *, on: bool) -> dict[str, bool]:
+    """The offloads in effect. Raises ReadBackError where one is not as requested."""
+    for feature in _ETHTOOL_COMMANDS:
+        if shown.get(feature) is not on:
+            raise ReadBackError(interface, feature, on, shown.get(feature))
+    return {feature: shown[feature] for feature in _ETHTOOL_COMMANDS}
+
+
+def kernel_hz(release: str | None = None) -> int | None:
+    """The kernel's tick rate (CONFIG_HZ), or None where the kernel does not tell."""
+    release = release or os.uname().release
+    for path in (Path("/proc/config.gz"), Path(f"/boot/config-{release}")):
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            continue
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        if match := re.search(rb"^CONFIG_HZ=([0-9]+)$", text, re.MULTILINE):
+            return int(match[1])
+    return None
+
+
+def effective_min_rto_ns(min_rto_ns: int, hz: int | None) -> int | None:
+    """The smallest RTO that the kernel can keep: whole jiffies, rounded up.
+
+    `rto_min` of a route is in milliseconds and becomes jiffies (include/net/tcp.h, tcp_rto_min).
+    None where the tick rate is unknown.
+    """
+    if hz is None:
+        return None
+    jiffy_ns = 10**9 // hz
+    return -(-min_rto_ns // jiffy_ns) * jiffy_ns

@@ -1,0 +1,232 @@
+"""What this machine can emulate, feature by feature, and what to do about what it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from outcast.emulation import openvswitch, transport
+from outcast.engines import modules
+from outcast.engines.modules import State
+
+QDISCS = {
+    "tbf": "tbf rate 1mbit burst 5kb limit 10kb",
+    "htb": "htb default 1",
+    "pfifo": "pfifo limit 10",
+    "bfifo": "bfifo limit 10000",
+    "red": "red limit 60000 avpkt 1000 burst 20",
+    "sfq": "sfq",
+    "fq": "fq",
+    "codel": "codel",
+    "fq_codel": "fq_codel",
+    "pie": "pie",
+    "cake": "cake",
+    "netem": "netem delay 1ms",
+}
+"""Each qdisc with parameters that it accepts."""
+
+CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
+
+INSTALL = "run scripts/install.sh"
+_SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where an ordinary user's PATH need not lead, and root's and the guest's do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One feature.
+
+    Attributes:
+        feature: its name.
+        present: whether a run can use it.
+        detail: what was found.
+        remedy: what to do where it is not there.
+        state: `loadable` is a module of the kernel that a run loads when it needs it.
+    """
+
+    feature: str
+    present: bool
+    detail: str = ""
+    remedy: str = ""
+    state: State = "ready"
+
+    def __post_init__(self) -> None:
+        if not self.present:
+            object.__setattr__(self, "state", "absent")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings, and for each engine whether it can run the default experiment."""
+
+    findings: tuple[Finding, ...]
+    engines: dict[str, bool]
+
+
+PROGRAMS = {
+    "mnexec": "Mininet",
+    "ovs-vswitchd": "Open vSwitch",
+    "iperf": "iperf 2",
+    "tcpdump": "tcpdump",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "unshare": "unshare",
+    "setpriv": "setpriv",
+    "cc": "a C compiler",
+}
+
+
+def diagnose(
+    virtual: Callable[[], Finding], kernel_modules: modules.Modules | None = None
+) -> Diagnosis:
+    """Looks at everything, and loads nothing. `virtual` tells about the virtual engine's kernel."""
+    kernel_modules = kernel_modules or modules.Modules()
+    kernel = virtual()
+    instead = (
+        "use --engine virtual"
+        if kernel.present
+        else "run outcast kernel build and use --engine virtual"
+    )
+    findings = [
+        Finding(
+            "root",
+            os.geteuid() == 0,
+            f"user id {os.geteuid()}",
+            "run as root, or use --engine virtual, which needs no root",
+        )
+    ]
+    programs = [
+        Finding(name, shutil.which(program, path=_path()) is not None, program, INSTALL)
+        for program, name in PROGRAMS.items()
+    ]
+    packages = [_importable("mininet.net", "Mininet's Python package"), _controller_framework()]
+    looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
+    # To try one that is on disk alone would have the kernel load it.
+    probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
+    namespaces = any(probed.values())
+    qdiscs = [_qdisc(kind, looked_up[kind], probed, instead) for kind in QDISCS]
+    available = transport.congestion_controls()
+    controls = [
+        _in_kernel(
+            modules.congestion_control(name),
+            name in available,
+            kernel_modules.look_up(modules.congestion_control(name)),
+            instead,
+        )
+        for name in CONGESTION_CONTROLS
+    ]
+    findings += [
+        *programs,
+        *packages,
+        Finding(
+            "network namespaces",
+            namespaces,
+            "made one and set up a qdisc in it" if namespaces else "none could be made and used",
+            "run as root on a kernel with CONFIG_NET_NS",
+        ),
+        *qdiscs,
+        *controls,
+        _open_vswitch(kernel_modules, instead),
+    ]
+    hz = transport.kernel_hz()
+    jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
+    findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
+    findings.append(kernel)
+    present = {finding.feature for finding in findings if finding.present}
+    needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
+    needed += ["root", "network namespaces", modules.congestion_control("cubic")]
+    needed += [finding.feature for finding in (*programs, *packages)]
+    return Diagnosis(
+        tuple(findings), {"realtime": present.issuperset(needed), "virtual": kernel.present}
+    )
+
+
+def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:
+    """A feature that the kernel shows to be ready, or that a module of it may have."""
+    if ready:
+        return Finding(feature, True)
+    return Finding(feature, lookup.state == "loadable", lookup.detail, remedy, lookup.state)
+
+
+def _qdisc(kind: str, lookup: modules.Lookup, probed: Mapping[str, bool], remedy: str) -> Finding:
+    feature = modules.qdisc(kind)
+    # Where nothing could be tried, what the kernel shows of itself has to do.
+    untried = not any(probed.values())
+    ready = lookup.state == "ready" if untried else probed.get(kind, False)
+    if untried and lookup.state == "absent":
+        return Finding(feature, False, "not tried, without a network namespace", "run as root")
+    return _in_kernel(feature, ready, lookup, remedy)
+
+
+def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
+    lookup = kernel_modules.look_up(modules.OPEN_VSWITCH)
+    # To ask the kernel for one that is on disk alone would have it loaded.
+    if lookup.state == "loadable":
+        return Finding(modules.OPEN_VSWITCH, True, lookup.detail, "", "loadable")
+    if openvswitch.has_kernel_module():
+        return Finding(modules.OPEN_VSWITCH, True, "the kernel datapath")
+    return Finding(
+        modules.OPEN_VSWITCH,
+        False,
+        "the kernel's bridge forwards by its flow tables",
+        f"install the distribution's kernel with its modules, or {remedy}",
+    )
+
+
+def _path() -> str:
+    """Where programs are looked for: an ordinary user's PATH leaves out the system's own."""
+    own = os.environ.get("PATH", os.defpath)
+    return own if os.geteuid() == 0 else f"{own}:{_SYSTEM_PROGRAMS}"
+
+
+def _effective_ms(hz: int) -> str:
+    effective = transport.effective_min_rto_ns(2_000_000, hz) or 0
+    return f"{effective / 1e6:g} ms"
+
+
+def _importable(module: str, name: str) -> Finding:
+    try:
+        __import__(module)
+    except ImportError as error:
+        return Finding(name, False, str(error), INSTALL)
+    return Finding(name, True, module)
+
+
+def _controller_framework() -> Finding:
+    try:
+        from controllers import openflow
+    except ImportError as error:
+        return Finding("Ryu or os-ken", False, str(error), INSTALL)
+    return Finding("Ryu or os-ken", True, openflow.framework)
+
+
+def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
+    """Which of these qdiscs the kernel accepts, tried on a namespace's own loopback.
+
+    An ordinary user tries in a user namespace. Empty where no namespace can be made.
+    """
+    lines = [
+        f"tc qdisc replace dev lo root {QDISCS[kind]} 2>/dev/null && echo {kind}"
+        for kind in sorted(kinds)
+    ]
+    script = "echo namespace\n" + "\n".join(lines) + "\ntrue\n"
+    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
+    try:
+        done = subprocess.run(
+            [*argv, "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env={**os.environ, "PATH": _path()},
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return {}
+    accepted = re.findall(r"^\S+$", done.stdout, re.MULTILINE)
+    if "namespace" not in accepted:
+        return {}
+    return {kind: kind in accepted for kind in kinds}

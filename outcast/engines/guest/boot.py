@@ -1,0 +1,457 @@
+"""Boots the guest, runs one program in it as root, and ends it, whatever happens.
+
+The guest is one process of the user who starts it (and one per guest process, all of which the
+host's kernel kills when the first one ends). Its clock is virtual: it stands still while the
+guest computes and jumps when every process waits, see `time-travel` in the kernel's
+arch/um/kernel/time.c.
+
+What the guest sees of the host is kept the same in every boot, so that the same seed gives the
+same run: the kernel's command line holds no path (the kernel mixes it into its random numbers),
+the environment is ours, the clock starts at START_NS, and the run directory has a fixed name.
+"""
+
+from __future__ import annotations
+
+import compileall
+import contextlib
+import ctypes
+import fcntl
+import functools
+import json
+import os
+import re
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.emulation.commands import SystemCommands
+from outcast.engines import ledger, limits, private
+from outcast.engines.guest import init
+from outcast.errors import FeatureMissingError, GuestError, how_ended
+
+RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
+"""Where the guest finds the run directory."""
+
+START_NS = 1_000_000_000_000_000_000
+"""The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
+
+MEMORY_MIB = 2048
+"""The guest's memory. The host gives a page when the guest first touches it."""
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",
+    "USER": "root",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""The payload's environment; nothing of the host's own gets in."""
+
+if sys.version_info < (3, 12):
+    # Mininet imports distutils, for which setuptools otherwise puts in its own, and all of itself.
+    ENVIRONMENT["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
+
+WHO = "the virtual engine's guest"
+"""What needs the limits of `outcast.engines.limits.of_guest`."""
+
+BOOT_PREFIX = "outcast-guest-"
+_HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
+STALL_S = 600.0
+"""Without a line or a second of virtual time for so long, the guest hangs. An emulated processor
+that others use too took more than two minutes from one line of the boot to the next."""
+
+CONSOLE_LINES = 200
+PIPE_BYTES = 1 << 20
+_PYTHON = "/usr/bin/python3"
+_PR_SET_PDEATHSIG = 1
+_END_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True)
+class GuestResult:
+    """A guest that ran its payload to the end.
+
+    Attributes:
+        status: the payload's exit status; negative for the signal that ended it.
+        boot_s: seconds by the host's clock from the start to the payload's start.
+        wall_s: seconds by the host's clock from the start to the guest's end.
+        console: the last lines of the kernel's messages and the payload's standard error.
+    """
+
+    status: int
+    boot_s: float
+    wall_s: float
+    console: tuple[str, ...]
+
+    @property
+    def host_failure(self) -> str:
+        """What the guest's kernel could not get of the host, in words; empty where nothing."""
+        return _host_failure(self.console)
+
+    def said(self) -> list[str]:
+        """The console without the kernel's word that it halts."""
+        return [line for line in self.console if not line.startswith("reboot: ")]
+
+
+def _host_failure(console: Iterable[str]) -> str:
+    """The first of a User-Mode Linux kernel's complaints about the host (arch/um/os-Linux)."""
+    for line in console:
+        if line.startswith("Bus error - the host"):
+            return f"the guest's kernel: {line}"
+        match = _HOST_ERROR.match(line)
+        if match is not None:
+            return f"the guest's kernel: {match[1]}: {os.strerror(int(match[2]))}"
+    return ""
+
+
+def boot(
+    kernel: Path,
+    run_directory: Path,
+    argv: Sequence[str],
+    *,
+    seed: int,
+    on_line: Callable[[str], None],
+    on_folder: Callable[[Path], None] = lambda folder: None,
+    on_start: Callable[[int], None] = lambda pid: None,
+    on_message: Callable[[str], None] = lambda line: None,
+    stall_s: float = STALL_S,
+    virtual_limit_s: float = 86_400.0,
+    memory_mib: int = MEMORY_MIB,
+    processes: int = limits.PROCESSES,
+    open_files: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> GuestResult:
+    """Boots the guest and runs a program in it.
+
+    Args:
+        kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
+        run_directory: the only folder of the host that the guest can write to. It is the
+            program's working directory and stands at RUN_DIRECTORY there.
+        argv: the program, by its absolute path on the host, and its arguments.
+        seed: decides every random number of the guest, 64 bits.
+        on_line: is given each line that the program writes to its standard output.
+        on_folder: is given the boot directory before it is made, to be removed where we are
+            killed.
+        on_start: is given the process number of the guest's kernel.
+        on_message: is given each line of the kernel's messages and the program's standard error.
+        stall_s: seconds by the host's clock in which the guest may show no sign of life, neither
+            a line nor a second of virtual time gone by.
+        virtual_limit_s: seconds of virtual time after which the program is ended.
+        memory_mib: the guest's memory.
+        processes: how many will run in it at a time.
+        open_files: how many the program has to be allowed, where that is more than the guest's
+            kernel allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
+        environment: variables of the program, besides ENVIRONMENT.
+
+    Raises:
+        FeatureMissingError: the host has no room for the guest's memory, its limits are too
+            small, or it cannot start it.
+        GuestError: the guest panicked, stalled, or was killed; with the console's last lines.
+    """
+    compile_own_modules()
+    memory_directory = _memory_directory(memory_mib)
+    description = {
+        "run_directory": str(run_directory.resolve()),
+        "argv": list(argv),
+        "needed": python_folders(),
+        "environment": {**ENVIRONMENT, **(environment or {})},
+        "virtual_limit_s": virtual_limit_s,
+        "open_files": open_files,
+    }
+    with _boot_directory(description, on_folder) as directory, _free_core() as core:
+        argv_of_kernel = command_line(kernel, seed, memory_mib)
+        with limits.raised(limits.of_guest(processes, memory_mib), WHO):
+            process = _start(argv_of_kernel, directory, memory_directory, core)
+        try:
+            on_start(process.pid)
+            # Nobody needs it from the start on; removed then, it is not left where we are killed.
+            return _follow(process, on_line, on_message, lambda: _remove(directory), stall_s)
+        finally:
+            _end(process)
+
+
+def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
+    """The guest kernel's arguments. Only the kernel's own path depends on where we are.
+
+    The first process is the distribution's Python: it mounts the boot directory, which is the
+    working directory of the guest's kernel, and goes on with init.py from there.
+    """
+    first = (
+        f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
+        f"b'/proc/self/cwd');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
+    )
+    return [
+        str(kernel),
+        f"mem={memory_mib}M",
+        "seccomp=auto",
+        "time-travel=inf-cpu",
+        f"time-travel-start={START_NS}",
+        f"entropy-seed={seed % (1 << 64)}",
+        "norandmaps",
+        "root=none",
+        "rootfstype=hostfs",
+        "hostfs=/",
+        "con=null",
+        "con0=null,fd:1",
+        "con1=null,fd:2",
+        "console=tty1",
+        "dummy.numdummies=0",
+        "ifb.numifbs=0",
+        "noreboot",
+        "panic=-1",
+        f"init={_PYTHON}",
+        "--",
+        "-I",
+        "-S",
+        "-c",
+        first,
+    ]
+
+
+@functools.cache
+def python_folders() -> tuple[str, ...]:
+    """Where this Python and what it can import stand; seen in the guest wherever they are.
+
+    That is what it is without us: our own path has the folder that we were started in, too, and
+    what differs between two starts makes two runs of one seed differ.
+
+    Raises:
+        CommandError: this Python does not start.
+    """
+    # In hexadecimal, because a path is bytes, and the two Pythons may differ in how they read them.
+    code = "import os, sys; print(*(os.fsencode(name).hex() for name in sys.path))"
+    said = SystemCommands().run([sys.executable, "-I", "-c", code])
+    path = [os.fsdecode(bytes.fromhex(name)) for name in said.split()]
+    # An editable installation finds us by a hook, not by the path.
+    own = Path(__file__).resolve().parents[3]
+    named = {sys.prefix, sys.base_prefix, str(own), *path}
+    folders = {each for name in named if name for each in (name, os.path.realpath(name))}
+    return tuple(
+        name
+        for name in sorted(folders)
+        if os.path.isdir(name) and not any(str(parent) in folders for parent in Path(name).parents)
+    )
+
+
+def compile_own_modules() -> None:
+    """Compiles our packages to bytecode where they are not yet.
+
+    Whether Python in the guest finds bytecode or compiles for itself changes how often it reads
+    the clock, and by that the run: one of a fresh checkout would not be repeated by the next. A
+    checkout that this user cannot write to has been compiled by scripts/install.sh.
+    """
+    root = Path(__file__).resolve().parents[3]
+    for package in ("outcast", "controllers", "topologies"):
+        compileall.compile_dir(root / package, quiet=2)
+
+
+def _memory_directory(memory_mib: int) -> str:
+    """Where the file that is the guest's memory goes: in memory, with room for all of it."""
+    tried = []
+    for path in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp"):
+        try:
+            room_mib = shutil.disk_usage(path).free >> 20
+            # The guest's programs run from its memory.
+            forbids_programs = bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+        except OSError as error:
+            tried.append(f"{path}: {error.strerror}")
+            continue
+        if room_mib < memory_mib:
+            tried.append(f"{path} has {room_mib} MiB")
+        elif forbids_programs:
+            tried.append(f"{path} is mounted noexec")
+        elif not os.access(path, os.W_OK | os.X_OK):
+            tried.append(f"{path} cannot be written to")
+        else:
+            return path
+    raise FeatureMissingError(
+        f"no room for the guest's memory: {memory_mib} MiB are needed, "
+        f"{', '.join(dict.fromkeys(tried))}; enlarge /dev/shm (mount -o remount,exec,size=...) "
+        "or set TMPDIR"
+    )
+
+
+def require(processes: int) -> None:
+    """Raises FeatureMissingError where this host has no room for a guest of so many processes."""
+    limits.require(limits.of_guest(processes, MEMORY_MIB), WHO)
+    _memory_directory(MEMORY_MIB)
+
+
+@contextlib.contextmanager
+def _boot_directory(
+    description: Mapping[str, object], on_folder: Callable[[Path], None]
+) -> Iterator[Path]:
+    """A folder with init.py and what it is to do."""
+    # Not tempfile's, which would make it before anybody could note its name. The ledger removes
+    # only what has a name of such a length.
+    directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(4)}"
+    on_folder(directory)
+    directory.mkdir(mode=0o700)
+    try:
+        shutil.copyfile(init.__file__, directory / "init.py")
+        (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
+        yield directory
+    finally:
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _free_core() -> Iterator[int]:
+    """A core that no other guest of this user runs on; where all are taken, one of them.
+
+    The guest's kernel and the guest's processes hand each other a futex for every system call
+    and never run at the same time. On one core that is a switch of some microseconds; spread
+    over two, waking the other core makes a system call five times as slow.
+    """
+    folder = ledger.default_folder() / "cores"
+    cores = sorted(os.sched_getaffinity(0), reverse=True)
+    for core in cores:
+        descriptor = private.lock_file(folder, str(core))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            yield core
+        finally:
+            os.close(descriptor)
+        return
+    yield cores[os.getpid() % len(cores)]
+
+
+def _start(
+    argv: Sequence[str], directory: Path, memory_directory: str, core: int
+) -> subprocess.Popen[bytes]:
+    libc = ctypes.CDLL(None)
+
+    def before_exec() -> None:
+        # The guest ends with us, also when we are killed; and its processes with it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.sched_setaffinity(0, {core})
+
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=directory,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "TMPDIR": memory_directory},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pipesize=PIPE_BYTES,
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+    except OSError as error:
+        raise FeatureMissingError(f"the guest's kernel cannot be started: {error}") from None
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    on_line: Callable[[str], None],
+    on_message: Callable[[str], None],
+    on_booted: Callable[[], None],
+    stall_s: float,
+) -> GuestResult:
+    """Reads both outputs until the guest has ended."""
+    began = time.monotonic()
+    console: deque[str] = deque(maxlen=CONSOLE_LINES)
+    boot_s = 0.0
+    status: int | None = None
+
+    def on_console(line: str) -> None:
+        nonlocal boot_s, status
+        if line.startswith(init.BEAT_LINE):
+            return
+        if line.startswith(init.START_LINE):
+            boot_s = time.monotonic() - began
+            on_booted()
+        if line.startswith(init.EXIT_LINE):
+            status = int(line.removeprefix(init.EXIT_LINE))
+            return
+        if line:
+            console.append(line)
+            on_message(line)
+
+    def last() -> str:
+        return f"; the last that it said: {console[-1]}" if console else ""
+
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with selectors.DefaultSelector() as selector:
+        for stream, take in ((process.stdout, on_line), (process.stderr, on_console)):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ, _Lines(take))
+        while selector.get_map():
+            ready = selector.select(stall_s)
+            if not ready:
+                raise GuestError(f"the guest: no sign of life for {stall_s:g} s{last()}")
+            for key, _ in ready:
+                data = os.read(key.fd, PIPE_BYTES)
+                key.data.feed(data)
+                if not data:
+                    selector.unregister(key.fileobj)
+    try:
+        ended = process.wait(_END_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        raise GuestError(f"the guest: it closed its console and did not end{last()}") from None
+    if status is None or _panics(console):
+        raise GuestError(_why(ended, console, last()))
+    return GuestResult(status, boot_s, time.monotonic() - began, tuple(console))
+
+
+class _Lines:
+    """Cuts a stream of bytes into lines of text."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Takes what was read; nothing at the end of the stream."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not data and self._rest:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            self._take(line.rstrip(b"\r").decode(errors="replace"))
+
+
+def _panics(console: Iterable[str]) -> list[str]:
+    return [line for line in console if "Kernel panic" in line]
+
+
+def _why(ended: int, console: Sequence[str], last: str) -> str:
+    """Why a guest ended before its program did."""
+    host = _host_failure(console)
+    if panics := _panics(console):
+        panicked = f"its kernel panicked: {panics[0]}"
+        return f"{host}; {panicked}" if host else f"the guest: {panicked}"
+    if ended < 0:
+        return f"the guest's kernel{how_ended(ended)}"
+    return host or f"the guest's kernel{how_ended(ended)}{last}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills the guest where it still runs, and reaps it; its processes end with its kernel."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_END_DEADLINE_S)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,250 @@
+"""The first process of the guest: builds its file system, runs the payload, halts.
+
+Runs alone, in the distribution's Python without site packages, as a program that the guest's
+kernel starts; nothing else of outcast is imported and nothing of the host is written. What it is
+to do comes in BOOT, a file of the boot directory that `outcast.engines.guest` made.
+
+The file system is the host's, read-only, under an overlay in memory. A hostfs mount of the run
+directory at RUN_DIRECTORY is the only part where writing reaches the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+import time
+import traceback
+
+BOOT_DIRECTORY = "/mnt"
+BOOT = "boot.json"
+RUN_DIRECTORY = "/mnt/run"
+EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
+
+# ovs-vswitchd recounts the cores when ten seconds have passed since the last count, and takes
+# the clock's zero for the last one: in the first ten seconds after boot it sees no core and starts
+# no upcall handler. No real machine gets there that early. Sleeping costs nothing here.
+UPTIME_S = 11
+
+START_LINE = "outcast guest: start"
+EXIT_LINE = "outcast guest: exit"
+BEAT_LINE = "outcast guest: beat"
+BEAT_S = 1.0
+
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
+_RB_POWER_OFF = 0x4321FEDC
+_RLIMIT_NOFILE = 7
+_CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: str = "") -> None:
+    """Mounts a file system on a target, which is made first where it is missing."""
+    os.makedirs(target, exist_ok=True)
+    _checked(
+        _libc.mount(
+            os.fsencode(source or kind),
+            os.fsencode(target),
+            os.fsencode(kind) or None,
+            flags,
+            os.fsencode(options) or None,
+        ),
+        f"mount {kind or source} on {target}",
+    )
+
+
+def build_root(run_directory: str, needed: list[str]) -> None:
+    """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp.
+
+    What the host keeps in the folders of EMPTY is not seen, but for the `needed` ones below them.
+    Those are mounted wherever they are, so that the guest is the same wherever they are.
+    """
+    mount("tmpfs", "/tmp")
+    for name in ("upper", "work", "root"):
+        os.mkdir(f"/tmp/{name}")
+    mount("overlay", "/tmp/root", options="lowerdir=/,upperdir=/tmp/upper,workdir=/tmp/work")
+    os.chdir("/tmp/root")
+    _checked(_libc.mount(b".", b"/", None, _MS_MOVE, None), "move the overlay to /")
+    os.chroot(".")
+    os.chdir("/")
+    quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    mount("proc", "/proc", flags=quiet)
+    mount("sysfs", "/sys", flags=quiet)
+    mount("devtmpfs", "/dev", flags=_MS_NOSUID)
+    mount("devpts", "/dev/pts", flags=_MS_NOSUID | _MS_NOEXEC, options="ptmxmode=0666")
+    kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in needed]
+    for path in EMPTY:
+        mount("tmpfs", path, flags=_MS_NOSUID | _MS_NODEV)
+    for path, descriptor in kept:
+        mount("", path, source=f"/proc/self/fd/{descriptor}", flags=_MS_BIND)
+        os.close(descriptor)
+    mount("hostfs", RUN_DIRECTORY, options=run_directory)
+    for link, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1")):
+        if not os.path.lexists(f"/dev/{link}"):
+            os.symlink(f"/proc/{target}", f"/dev/{link}")
+
+
+def name_host() -> None:
+    """Gives the guest a name and tables of its own, in place of the host's."""
+    socket.sethostname("outcast")
+    for path, text in (
+        ("/etc/hostname", "outcast\n"),
+        ("/etc/hosts", "127.0.0.1 localhost outcast\n"),
+        ("/etc/resolv.conf", ""),
+    ):
+        if os.path.lexists(path):
+            os.unlink(path)
+        with open(path, "w", encoding="ascii") as stream:
+            stream.write(text)
+
+
+def sleep_until(uptime_s: int) -> None:
+    """Returns at just this time since boot, however often the clock was read before.
+
+    Meanwhile the kernel has derived its random numbers anew (drivers/char/random.c, crng_reseed),
+    so that it does not matter either how many were taken before: each folder made takes one.
+    """
+    at = struct.pack("ll", uptime_s, 0)
+    number = _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, at, None)
+    if number != 0:
+        raise OSError(number, f"clock_nanosleep: {os.strerror(number)}")
+
+
+def raise_loopback() -> None:
+    """Sets the loopback interface up, see netdevice(7)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack_from("h", fcntl.ioctl(control, _SIOCGIFFLAGS, request), 16)[0]
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def open_console(path: str) -> int:
+    """Opens a console that passes bytes on as they are, a line's end without a carriage return."""
+    console = os.open(path, os.O_WRONLY | os.O_NOCTTY)
+    settings = termios.tcgetattr(console)
+    settings[1] &= ~termios.OPOST
+    termios.tcsetattr(console, termios.TCSANOW, settings)
+    return console
+
+
+def allow_open_files(count: int) -> None:
+    """Raises the limit of open files, of this process and those to come, where it is smaller."""
+    soft, hard = struct.unpack("QQ", _limit_of_open_files(None))
+    if soft < count:
+        _limit_of_open_files(struct.pack("QQ", count, max(count, hard)))
+
+
+def _limit_of_open_files(new: bytes | None) -> bytes:
+    old = ctypes.create_string_buffer(16)
+    _checked(_libc.prlimit(0, _RLIMIT_NOFILE, new, old), "prlimit")
+    return old.raw
+
+
+def start(argv: list[str], environment: dict[str, str]) -> int:
+    """Starts the payload, its output on the first console, its errors on the second."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.setsid()
+        nothing = os.open("/dev/null", os.O_RDONLY)
+        output = open_console("/dev/tty0")
+        for descriptor, number in ((nothing, 0), (output, 1)):
+            os.dup2(descriptor, number)
+        os.chdir(RUN_DIRECTORY)
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        print(f"cannot start {argv[0]}: {error}", file=sys.stderr, flush=True)
+    os._exit(127)
+
+
+def wait_for(child: int, virtual_limit_s: float) -> int:
+    """Reaps every orphan until the payload ends; returns its exit status, as a shell tells it.
+
+    A beat on the second console each second of virtual time shows the host that time passes.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    end = time.monotonic() + virtual_limit_s
+    while True:
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == child:
+                    return os.waitstatus_to_exitcode(status)
+                if pid == 0:
+                    break
+        except ChildProcessError:
+            return 127
+        if signal.sigtimedwait({signal.SIGCHLD}, BEAT_S) is None:
+            say(f"{BEAT_LINE} {time.monotonic():.0f}")
+            if time.monotonic() > end:
+                say(f"outcast guest: the payload ran for {virtual_limit_s:g} virtual seconds")
+                return 124
+
+
+def end_others() -> None:
+    """Ends every other process and reaps it, so that what it wrote is flushed."""
+    for number, patience_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
+        try:
+            os.kill(-1, number)
+        except ProcessLookupError:
+            return
+        end = time.monotonic() + patience_s
+        while time.monotonic() < end:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+            except ChildProcessError:
+                return
+
+
+def say(line: str) -> None:
+    """Writes a line to the console that the host reads messages from."""
+    os.write(2, line.encode() + b"\n")
+
+
+def halt() -> None:
+    """Powers the guest off."""
+    os.sync()
+    _libc.reboot(_RB_POWER_OFF)
+
+
+def main() -> None:
+    """Runs the payload of BOOT; whatever happens, tells how it ended and powers off."""
+    status = 126
+    try:
+        with open(os.path.join(BOOT_DIRECTORY, BOOT), encoding="utf-8") as stream:
+            boot = json.load(stream)
+        build_root(boot["run_directory"], boot["needed"])
+        os.dup2(open_console("/dev/tty1"), 2)
+        allow_open_files(boot["open_files"])
+        sleep_until(UPTIME_S)
+        name_host()
+        raise_loopback()
+        say(f"{START_LINE} {boot['argv'][0]}")
+        status = wait_for(start(boot["argv"], boot["environment"]), boot["virtual_limit_s"])
+        end_others()
+    except OSError as error:
+        say(f"outcast guest: {error}")
+    except Exception:
+        traceback.print_exc()
+    say(f"{EXIT_LINE} {status}")
+    halt()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Builds the kernel: fetch, unpack, patch, configure, compile, strip, boot, keep."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outcast.engines.guest import boot, check
+from outcast.engines.kernel import cache, programs
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.kernel.recipe import OURS, Recipe
+from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
+from outcast.errors import CommandError, KernelError
+
+Stage = Literal["search", "fetch", "unpack", "configure", "compile", "check"]
+
+COMPILE_STEPS = 800
+"""About as many lines as make prints; only for the progress display."""
+
+_STEP = re.compile(r"^  [A-Z]+ ")
+_VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
+"""Of make. Rust's compiler and pahole are not used, but the configuration that the kernel carries
+in itself would name their versions: a machine that has them would make another program."""
+
+# What the kernel says of itself is mixed into its random numbers: the same in every build.
+_REPRODUCIBLE = {
+    "KBUILD_BUILD_TIMESTAMP": "2001-09-09 01:46:40 UTC",
+    "KBUILD_BUILD_USER": "outcast",
+    "KBUILD_BUILD_HOST": "outcast",
+    "KBUILD_BUILD_VERSION": "1",
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a build has come.
+
+    Attributes:
+        stage: what is being done.
+        done, total: steps of that stage; total is 0 where they are not counted.
+        detail: what exactly.
+    """
+
+    stage: Stage
+    done: int = 0
+    total: int = 0
+    detail: str = ""
+
+
+def build(
+    *,
+    suites: Sequence[str] = SUITES,
+    package: str | None = None,
+    tarball: Path | None = None,
+    jobs: int | None = None,
+    again: bool = False,
+    folder: Path | None = None,
+    recipe: Recipe = OURS,
+    run: Programs | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Kernel:
+    """The kernel of the newest source; built, where it is not in the cache yet.
+
+    Args:
+        suites: of the distribution's archive, where the source is looked for.
+        package: the source package, instead of the newest.
+        tarball: a source of the user's, instead of a package.
+        jobs: compilers at the same time; as many as there are cores.
+        again: build although it is in the cache.
+        folder: the cache.
+        recipe: configuration and patches.
+        run: starts programs.
+        on_progress: is told how far it has come.
+
+    Raises:
+        FeatureMissingError: a program that the build needs is missing.
+        KernelError: no source, or a source that our patches or configuration do not fit.
+        CommandError: a program failed; nothing is kept.
+        GuestError: the kernel was built and does not boot; it is not kept.
+    """
+    programs.require()
+    run = run or SystemPrograms()
+    folder = folder or cache.default_folder()
+    began = time.monotonic()
+    with cache.workshop(folder) as workshop:
+        source, fetch = _choose(workshop, run, suites, package, tarball, on_progress)
+        if not again:
+            made = cache.find_exactly(source.name, source.version, recipe, folder)
+            if made is not None:
+                return made
+        tree = workshop / "source"
+        _unpack(fetch(), tree, run, on_progress)
+        _patch(tree, recipe, run)
+        output = _configure(tree, recipe, run, on_progress)
+        program = _compile(tree, output, jobs or len(os.sched_getaffinity(0)), run, on_progress)
+        on_progress(Progress("check"))
+        release = _check(program)
+        kernel = Kernel(
+            source=source.name,
+            version=source.version,
+            recipe=recipe.digest,
+            release=release,
+            built_s=round(time.monotonic() - began, 1),
+            sha256=hashlib.sha256(program.read_bytes()).hexdigest(),
+            program=program,
+        )
+        return cache.keep(kernel, folder)
+
+
+def _choose(
+    workshop: Path,
+    run: Programs,
+    suites: Sequence[str],
+    package: str | None,
+    tarball: Path | None,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Source, Callable[[], Path]]:
+    """The source, and what brings its tarball."""
+    if tarball is not None:
+        source = from_tarball(tarball)
+        return source, tarball.resolve
+    on_progress(Progress("search", detail=", ".join(suites)))
+    folder = workshop / "apt"
+    folder.mkdir()
+    archive = Archive(folder, run, suites)
+    source = archive.newest(package)
+
+    def fetch() -> Path:
+        on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
+        return archive.fetch(source)
+
+    return source, fetch
+
+
+def _unpack(
+    tarball: Path, tree: Path, run: Programs, on_progress: Callable[[Progress], None]
+) -> None:
+    on_progress(Progress("unpack", detail=tarball.name))
+    tree.mkdir()
+    # The configuration reads every folder's Kconfig; of what it turns off, no code is needed.
+    unused = [f"--exclude=*/{part}" for part in ("drivers/gpu/*.[ch]", "Documentation/*.rst")]
+    run.run(["tar", "--extract", "--strip-components=1", *unused, "--file", str(tarball)], cwd=tree)
+    if not (tree / "arch/um/Kconfig").exists():
+        raise KernelError(f"{tarball}: not the source of a Linux kernel: it has no arch/um/Kconfig")
+
+
+def _patch(tree: Path, recipe: Recipe, run: Programs) -> None:
+    for path in recipe.patches:
+        try:
+            run.run(["patch", "--strip=1", "--forward", "--fuzz=0", "--input", str(path)], cwd=tree)
+        except CommandError as error:
+            raise KernelError(f"{path.name} does not fit this source: {error.stderr}") from None
+
+
+def _configure(
+    tree: Path, recipe: Recipe, run: Programs, on_progress: Callable[[Progress], None]
+) -> Path:
+    on_progress(Progress("configure"))
+    output = tree.parent / "output"
+    output.mkdir()
+    fragment = f"KCONFIG_ALLCONFIG={recipe.fragment}"
+    run.run(["make", *_VARIABLES, f"O={output}", fragment, "allnoconfig"], cwd=tree)
+    recipe.require_configured((output / ".config").read_text(encoding="utf-8"))
+    return output
+
+
+def _compile(
+    tree: Path,
+    output: Path,
+    jobs: int,
+    run: Programs,
+    on_progress: Callable[[Progress], None],
+) -> Path:
+    done = 0
+
+    def on_line(line: str) -> None:
+        nonlocal done
+        if _STEP.match(line):
+            done += 1
+            on_progress(Progress("compile", min(done, COMPILE_STEPS), COMPILE_STEPS, line.strip()))
+
+    argv = ["make", *_VARIABLES, f"O={output}", f"--jobs={jobs}", "linux"]
+    run.run(argv, cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
+    program = tree.parent / "linux"
+    run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
+    return program
+
+
+def _check(program: Path) -> str:
+    """Boots it and has it set up what experiments use; its release. Raises GuestError."""
+    # A folder of its own, as short-lived as the check: the guest may write to it.
+    with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
+        shutil.copyfile(check.__file__, Path(name) / "check.py")
+        lines: list[str] = []
+        argv = ["/usr/bin/python3", "-I", str(boot.RUN_DIRECTORY / "check.py")]
+        result = boot.boot(program, Path(name), argv, seed=1, on_line=lines.append, stall_s=60.0)
+    if result.status != 0 or not lines:
+        raise KernelError(
+            f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"
+        )
+    return lines[-1]

@@ -1,0 +1,127 @@
+"""The kernels that this user has built.
+
+`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux` and `kernel.json`. It appears by a rename
+when everything in it is whole, so what is there is good.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from outcast.engines.kernel.recipe import OURS, Recipe
+from outcast.errors import KernelError
+
+_PROGRAM = "linux"
+_RECORD = "kernel.json"
+_UNFINISHED = "unfinished-"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that was built, booted once and kept.
+
+    Attributes:
+        source: the source package or tarball it was made from.
+        version: that package's version, or the tarball's hash.
+        recipe: the digest of the configuration and patches it was made with.
+        release: what `uname -r` says in the guest.
+        built_s: seconds that the build took.
+        sha256: of the program.
+        program: where it stands.
+    """
+
+    source: str
+    version: str
+    recipe: str
+    release: str
+    built_s: float
+    sha256: str
+    program: Path
+
+
+def default_folder() -> Path:
+    """Where this user's kernels stand."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "outcast" / "kernels"
+
+
+def key(source: str, version: str, recipe: str) -> str:
+    """The folder name of a kernel made so."""
+    return hashlib.sha256(f"{source}\n{version}\n{recipe}\n".encode()).hexdigest()[:20]
+
+
+def find(folder: Path | None = None, recipe: Recipe = OURS) -> Kernel | None:
+    """The kernel made last with this recipe, or None."""
+    made = [kernel for kernel in _all(folder or default_folder()) if kernel.recipe == recipe.digest]
+    return max(made, key=lambda kernel: kernel.program.stat().st_mtime, default=None)
+
+
+def find_exactly(source: str, version: str, recipe: Recipe, folder: Path) -> Kernel | None:
+    """The kernel made from this source with this recipe, or None."""
+    return _read(folder / key(source, version, recipe.digest))
+
+
+def keep(kernel: Kernel, folder: Path) -> Kernel:
+    """Puts a built program into the cache, whole or not at all; the kernel as it stands there."""
+    target = folder / key(kernel.source, kernel.version, kernel.recipe)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
+        whole = Path(name) / "whole"
+        whole.mkdir()
+        shutil.copy2(kernel.program, whole / _PROGRAM)
+        record = asdict(kernel)
+        del record["program"]
+        (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if target.exists():
+            shutil.rmtree(target)
+        whole.rename(target)
+    found = _read(target)
+    assert found is not None
+    return found
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A folder to build in, for one build of this user at a time; what killed ones left is removed.
+
+    Raises:
+        KernelError: another build is going on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KernelError(
+                f"another kernel build is going on in {folder}; wait for it"
+            ) from None
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+        ) as name:
+            yield Path(name)
+
+
+def _all(folder: Path) -> Iterator[Kernel]:
+    for path in sorted(folder.glob("*/" + _RECORD)):
+        kernel = _read(path.parent)
+        if kernel is not None:
+            yield kernel
+
+
+def _read(folder: Path) -> Kernel | None:
+    try:
+        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        kernel = Kernel(program=folder / _PROGRAM, **record)
+    except (OSError, ValueError, TypeError):
+        return None
+    return kernel if kernel.program.is_file() else None

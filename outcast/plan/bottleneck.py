@@ -1,0 +1,130 @@
+"""The queues that are studied: which output ports they are at, and what comes to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from controllers.graph import Graph
+from outcast.plan.paths import ingress_port, port_name
+
+if TYPE_CHECKING:
+    from outcast.plan.flows import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The output port at which flows have the least each, and the ports by which they come to it.
+
+    Attributes:
+        switch: the switch's name.
+        egress: its output port, as `s1-eth1`.
+        ingress: the ports that the flows come in by.
+        destinations: IPv4 addresses of the receivers behind the output port.
+    """
+
+    switch: str
+    egress: str
+    ingress: tuple[str, ...]
+    destinations: tuple[str, ...]
+
+
+def find(
+    graph: Graph,
+    flows: Sequence[Flow],
+    rate_bps: Callable[[str], int],
+    without: Set[tuple[str, str]] = frozenset(),
+) -> Bottleneck | None:
+    """The output port at which each flow's share of the rate is smallest.
+
+    Of several, that with most inputs in use; of those that are still alike, the one nearest the
+    receivers.
+
+    Args:
+        graph: as of topology.make_graph.
+        flows: all of them.
+        rate_bps: of the links between two layers, as `edge-aggregation`.
+        without: links, by their two ends, that do not come into question.
+
+    Returns:
+        The port; None where the flows cross no other link.
+    """
+    crossing: Counter[tuple[str, str]] = Counter()
+    inputs: dict[tuple[str, str], list[str]] = {}
+    destinations: dict[tuple[str, str], list[str]] = {}
+    nearness: dict[tuple[str, str], int] = {}
+    for flow in flows:
+        for index, (switch, following) in enumerate(pairwise(flow.path)):
+            hop = (switch, following)
+            if index == 0 or hop in without:
+                continue
+            crossing[hop] += 1
+            ingress = port_name(graph, switch, flow.path[index - 1])
+            if ingress not in inputs.setdefault(hop, []):
+                inputs[hop].append(ingress)
+            if flow.dst_ip not in destinations.setdefault(hop, []):
+                destinations[hop].append(flow.dst_ip)
+            nearness[hop] = index
+    if not crossing:
+        return None
+    switch, following = max(
+        crossing,
+        key=lambda hop: (
+            Fraction(crossing[hop], rate_bps(graph.edges[hop]["layers"])),
+            len(inputs[hop]),
+            nearness[hop],
+        ),
+    )
+    return Bottleneck(
+        switch=switch,
+        egress=port_name(graph, switch, following),
+        ingress=tuple(inputs[switch, following]),
+        destinations=tuple(destinations[switch, following]),
+    )
+
+
+def find_others(
+    graph: Graph, flows: Sequence[Flow], rate_bps: Callable[[str], int], first: Bottleneck
+) -> tuple[Bottleneck, ...]:
+    """Where the flows that do not cross the first bottleneck are measured.
+
+    No flow crosses two of all these, and no receiver is behind two, so that nothing counts twice.
+    A flow for which there is no such port stays unmeasured.
+    """
+    found = [first]
+    left = list(flows)
+    while True:
+        last = found[-1]
+        left = [f for f in left if ingress_port(graph, f.path, last.egress) is None]
+        unmeasured = {f.flow for f in left}
+        reached = {address for each in found for address in each.destinations}
+        known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
+        taken = {hop for f in known for hop in pairwise(f.path)}
+        another = find(graph, left, rate_bps, taken)
+        if another is None:
+            return tuple(found[1:])
+        found.append(another)
+
+
+def with_inputs(
+    bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
+) -> Bottleneck:
+    """The bottleneck with the inputs of generated flows, and of what is acknowledged to them.
+
+    Whatever leaves by its output has to be seen coming in.
+    """
+    ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
+    for path in sorted(path for way in ways for path in way):
+        entered = ingress_port(graph, path, bottleneck.egress)
+        if entered is not None:
+            ingress.append(entered)
+            destinations.append(graph.nodes[path[-1]]["ip"])
+    return replace(
+        bottleneck,
+        ingress=tuple(dict.fromkeys(ingress)),
+        destinations=tuple(dict.fromkeys(destinations)),
+    )

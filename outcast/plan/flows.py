@@ -1,0 +1,221 @@
+"""The flows of an experiment: who sends to whom, over which path, when, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from controllers import routes
+from controllers.graph import Graph
+from controllers.hashing import TCP, FiveTuple
+from outcast import units
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Experiment, FlowGroup, Transport
+from outcast.plan import transport
+from outcast.plan.topology import receiver
+
+FIRST_SOURCE_PORT = 20001
+"""Flows are told apart by their source port, which the run chooses."""
+SERVER_PORT = 5001
+"""iperf's own default."""
+_FURTHER_SERVER_PORT = 5004
+"""Of flows with another kind of receiver, and the next ones; before it stand those of generated
+flows (outcast/plan/schedule.py), which the same host may receive."""
+MOST_FLOWS = 20_000
+"""Their source ports are to lie below those of generated flows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One TCP flow, sender to receiver.
+
+    Attributes:
+        flow: its number, from 0, in the order of the configuration.
+        group: the index of its group in the configuration.
+        src, dst: host names; with their IPv4 addresses `src_ip` and `dst_ip`.
+        path: node names from sender to receiver; a switch may stand in it twice.
+        return_path: the same of its acknowledgements, from receiver to sender.
+        hops: its class: links on a shortest path, whatever way it takes; "2-hop" is a sender at
+            the receiver's own switch (section 2.2), also under routing that lengthens its path
+            (section 5.4 keeps the label as well).
+        start_ns: after the traffic's start.
+        duration_ns, size_bytes: when it ends; exactly one is set.
+        transport: TCP's settings of this flow.
+    """
+
+    flow: int
+    group: int
+    src: str
+    src_ip: str
+    sport: int
+    dst: str
+    dst_ip: str
+    dport: int
+    path: tuple[str, ...]
+    return_path: tuple[str, ...]
+    hops: int
+    start_ns: int
+    duration_ns: int | None
+    size_bytes: int | None
+    transport: Transport = field(default_factory=Transport)
+
+    @property
+    def five_tuple(self) -> FiveTuple:
+        """What its data packets have in their headers."""
+        return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
+
+
+def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
+    """Every flow of the groups, in the order of the configuration.
+
+    Raises:
+        ConfigError: where a group does not fit the topology.
+    """
+    flows: list[Flow] = []
+    used: set[tuple[str, str]] = set()
+    distances: dict[str, dict[str, int]] = {}
+    ports: dict[transport.ReceiverKind, int] = {
+        transport.receiver_kind(experiment.transport): SERVER_PORT
+    }
+    for index, group in enumerate(experiment.flows):
+        where = f"flows.{index}"
+        settings = experiment.group_transport(index)
+        dport = ports.setdefault(
+            transport.receiver_kind(settings), _FURTHER_SERVER_PORT - 1 + len(ports)
+        )
+        pairs = _pairs(group, graph, where)
+        _require_times(experiment, group, len(pairs) * group.per_host, where)
+        for number, (src, dst) in enumerate(pairs):
+            if (src, dst) in used:
+                raise ConfigError(
+                    f"{where}: {src} sends to {dst} already; use per_host for several flows of "
+                    "one host"
+                )
+            used.add((src, dst))
+            for place in range(group.per_host):
+                start_ns = group.start_ns + (number * group.per_host + place) * group.stagger_ns
+                duration_ns = group.duration_ns
+                if duration_ns is None and group.size_bytes is None:
+                    duration_ns = experiment.duration_ns - start_ns
+                sport = FIRST_SOURCE_PORT + len(flows)
+                packet = FiveTuple(graph.nodes[src]["ip"], sport, graph.nodes[dst]["ip"], dport)
+                flows.append(
+                    Flow(
+                        flow=len(flows),
+                        group=index,
+                        src=src,
+                        src_ip=packet.src,
+                        sport=packet.sport,
+                        dst=dst,
+                        dst_ip=packet.dst,
+                        dport=packet.dport,
+                        path=tuple(routes.path(table, graph, src, dst, packet)),
+                        return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
+                        hops=distances.setdefault(dst, _distances(graph, dst))[src],
+                        start_ns=start_ns,
+                        duration_ns=duration_ns,
+                        size_bytes=group.size_bytes,
+                        transport=settings,
+                    )
+                )
+    if len(flows) > MOST_FLOWS:
+        raise ConfigError(f"flows: {len(flows)} flows; at most {MOST_FLOWS} are allowed")
+    return tuple(flows)
+
+
+def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
+    """Sender and receiver of each of the group's hosts."""
+    if not isinstance(group.to, list):
+        dst = group.to or receiver(graph)
+        _require_host(graph, dst, f"{where}.to")
+        return [(src, dst) for src in senders_of(group, dst, graph, where)]
+    for dst in group.to:
+        _require_host(graph, dst, f"{where}.to")
+    for src in group.source:
+        _require_host(graph, src, f"{where}.from")
+    _require_some(group.source, where)
+    pairs = list(zip(group.source, group.to, strict=True))
+    for src, dst in pairs:
+        if src == dst:
+            raise ConfigError(f"{where}.from: {dst} cannot send to itself")
+    if group.hosts is not None and group.hosts > len(pairs):
+        raise ConfigError(f"{where}.hosts: {group.hosts} asked for; `from` has {len(pairs)}")
+    return pairs[: group.hosts]
+
+
+def _distances(graph: Graph, dst: str) -> dict[str, int]:
+    """Of every node, the links on a shortest path to a host."""
+    return dict(nx.single_source_shortest_path_length(graph, dst))
+
+
+def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
+    """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
+    last_ns = group.start_ns + (flows - 1) * group.stagger_ns
+    if last_ns + (group.duration_ns or 0) > experiment.duration_ns - (group.duration_ns is None):
+        raise ConfigError(
+            f"{where}.stagger: the last of {flows} flows would start after "
+            f"{units.format_time(last_ns)}, and is to start and end within the duration of "
+            f"{units.format_time(experiment.duration_ns)}"
+        )
+    rate_bps = experiment.links.between("host-edge").rate_bps
+    least_ns = (group.size_bytes or 0) * 8 * 10**9 // rate_bps
+    if last_ns + least_ns > experiment.duration_ns:
+        raise ConfigError(
+            f"{where}.bytes: take {least_ns / 1e9:.3g} s or more at "
+            f"{units.format_rate(rate_bps)}; allowed is what can end within the duration of "
+            f"{units.format_time(experiment.duration_ns)}"
+        )
+
+
+def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
+    """The hosts that a group sends from: named, or the nearest of a class.
+
+    Raises:
+        ConfigError: its text begins with `where`.
+    """
+    if isinstance(group.source, list):
+        _require_some(group.source, where)
+        names = group.source
+        for name in names:
+            _require_host(graph, name, f"{where}.from")
+    elif match := re.fullmatch(r"([0-9]+)-hop", group.source):
+        distance = _distances(graph, dst)
+        classes: dict[int, list[str]] = {}
+        for name, data in graph.nodes(data=True):
+            if data["kind"] == "host" and name != dst:
+                classes.setdefault(distance[name], []).append(name)
+        names = classes.get(int(match[1]), [])
+        if not names:
+            there = ", ".join(f"{hops}-hop ({len(classes[hops])})" for hops in sorted(classes))
+            raise ConfigError(
+                f"{where}.from: no host is {match[1]} hops from {dst}; there are {there}"
+            )
+    else:
+        names = [group.source]
+        _require_host(graph, group.source, f"{where}.from")
+    if dst in names:
+        raise ConfigError(f"{where}.from: {dst} cannot send to itself")
+    if group.hosts is not None:
+        if group.hosts > len(names):
+            raise ConfigError(
+                f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
+            )
+        names = names[: group.hosts]
+    return list(names)
+
+
+def _require_some(names: str | list[str], where: str) -> None:
+    if not names:
+        raise ConfigError(f"{where}.from: an empty list; allowed is one host or more")
+
+
+def _require_host(graph: Graph, name: str, where: str) -> None:
+    if name not in graph or graph.nodes[name]["kind"] != "host":
+        hosts = [node for node, data in graph.nodes(data=True) if data["kind"] == "host"]
+        some = ", ".join(hosts[:6]) + (", ..." if len(hosts) > 6 else "")
+        raise ConfigError(
+            f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: {some}"
+            f"{did_you_mean(name, hosts)}"
+        )

@@ -1,0 +1,77 @@
+"""Paths of an experiment's packets through the graph: which routes, and where they lead."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+from controllers import routes
+from controllers.graph import Graph
+from controllers.hashing import TCP, UDP, FiveTuple
+from outcast.errors import ConfigError
+from outcast.experiment import EqualLength, Experiment, Hashed
+from outcast.plan import schedule
+from outcast.plan.schedule import Generated
+
+
+def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
+    """The routes that the experiment asks for.
+
+    Raises:
+        ConfigError: where the topology has none of that kind.
+    """
+    kind: str = experiment.routing.kind
+    hash_seed = 0
+    match experiment.routing:
+        case Hashed(hash_seed=chosen):
+            hash_seed = chosen
+        case EqualLength(core="random"):
+            kind = "equal_length_random"
+            hash_seed = random.Random(f"{experiment.seed} core switches").getrandbits(32)
+    try:
+        return routes.compute(graph, kind, hash_seed)
+    except routes.RouteError as error:
+        raise ConfigError(f"routing: {error}") from None
+
+
+def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
+    """What a generated flow's data packets have in their headers."""
+    udp = flow.datagram_bytes is not None
+    return FiveTuple(
+        graph.nodes[flow.src]["ip"],
+        flow.sport,
+        graph.nodes[flow.dst]["ip"],
+        schedule.UDP_PORT if udp else schedule.TCP_PORT,
+        UDP if udp else TCP,
+    )
+
+
+def generated_ways(
+    graph: Graph, table: routes.Routes, generated: Sequence[Generated]
+) -> list[tuple[list[str], list[str]]]:
+    """The different paths of generated flows, each with that of its acknowledgements."""
+    ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
+    asked: set[object] = set()
+    for flow in sorted(generated, key=lambda each: (each.src, each.dst)):
+        packet = generated_packet(graph, flow)
+        key = packet if table.choices else (flow.src, flow.dst)
+        if key not in asked:
+            asked.add(key)
+            there = routes.path(table, graph, flow.src, flow.dst, packet)
+            back = routes.path(table, graph, flow.dst, flow.src, packet.reversed())
+            ways[(*there, *back)] = (there, back)
+    return list(ways.values())
+
+
+def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
+    """The port by which a packet on a path enters the switch that it leaves by `egress`."""
+    for before, (switch, following) in zip(path, pairwise(path[1:]), strict=False):
+        if port_name(graph, switch, following) == egress:
+            return port_name(graph, switch, before)
+    return None
+
+
+def port_name(graph: Graph, node: str, neighbour: str) -> str:
+    """The interface of `node` that leads to `neighbour`, as Mininet names it."""
+    return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"

@@ -1,0 +1,97 @@
+"""What every port of the network is to have: its rate, its delay and its queue."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from outcast.experiment import Experiment, Limit, PacingFq, Pfifo, Queue
+
+if TYPE_CHECKING:
+    from outcast.plan.whole import Plan
+
+HOST_QUEUE = Limit(packets=1000)
+"""A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortQueue:
+    """What one port is to have."""
+
+    port: str
+    rate_bps: int
+    delay_ns: int
+    jitter_ns: int
+    queue: Queue
+
+
+def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
+    """What a switch's port is to have, `port` as `s1-eth1`."""
+    is_bottleneck = port == plan.bottleneck.egress
+    queue: Queue = experiment.queue
+    if queue.where == "bottleneck" and not is_bottleneck:
+        queue = _host_queue(experiment)
+    layer = plan.graph.nodes[plan.ends[port][0]]["layer"]
+    names = {port, layer, "bottleneck"} if is_bottleneck else {port, layer}
+    for exception in experiment.queues:
+        at = [exception.at] if isinstance(exception.at, str) else exception.at
+        if not names.isdisjoint(at):
+            queue = exception.queue
+    return _port_queue(experiment, plan, port, queue)
+
+
+def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
+    """What a host's port is to have: its link's rate, and room for all it may send.
+
+    No jitter: TCP hands over bursts at one instant, of which each packet would wait for the one
+    with the longest delay before it.
+    """
+    (switch,) = plan.graph.adj[host]
+    paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
+    queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
+    wanted = _port_queue(experiment, plan, plan.port(host, switch), queue)
+    return replace(wanted, jitter_ns=0)
+
+
+def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
+    node, neighbour = plan.ends[port]
+    link = experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
+    return PortQueue(
+        port,
+        port_rate_bps(experiment, port, link.rate_bps),
+        link.delay_ns or 0,
+        link.jitter_ns or 0,
+        queue,
+    )
+
+
+def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:
+    """The rate of a port's own oscillator, drawn by the seed and the port's name."""
+    offset_ppm = experiment.links.clock_offset_ppm
+    if not offset_ppm:
+        return rate_bps
+    draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
+    # The kernel keeps rates in whole bytes a second.
+    return round(rate_bps * (1 + draw * offset_ppm * 1e-6) / 8) * 8
+
+
+def _pacing_queue(experiment: Experiment) -> PacingFq:
+    return PacingFq.model_construct(
+        kind="fq",
+        limit=HOST_QUEUE,
+        flow_limit=HOST_QUEUE.packets,
+        where="every_port",
+        shaper="tbf",
+        burst_bytes=experiment.queue.burst_bytes,
+    )
+
+
+def _host_queue(experiment: Experiment) -> Pfifo:
+    return Pfifo.model_construct(
+        kind="pfifo",
+        limit=HOST_QUEUE,
+        shaper="tbf",
+        where="every_port",
+        burst_bytes=experiment.queue.burst_bytes,
+    )

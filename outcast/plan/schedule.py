@@ -1,0 +1,258 @@
+"""Every generated flow before the run: a pure function of the workloads, the hosts and the seed."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import (
+    Background,
+    ConstantRate,
+    Experiment,
+    Incast,
+    Poisson,
+    Shuffle,
+    Workload,
+)
+
+TCP_PORT = 5002
+"""Where receivers of generated TCP flows listen."""
+UDP_PORT = 5003
+FIRST_SOURCE_PORT = 40001
+"""Of each host's generated flows; those of its other flows lie below (outcast/plan/flows.py)."""
+LEAST_GAP_NS = 1000
+"""Between datagrams, in whole nanoseconds: what a rate is off by is a thousandth at the most."""
+MOST_FLOWS = 200_000
+"""More than these take longer to plan and to record than they could be run in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One generated flow: a TCP transfer, a block of a round, or a stream of datagrams.
+
+    Attributes:
+        flow: its number, from 0, among the generated flows.
+        workload: the index of its workload in the configuration; `kind` is that one's.
+        src, dst: host names.
+        sport: source port; blocks of one sender share it, as they share a connection.
+        size_bytes: what is to arrive; None for a stream.
+        start_ns: after the traffic's start; None where it starts when its turn comes.
+        round: of an incast, from 0.
+        end_ns, gap_ns, datagram_bytes: a stream's end, the time between datagrams, their payload.
+    """
+
+    flow: int
+    workload: int
+    kind: str
+    src: str
+    dst: str
+    sport: int
+    size_bytes: int | None
+    start_ns: int | None
+    round: int | None = None
+    end_ns: int | None = None
+    gap_ns: int | None = None
+    datagram_bytes: int | None = None
+
+    @property
+    def datagrams(self) -> int | None:
+        """How many a stream is to send; None where it is none."""
+        if self.start_ns is None or self.end_ns is None or self.gap_ns is None:
+            return None
+        return max(0, -(-(self.end_ns - self.start_ns) // self.gap_ns))
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """What a schedule is to know of the network.
+
+    Attributes:
+        names: all hosts, in the topology's order.
+        receiver: the host that many-to-one traffic goes to.
+        senders: the hosts that a `from` means, towards a receiver; the third argument is where it
+            stands. Raises ConfigError.
+        rate_bps: of a host's link.
+    """
+
+    names: Sequence[str]
+    receiver: str
+    senders: Callable[[str | list[str], str, str], list[str]]
+    rate_bps: Callable[[str], int]
+
+
+def make(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
+    """All generated flows of an experiment, each workload's in the order of their start.
+
+    Raises:
+        ConfigError: a host is not there, or there would be too many flows.
+    """
+    flows: list[Generated] = []
+    next_port: dict[str, int] = defaultdict(lambda: FIRST_SOURCE_PORT)
+    for index, workload in enumerate(experiment.workloads):
+        ports: dict[tuple[str, str], int] = {}
+        for flow in _of_workload(experiment, index, workload, hosts):
+            sport = ports.get((flow.src, flow.dst)) if flow.round else None
+            if sport is None:
+                sport = ports[flow.src, flow.dst] = next_port[flow.src]
+                next_port[flow.src] += 1
+            if sport > 65535 or len(flows) >= MOST_FLOWS:
+                raise _too_many(index)
+            flows.append(replace(flow, flow=len(flows), sport=sport))
+    return tuple(flows)
+
+
+def _too_many(index: int) -> ConfigError:
+    return ConfigError(
+        f"workloads.{index}: more than {MOST_FLOWS} flows, or {65536 - FIRST_SOURCE_PORT} of one "
+        "host; allowed are less load, larger sizes or a shorter duration"
+    )
+
+
+def _of_workload(
+    experiment: Experiment, index: int, workload: Workload, hosts: Hosts
+) -> Iterator[Generated]:
+    draw = random.Random(f"{experiment.seed} workload {index}")
+    where = f"workloads.{index}"
+    to = getattr(workload, "to", None)
+    if to is not None:
+        _require_host(hosts, to, f"{where}.to")
+    match workload:
+        case Background():
+            yield from _background(experiment, index, workload, hosts)
+        case Poisson():
+            yield from _poisson(experiment, index, workload, hosts, draw)
+        case Shuffle():
+            yield from _shuffle(index, workload, hosts, draw)
+        case Incast():
+            yield from _incast(index, workload, hosts)
+        case ConstantRate():
+            yield from _constant_rate(experiment, index, workload, hosts, draw)
+
+
+def _end_ns(experiment: Experiment, workload: Background | Poisson | ConstantRate) -> int:
+    if workload.duration_ns is None:
+        return experiment.duration_ns
+    return workload.start_ns + workload.duration_ns
+
+
+def _transfer(index: int, kind: str, src: str, dst: str, size: int, start: int | None) -> Generated:
+    return Generated(0, index, kind, src, dst, 0, size, start)
+
+
+def _background(
+    experiment: Experiment, index: int, workload: Background, hosts: Hosts
+) -> Iterator[Generated]:
+    """Each host by itself: gaps of a mean of F/B, to any other host (section 3.2.5)."""
+    sizes = workload.distribution()
+    end_ns = _end_ns(experiment, workload)
+    flows = []
+    for src in hosts.names:
+        draw = random.Random(f"{experiment.seed} workload {index} {src}")
+        others = [name for name in hosts.names if name != src]
+        mean_gap_ns = sizes.mean_bytes() * 8e9 / (workload.load * hosts.rate_bps(src))
+        for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, end_ns):
+            dst = draw.choice(others)
+            flows.append(_transfer(index, "background", src, dst, sizes.sample(draw), at_ns))
+            if len(flows) > MOST_FLOWS:
+                raise _too_many(index)
+    yield from sorted(flows, key=lambda flow: flow.start_ns or 0)
+
+
+def _poisson(
+    experiment: Experiment, index: int, workload: Poisson, hosts: Hosts, draw: random.Random
+) -> Iterator[Generated]:
+    sizes = workload.distribution()
+    receivers = list(hosts.names) if workload.to is None else [workload.to]
+    sources = _sources(workload, hosts, f"workloads.{index}")
+    if len({*sources, *receivers}) < 2:
+        raise ConfigError(f"workloads.{index}.from: {sources[0]} cannot send to itself")
+    offered_bps = workload.load * sum(hosts.rate_bps(name) for name in receivers)
+    mean_gap_ns = sizes.mean_bytes() * 8e9 / offered_bps
+    for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, _end_ns(experiment, workload)):
+        dst = draw.choice(receivers)
+        src = draw.choice([name for name in sources if name != dst] or sources)
+        while src == dst:  # a lone source that was drawn as its own receiver
+            dst = draw.choice(receivers)
+        yield _transfer(index, "poisson", src, dst, sizes.sample(draw), at_ns)
+
+
+def _sources(workload: Poisson, hosts: Hosts, where: str) -> Sequence[str]:
+    if workload.source is None:
+        return hosts.names
+    named = [workload.source] if isinstance(workload.source, str) else workload.source
+    if workload.to is None and named and set(named) <= set(hosts.names):
+        return named  # the topology's receiver sends to others too
+    return hosts.senders(workload.source, workload.to or hosts.receiver, where)
+
+
+def _arrivals(draw: random.Random, mean_gap_ns: float, start: int, end: int) -> Iterator[int]:
+    """The times of a Poisson process."""
+    at_ns = start + draw.expovariate(1 / mean_gap_ns)
+    while at_ns < end:
+        yield int(at_ns)
+        at_ns += draw.expovariate(1 / mean_gap_ns)
+
+
+def _shuffle(
+    index: int, workload: Shuffle, hosts: Hosts, draw: random.Random
+) -> Iterator[Generated]:
+    names = _first(hosts.names, workload.hosts, f"workloads.{index}.hosts")
+    for src in names:
+        others = [name for name in names if name != src]
+        draw.shuffle(others)
+        for place, dst in enumerate(others):
+            start_ns = workload.start_ns if place < workload.concurrent else None
+            yield _transfer(index, "shuffle", src, dst, workload.size_bytes, start_ns)
+
+
+def _incast(index: int, workload: Incast, hosts: Hosts) -> Iterator[Generated]:
+    dst = workload.to or hosts.receiver
+    others = [name for name in hosts.names if name != dst]
+    for number in range(workload.rounds):
+        for src in _first(others, workload.senders, f"workloads.{index}.senders"):
+            start_ns = workload.start_ns if number == 0 else None
+            block = _transfer(index, "incast", src, dst, workload.block_bytes, start_ns)
+            yield replace(block, round=number)
+
+
+def _constant_rate(
+    experiment: Experiment, index: int, workload: ConstantRate, hosts: Hosts, draw: random.Random
+) -> Iterator[Generated]:
+    dst = workload.to or hosts.receiver
+    gap_ns = workload.datagram_bytes * 8 * 10**9 // workload.rate_bps
+    if gap_ns < LEAST_GAP_NS:
+        raise ConfigError(
+            f"workloads.{index}.rate: more than a datagram of {workload.datagram_bytes} B per "
+            "microsecond; allowed is a lower rate, or a larger datagram"
+        )
+    for src in hosts.senders(workload.source, dst, f"workloads.{index}"):
+        yield Generated(
+            flow=0,
+            workload=index,
+            kind="constant_rate",
+            src=src,
+            dst=dst,
+            sport=0,
+            size_bytes=None,
+            # Senders in step would meet in the switch packet by packet, all or none.
+            start_ns=workload.start_ns + draw.randrange(gap_ns),
+            end_ns=_end_ns(experiment, workload),
+            gap_ns=gap_ns,
+            datagram_bytes=workload.datagram_bytes,
+        )
+
+
+def _first(names: Sequence[str], count: int | None, where: str) -> Sequence[str]:
+    if count is not None and count > len(names):
+        raise ConfigError(f"{where}: {count} hosts asked for; there are {len(names)}")
+    return names[:count]
+
+
+def _require_host(hosts: Hosts, name: str, where: str) -> None:
+    if name not in hosts.names:
+        some = ", ".join(hosts.names[:6])
+        near = did_you_mean(name, hosts.names)
+        raise ConfigError(f"{where}: no host {name!r}; allowed are {some}, ...{near}")

@@ -1,0 +1,82 @@
+"""TCP's settings that each host is to have, from those of its flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
+
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, Transport
+
+ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
+"""What all connections of one listening socket have: congestion control, and who receives."""
+
+
+_OF_A_HOST = ("min_rto_ns", "sack", "ecn")
+
+
+class Sent(Protocol):
+    """What is needed here of a flow."""
+
+    @property
+    def src(self) -> str: ...
+    @property
+    def dst(self) -> str: ...
+    @property
+    def transport(self) -> Transport: ...
+
+
+def all_of(experiment: Experiment) -> list[Transport]:
+    """TCP's settings of the experiment, and those of every group of flows."""
+    groups = range(len(experiment.flows))
+    return [experiment.transport, *(experiment.group_transport(index) for index in groups)]
+
+
+def receiver_kind(transport: Transport) -> ReceiverKind:
+    """Flows that differ in it need listening sockets of their own.
+
+    A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2),
+    and any other one a receiver that does not.
+    """
+    if transport.mptcp is not None:
+        return transport.congestion_control, "mptcp"
+    return transport.congestion_control, "tcp" if transport.tcprand is not None else "iperf"
+
+
+def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
+    """What each host that takes part in a flow is set to; other hosts have `base`.
+
+    Selective acknowledgements, ECN, the minimum RTO and fq are a host's and not a socket's. A
+    receiver offers what any of its senders wants to use: each connection has what both ends have.
+
+    Raises:
+        ConfigError: where two groups of one sender want different settings of the host.
+    """
+    senders: dict[str, Transport] = {}
+    receivers: dict[str, list[Transport]] = {}
+    for flow in flows:
+        receivers.setdefault(flow.dst, []).append(flow.transport)
+        other = senders.setdefault(flow.src, flow.transport)
+        for name in _OF_A_HOST:
+            if getattr(other, name) != getattr(flow.transport, name):
+                raise ConfigError(f"flows: {_disagree(flow.src, name)}")
+        if (other.pacing == "fq") != (flow.transport.pacing == "fq"):
+            raise ConfigError(f"flows: {_disagree(flow.src, 'pacing: fq')}")
+        if (other.mptcp is None) != (flow.transport.mptcp is None) or (
+            other.mptcp != flow.transport.mptcp
+        ):
+            raise ConfigError(f"flows: {_disagree(flow.src, 'mptcp')}")
+    common = {"congestion_control": base.congestion_control}
+    hosts = {host: each.model_copy(update=common) for host, each in senders.items()}
+    for host, wanted in receivers.items():
+        offered = {name: any(getattr(each, name) for each in wanted) for name in ("sack", "ecn")}
+        mine = senders.get(host)
+        if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
+            raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
+        hosts[host] = (mine or base).model_copy(update={**common, **offered})
+    return hosts
+
+
+def _disagree(host: str, setting: str) -> str:
+    name = setting.removesuffix("_ns")
+    return f"groups that differ in {name} have flows of {host}; it is one setting of the host"

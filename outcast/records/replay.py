@@ -1,0 +1,160 @@
+"""Whether two runs are the same, to the byte of their captures; and if not, what differs first."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import zstandard
+
+from outcast import handed_in
+from outcast.errors import InputError, ReplayError
+from outcast.experiment import Experiment, load_resolved
+from outcast.records.run_directory import Manifest, RunDirectory
+
+COMPRESSED = ".zst"
+_PCAP_HEADER_BYTES = 24
+_RECORD = struct.Struct("<IIII")
+
+
+def require_equal(one: RunDirectory, other: RunDirectory) -> int:
+    """The number of captures, all equal byte by byte.
+
+    Raises:
+        ReplayError: naming what differs first, causes before effects: the configuration, the
+            kernel, the programs, then the captures' packets.
+        InputError: where one of the two is no finished run's directory.
+    """
+    first, second = one.read_manifest(), other.read_manifest()
+    cause = _cause(first, second)
+    here, there = _digests(one, first), _digests(other, second)
+    different = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    if different:
+        because = f"; before that, {cause}" if cause else ""
+        known = [
+            (at_ns, name)
+            for name in different
+            if (at_ns := _first_difference(one.path / name, other.path / name)) is not None
+        ]
+        if not known:
+            raise ReplayError(f"{different[0]} differs, where is not kept{because}")
+        at_ns, name = min(known)
+        raise ReplayError(
+            f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
+        )
+    return len(here)
+
+
+def require_finished(directory: RunDirectory) -> None:
+    """Raises InputError where this is no finished run's directory with its captures' hashes."""
+    _digests(directory, directory.read_manifest())
+
+
+def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
+    """Raises InputError where a run of this experiment could not be a replay of the one there.
+
+    Args:
+        directory: of a finished run.
+        experiment: resolved, as its run directory will have it.
+    """
+    there, here = (
+        each.model_dump(mode="json", by_alias=True)
+        for each in (load_resolved(directory.config), experiment)
+    )
+    for key, value in there.items():
+        if here.get(key) != value:
+            raise InputError(
+                f"{directory.config}: {key} is {value}, and here it is {here.get(key)}; "
+                "allowed is a run of the same configuration"
+            )
+
+
+def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
+    """SHA-256 of every capture as it was made, be it compressed or removed since."""
+    known = {**manifest.dropped, **manifest.files}
+    found = {}
+    for record in manifest.captures:
+        name = record.file.removesuffix(COMPRESSED)
+        if record.file not in known:
+            raise InputError(
+                f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
+            )
+        found[name] = known[record.file] if name == record.file else _digest(directory.path / name)
+    return found
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with _opened(path) as stream:
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    except zstandard.ZstdError as error:
+        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
+    return digest.hexdigest()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A capture, compressed or not. Raises InputError where it cannot be read."""
+    compressed = path.with_name(path.name + COMPRESSED)
+    try:
+        if not compressed.exists():
+            return BufferedReader(handed_in.opened(path))
+        return cast(BinaryIO, zstandard.open(handed_in.opened(compressed), "rb"))
+    except OSError as error:
+        why = handed_in.reason(error)
+        raise InputError(f"{path}: {why}; allowed is a finished run") from None
+
+
+def _cause(first: Manifest, second: Manifest) -> str:
+    """What the manifests say that could make the runs differ."""
+    if first.files.get("config.yaml") != second.files.get("config.yaml"):
+        for key, value in first.requested.items():
+            if second.requested.get(key) != value:
+                return f"{key} was {value} and is {second.requested.get(key)}"
+        return "the configurations differ"
+    for what, here, there in (
+        ("the engine", first.engine, second.engine),
+        ("the seed", first.seed, second.seed),
+        ("outcast", first.outcast, second.outcast),
+        *(
+            (f"the kernel's {key}", value, second.kernel.get(key))
+            for key, value in first.kernel.items()
+        ),
+        *((name, version, second.versions.get(name)) for name, version in first.versions.items()),
+    ):
+        if here != there:
+            return f"{what} was {here} and is {there}"
+    return ""
+
+
+def _first_difference(one: Path, other: Path) -> int | None:
+    """Nanoseconds after the first packet at which two captures differ; None where one is gone."""
+    if not all(
+        path.exists() or path.with_name(path.name + COMPRESSED).exists() for path in (one, other)
+    ):
+        return None
+    with _opened(one) as first, _opened(other) as second:
+        began_ns = at_ns = None
+        for here, there in zip_longest(_records(first), _records(second)):
+            at_ns = min(record[0] for record in (here, there) if record is not None)
+            began_ns = at_ns if began_ns is None else began_ns
+            if here != there:
+                break
+    return (at_ns or 0) - (began_ns or 0)
+
+
+def _records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Time stamp and bytes of every packet of a capture that our tcpdump wrote (pcap-savefile(5)).
+
+    Foreign captures are read by outcast.analysis.capture.pcap.
+    """
+    stream.read(_PCAP_HEADER_BYTES)
+    while len(header := stream.read(_RECORD.size)) == _RECORD.size:
+        seconds, nanoseconds, length, _ = _RECORD.unpack(header)
+        yield seconds * 10**9 + nanoseconds, stream.read(length)

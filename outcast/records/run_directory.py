@@ -1,0 +1,370 @@
+"""The run directory: what a run wrote, described well enough to be analysed on any machine.
+
+```
+config.yaml         the experiment, resolved
+manifest.json       this module's Manifest: what ran, on what, with which settings in effect
+captures/           <port>.<in|out>.pcap, nanosecond stamps
+counters.json       this module's Counters: tc, nstat and tcpdump, before and after
+flows/              iperf's own logs, and the sockets as ss(8) showed them; the schedule of
+                    generated flows and what became of each, a JSON line a flow
+samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
+blackout.json       the ON periods of a synthetic blackout
+log.txt             the run's progress
+*.parquet           what the analysis computed
+summary.json, *.png, report.html
+```
+
+Stages read what the stage before wrote here, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from outcast import handed_in
+from outcast.errors import InputError
+from outcast.files import sha256, write_text
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+MOST_TIME_NS = 1 << 62
+"""The year 2116, as of a capture's stamps."""
+MOST_SPAN_NS = 1 << 60
+"""36 years; with a time it still fits into 64 bits."""
+MOST_HOPS = 10_000
+MOST_COUNT = 1 << 53
+"""Of packets and bytes: a float still tells one from the next."""
+
+_Port = Annotated[int, Field(ge=0, le=65535)]
+_TimeNs = Annotated[int, Field(ge=0, le=MOST_TIME_NS)]
+_SpanNs = Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]
+_Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+_FlowNumber = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+_Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
+
+FORMAT = 1
+"""The manifest's version; raised when a reader of the old one would misread the new one."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SubflowRecord(_Record):
+    """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
+
+    sport: _Port
+    dport: _Port
+
+
+class FlowRecord(_Record):
+    """One flow as it was started: who, where to, and over which ports of the bottleneck."""
+
+    flow: _FlowNumber
+    group: _FlowNumber
+    src: _Name
+    src_ip: _Address
+    sport: _Port
+    dst: _Name
+    dst_ip: _Address
+    dport: _Port
+    hops: int = Field(
+        ge=1, le=MOST_HOPS, description="its class: links on a shortest path; its own may be longer"
+    )
+    path: list[_Name] = Field(
+        max_length=MOST_HOPS, description="node names of the path that it takes, sender first"
+    )
+    return_path: list[_Name] = Field(
+        default_factory=list,
+        max_length=MOST_HOPS,
+        description="the same of its acknowledgements, receiver first",
+    )
+    ingress: _Name | None = Field(description="the bottleneck's port that the flow enters by")
+    start_ns: _SpanNs = Field(description="planned start after the traffic's start")
+    duration_ns: _SpanNs | None
+    size_bytes: _Count | None
+    congestion_control: str
+    subflows: list[SubflowRecord] = Field(
+        default_factory=list, description="of Multipath TCP, besides the flow's own ports"
+    )
+
+
+class QueueRecord(_Record):
+    """The bottleneck's queue as it was read back from the kernel."""
+
+    kind: str
+    rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
+    limit_bytes: _Count | None
+    limit_packets: _Count | None
+    delay_ns: _SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
+    drops: Literal["at_limit", "on_arrival", "later"] = Field(
+        default="at_limit",
+        description="when it drops: arrivals that find it full, other arrivals too, or also "
+        "packets that it had taken",
+    )
+
+
+class BottleneckRecord(_Record):
+    """One output port whose queue is studied, and the ports that feed it."""
+
+    switch: _Name
+    egress: _Name
+    ingress: list[_Name]
+    destinations: list[_Address] = Field(
+        description="IPv4 addresses reached through the egress port"
+    )
+    queue: QueueRecord
+
+
+class CaptureRecord(_Record):
+    """One tcpdump and its three closing counters (tcpdump(1), "packets captured")."""
+
+    port: _Name
+    direction: Literal["in", "out"]
+    file: handed_in.FileName
+    captured: _Count
+    received_by_filter: _Count
+    dropped_by_kernel: _Count
+
+
+class BlackoutRecord(_Record):
+    """What the synthetic blackout's switch did; blackout.json has every ON period."""
+
+    port: _Name
+    packets: _Count = Field(description="that came in from the link")
+    dropped: _Count
+    periods: _Count
+
+
+class TrafficRecord(_Record):
+    """When flows ran, on the captures' clock."""
+
+    t_start_ns: _TimeNs = Field(description="epoch time at which flows with start 0 were to begin")
+    t_end_ns: _TimeNs = Field(description="epoch time at which the last flow had ended")
+    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the experiment's duration")
+
+    @model_validator(mode="after")
+    def _ends_after_its_start(self) -> TrafficRecord:
+        if self.t_end_ns <= self.t_start_ns:
+            raise ValueError("t_end_ns: is not after t_start_ns")
+        return self
+
+
+_COUNTED = (
+    *("min_rto_ns", "samples.every_ns", "samples.taken", "samples.missed", "samples.longest_ns"),
+)
+"""Effective settings that the analysis counts with."""
+
+
+class Manifest(_Record):
+    """What ran. `requested` and `effective` are flat dictionaries, setting to value."""
+
+    format: int = FORMAT
+    outcast: str
+    name: str
+    engine: Literal["realtime", "virtual"]
+    datapath: Literal["netdev", "system"]
+    seed: int
+    kernel: dict[str, Any]
+    versions: dict[str, str]
+    requested: dict[str, Any]
+    effective: dict[str, Any]
+    traffic: TrafficRecord
+    flows: list[FlowRecord]
+    generated_hosts: list[str] = Field(
+        default_factory=list,
+        description="that send generated flows, which the counters of a host then hold too",
+    )
+    blackout: BlackoutRecord | None = None
+    bottlenecks: list[BottleneckRecord]
+    captures: list[CaptureRecord]
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="what makes the run's timing doubtful, each in one line with its remedy",
+    )
+    wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict, description="phase to seconds by the host's clock"
+    )
+    files: dict[handed_in.FileName, str] = Field(
+        default_factory=dict, description="SHA-256 of every file"
+    )
+    dropped: dict[handed_in.FileName, str] = Field(
+        default_factory=dict, description="SHA-256 of captures removed after the analysis"
+    )
+
+    @model_validator(mode="after")
+    def _names_are_given_once(self) -> Manifest:
+        names: dict[str, list[object]] = {
+            "flows": [record.flow for record in self.flows],
+            "bottlenecks": [record.egress for record in self.bottlenecks],
+            "captures": [(record.port, record.direction) for record in self.captures],
+            **{
+                f"bottlenecks: {each.egress}: ingress": [*each.ingress] for each in self.bottlenecks
+            },
+        }
+        for key, given in names.items():
+            if len(set(given)) < len(given):
+                raise ValueError(f"{key}: one is there twice")
+        for key in _COUNTED:
+            value = self.effective.get(key)
+            if value is None:  # as the smallest RTO of a kernel that does not tell its clock's rate
+                continue
+            if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
+                raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
+        return self
+
+
+def _growth(counter: str, before: object, after: object) -> int:
+    """Raises InputError where a counter is none, or went back."""
+    if isinstance(before, int) and isinstance(after, int) and 0 <= before <= after <= MOST_COUNT:
+        return after - before
+    raise InputError(f"counters.json: {counter}: {before!r} before the flows, {after!r} after")
+
+
+class PortCounters(_Record):
+    """`tc -s qdisc show` of a port's root qdisc before and after the flows."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    def delta(self, counter: str) -> int:
+        """How much a counter of the root qdisc (`drops`, `packets`, `bytes`) grew."""
+        return _growth(counter, self.before.get(counter), self.after.get(counter))
+
+
+class HostCounters(_Record):
+    """nstat(8)'s absolute counters of a host's network namespace before and after the flows."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+
+    def delta(self, counter: str) -> int:
+        """How much a counter (`TcpRetransSegs`, `TcpExtTCPTimeouts`) grew; absent means 0."""
+        return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
+
+
+class LinkTotals(_Record):
+    """What an interface had sent at some time; bytes with Ethernet headers."""
+
+    packets: _Count
+    bytes: _Count
+
+
+class LinkRecord(_Record):
+    """One direction of a link: the flows planned to cross it, and the kernel's counters."""
+
+    port: str = Field(description="the interface that sends")
+    node: _Name
+    neighbour: _Name = Field(description="the node that it sends to")
+    rate_bps: int = Field(gt=0, le=MOST_COUNT)
+    flows: list[_FlowNumber] = Field(description="whose data is to cross it")
+    acknowledged: list[_FlowNumber] = Field(description="whose acknowledgements are to cross it")
+    other: bool = Field(description="whether anything else may")
+    before: LinkTotals
+    after: LinkTotals
+
+    @property
+    def packets(self) -> int:
+        """Packets sent while flows ran."""
+        return _growth(self.port, self.before.packets, self.after.packets)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent while flows ran."""
+        return _growth(self.port, self.before.bytes, self.after.bytes)
+
+
+class Counters(_Record):
+    """counters.json: switch ports by name, hosts by name, the captures' counters, and links."""
+
+    ports: dict[str, PortCounters]
+    hosts: dict[str, HostCounters]
+    captures: list[CaptureRecord]
+    links: list[LinkRecord] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The paths of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def counters(self) -> Path:
+        return self.path / "counters.json"
+
+    @property
+    def captures(self) -> Path:
+        return self.path / "captures"
+
+    @property
+    def flows(self) -> Path:
+        return self.path / "flows"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
+
+    @property
+    def blackout(self) -> Path:
+        return self.path / "blackout.json"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    def read_manifest(self) -> Manifest:
+        """The manifest. Raises InputError where there is none or it cannot be read, and where
+        the folder holds what no run leaves, as a link or a FIFO.
+        """
+        if self.path.is_dir():
+            handed_in.require_plain(self.path)
+        return _read(self.manifest, Manifest)
+
+    def read_counters(self) -> Counters:
+        """The counters. Raises InputError where there are none or they cannot be read."""
+        return _read(self.counters, Counters)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")
+
+    def write_counters(self, counters: Counters) -> None:
+        write_text(self.counters, counters.model_dump_json(indent=1) + "\n")
+
+    def seal(self, **changes: Any) -> Manifest:
+        """Rewrites the manifest with `changes` and the hashes of all other files."""
+        files = {
+            str(path.relative_to(self.path)): sha256(path)
+            for path in sorted(self.path.rglob("*"))
+            if path.is_file() and path != self.manifest
+        }
+        manifest = self.read_manifest().model_copy(update={**changes, "files": files})
+        self.write_manifest(manifest)
+        return manifest
+
+
+def _read(path: Path, model: type[_Model]) -> _Model:
+    try:
+        return handed_in.read_model(path, model)
+    except FileNotFoundError:
+        raise InputError(
+            f"{path.parent}: no {path.name}; a folder that `outcast run` wrote is needed"
+        ) from None

@@ -1,0 +1,65 @@
+"""How long generated flows took: the completion times of figure 11 of the TCPRand paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from outcast.analysis.measure.completions import LONG_BYTES, SHORT_BYTES
+from outcast.view.figures.drawn_run import DrawnRun
+from outcast.view.figures.style import BLUE, GREEN, VERMILION, nothing
+
+_SIZES = (
+    ("short (below 100 KB)", VERMILION, pl.col("size_bytes") < SHORT_BYTES),
+    ("medium", BLUE, pl.col("size_bytes").is_between(SHORT_BYTES, LONG_BYTES)),
+    ("long (above 10 MB)", GREEN, pl.col("size_bytes") > LONG_BYTES),
+)
+
+
+def completion_times(run: DrawnRun) -> Figure | None:
+    """The cumulative distribution of completion times by size; unfinished flows are those that
+    a curve leaves out below 1.
+    """
+    if not run.has("completions"):
+        return None
+    table = run.table("completions").filter(pl.col("size_bytes").is_not_null()).collect()
+    if table.is_empty():
+        return None
+    workloads = table["workload"].unique().sort().to_list()
+    figure = Figure(figsize=(1.2 + 4.2 * len(workloads), 4.2), layout="constrained")
+    for axes, workload in zip(
+        figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
+    ):
+        mine = table.filter(pl.col("workload") == workload)
+        axes.set_title(f"{mine['kind'][0]} (workload {workload})")
+        if mine["fct"].drop_nulls().is_empty():
+            nothing(axes, "no flow finished")
+            continue
+        for label, colour, chosen in _SIZES:
+            of_size = mine.filter(chosen)
+            if of_size.is_empty():
+                continue
+            times_ms = of_size["fct"].drop_nulls().sort().to_numpy() / 1e6
+            shares = np.arange(1, times_ms.size + 1) / of_size.height
+            axes.step(
+                times_ms,
+                shares,
+                where="post",
+                color=colour,
+                label=f"{label}: {times_ms.size} of {of_size.height} finished",
+            )
+        axes.set_xscale("log")
+        axes.set_ylim(0, 1.02)
+        axes.set_xlabel("flow completion time (ms)")
+        axes.set_ylabel("share of flows")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
+        axes.grid(alpha=0.25)
+    figure.suptitle(
+        f"{run.summary.name}: flow completion times",
+        x=0.01,
+        ha="left",
+        fontsize=10,
+        fontweight="bold",
+    )
+    return figure

@@ -1,0 +1,169 @@
+"""The topology as a picture: switches by layer, hosts below, the flows' paths, the bottleneck."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast import files
+from outcast.plan.whole import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_USED, _UNUSED = "#0072b2", "#c8c8c8"
+_MOST_UPRIGHT = 20
+"""Boxes in the hosts' row from which on names are written upwards."""
+_MOST_HOSTS = 128
+"""More hosts than this share boxes."""
+_LAYER_HEIGHT = {"host": 0.0, "edge": 1.0, "aggregation": 2.0, "core": 3.0}
+
+
+def to_dot(plan: Plan) -> str:
+    """Graphviz's dot language; links that flows use are drawn bold, with their number of flows."""
+    used = flows_on_links(plan)
+    lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
+    for host in plan.hosts:
+        lines.append(f'  "{host}" [shape=ellipse, label="{host}\\n{plan.ip(host)}"];')
+    lines += [f'  "{switch}";' for switch in plan.switches]
+    for one, two in plan.graph.edges:
+        count = used[frozenset((one, two))]
+        style = f' [penwidth=2, label="{count}"]' if count else ""
+        lines.append(f'  "{one}" -- "{two}"{style};')
+    return "\n".join([*lines, "}", ""])
+
+
+def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
+    """How many flows cross each link, which is named by its two ends."""
+    return Counter(frozenset(link) for flow in plan.flows for link in pairwise(flow.path))
+
+
+def positions(
+    plan: Plan, boxes: Mapping[str, list[str]] | None = None
+) -> dict[str, tuple[float, float]]:
+    """Hosts in a row in their order; a switch above the middle of what hangs below it.
+
+    `boxes` are the places in the row, with the hosts of each; else every host has one.
+    """
+    members = boxes.values() if boxes is not None else [[host] for host in plan.hosts]
+    placed = {
+        host: (float(index), _LAYER_HEIGHT["host"])
+        for index, hosts in enumerate(members)
+        for host in hosts
+    }
+    for layer in ("edge", "aggregation", "core"):
+        switches = [name for name in plan.switches if plan.graph.nodes[name]["layer"] == layer]
+        below = {
+            name: [
+                placed[other][0]
+                for other in plan.graph.neighbors(name)
+                if other in placed and placed[other][1] < _LAYER_HEIGHT[layer]
+            ]
+            for name in switches
+        }
+        centres = {name: (min(xs) + max(xs)) / 2 if xs else 0.0 for name, xs in below.items()}
+        # Switches above the same hosts (a pod's, the core's) stand side by side there.
+        groups: dict[float, list[str]] = {}
+        for name in switches:
+            centre = sum(centres.values()) / len(centres) if layer == "core" else centres[name]
+            groups.setdefault(round(centre, 6), []).append(name)
+        for centre, names in groups.items():
+            spread = (max(below[names[0]], default=0) - min(below[names[0]], default=0)) or 1.0
+            for index, name in enumerate(names):
+                offset = (index - (len(names) - 1) / 2) * spread / max(1, len(names) - 1)
+                x = centre + (offset if len(names) > 1 else 0.0)
+                placed[name] = (x, _LAYER_HEIGHT[layer])
+    return placed
+
+
+def _boxes(plan: Plan) -> dict[str, list[str]]:
+    """The labels in the hosts' row and whom each stands for: in large networks, for several.
+
+    There hosts of one switch that all send, all receive, or are all idle share a box.
+    """
+    if len(plan.hosts) <= _MOST_HOSTS:
+        return {host: [host] for host in plan.hosts}
+    senders, receivers = _ends(plan)
+    alike: dict[tuple[str, bool, bool], list[str]] = {}
+    for host in plan.hosts:
+        (switch,) = plan.graph.neighbors(host)
+        alike.setdefault((switch, host in senders, host in receivers), []).append(host)
+    return {
+        hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {len(hosts) - 1} more": hosts
+        for hosts in alike.values()
+    }
+
+
+def _ends(plan: Plan) -> tuple[set[str], set[str]]:
+    return {flow.src for flow in plan.flows}, {flow.dst for flow in plan.flows}
+
+
+def picture(plan: Plan, title: str) -> Figure:
+    """The topology: links in use blue, as thick as they have flows; the bottleneck orange."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    boxes = _boxes(plan)
+    placed = positions(plan, boxes)
+    upright = len(boxes) <= _MOST_UPRIGHT
+    width = max(7.0, len(boxes) * (0.62 if upright else 0.24))
+    figure = Figure(figsize=(width, 4.6 if upright else 7.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    used = flows_on_links(plan)
+    most = max(used.values(), default=1)
+    lines = {frozenset(edge): [placed[edge[0]], placed[edge[1]]] for edge in plan.graph.edges}
+    unused = [line for edge, line in lines.items() if edge not in used]
+    thin = 0.7 if upright else 0.3
+    axes.add_collection(LineCollection(unused, colors=_UNUSED, linewidths=thin, zorder=1))
+    widths = [1.2 + 4 * count / most for count in used.values()]
+    taken = [lines[edge] for edge in used]
+    axes.add_collection(LineCollection(taken, colors=_USED, linewidths=widths, zorder=2))
+    (x1, y1), (x2, y2) = (placed[node] for node in plan.ends[plan.bottleneck.egress])
+    axes.plot([x1, x2], [y1, y2], color="#d55e00", linewidth=6, zorder=3)
+    axes.annotate(
+        f"bottleneck {plan.bottleneck.egress}",
+        ((x1 + x2) / 2, (y1 + y2) / 2),
+        xytext=(-6, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        color="#a04000",
+        fontsize=9,
+        zorder=5,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
+    )
+    labels = [(name, name, "square") for name in plan.switches]
+    labels += [(label, hosts[0], "round") for label, hosts in boxes.items()]
+    senders, receivers = _ends(plan)
+    for label, node, shape in labels:
+        colour = "#bfdcf0" if node in senders else "#ffffff"
+        if node in receivers:
+            colour = "#f5c9a6"
+        axes.text(
+            *placed[node],
+            label,
+            ha="center",
+            va="center",
+            fontsize=8,
+            rotation=0 if upright else 90,
+            zorder=4,
+            bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
+        )
+    hops = Counter(flow.hops for flow in plan.flows)
+    classes = ", ".join(f"{count} of {each} hops" for each, count in sorted(hops.items()))
+    axes.set_title(f"{title}: {len(plan.flows)} flows ({classes})" if hops else title, fontsize=11)
+    axes.margins(0.04, 0.12)
+    axes.autoscale_view()
+    axes.set_axis_off()
+    return figure
+
+
+def draw(plan: Plan, file: Path, title: str) -> None:
+    """Draws the topology into a PNG file."""
+    with files.writing(file) as stream:
+        picture(plan, title).savefig(stream, dpi=110, format="png")

@@ -1,0 +1,78 @@
+"""report.html: a run as one page that opens offline in any browser.
+
+A part of the page is a function that returns a section; `page.document` puts sections into a page
+of its own, which an index over several runs uses as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outcast.errors import InputError, OutcastError
+from outcast.files import write_text
+from outcast.records.run_directory import RunDirectory
+from outcast.view.report import glossary, goodput, losses, measurements, overview, timeline, viewer
+from outcast.view.report.markup import Element, element
+from outcast.view.report.page import document
+from outcast.view.report.tables import RunTables, read
+from outcast.view.terminal.tables import reading
+
+NAME = "report.html"
+
+
+def write(directory: RunDirectory) -> Path:
+    """Writes the report of an analysed run into its folder. Returns the file's path.
+
+    Raises InputError where the run has not been analysed or the file cannot be written.
+    """
+    with reading(directory):
+        text = make(read(directory))
+    path = directory.path / NAME
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def make(run: RunTables, most_packets: int = timeline.MOST_PACKETS) -> str:
+    """The report as text. `most_packets` is how many the viewer carries."""
+    made = timeline.make(run, most_packets)
+    sections = [
+        overview.words(run, network(run)),
+        viewer.part(run, made),
+        *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
+        losses.queue(run),
+        losses.drops(run),
+        *measurements.sections(run),
+        overview.settings(run),
+        overview.again(run),
+        glossary.words(bool(run.manifest.flows)),
+    ]
+    data = [
+        element("script", _harmless(made.header), type="application/json", id="viewer-header"),
+        element("script", made.payload, type="text/plain", id="viewer-data"),
+    ]
+    title = f"{run.summary.name}: report"
+    return document(title, overview.header(run), sections, data, viewer.SCRIPTS)
+
+
+def _harmless(json_text: str) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json_text.replace("<", "\\u003c")
+
+
+def network(run: RunTables) -> Element:
+    """The drawing, from the run's configuration; in words what hinders it where it cannot be."""
+    from outcast import experiment
+
+    try:
+        from outcast.plan.whole import make_plan
+        from outcast.view.report.topology import draw
+
+        plan = make_plan(experiment.load_resolved(run.directory.config), str(run.directory.config))
+    except ImportError as error:
+        return element("p", f"No drawing of the topology: it needs Python's {error.name}.")
+    except OutcastError as error:
+        return element("p", f"No drawing of the topology: {error}")
+    return draw(plan)

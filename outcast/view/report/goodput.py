@@ -1,0 +1,203 @@
+"""The report's parts on goodput and fairness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import Array
+from outcast.view.report import charts
+from outcast.view.report.charts import Bar, Line
+from outcast.view.report.colours import PALETTE, class_colours, flow_colours
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.report.tables import RunTables
+from outcast.view.terminal.tables import format_bps
+
+MOST_FLOWS = 200
+"""So many flows are listed; flows.parquet has them all."""
+MOST_CURVES = 6
+"""So many flows of a single class have a curve each in the chart."""
+MOST_BINS = 500
+MOST_STEPS = 110
+"""Of the small curves in the list of flows."""
+FAIRNESS = ("#2B8CC4", "#1B2A8A", "#00815F", "#9A6B00")
+
+
+def _rates(run: RunTables) -> tuple[Array, dict[int, Array]]:
+    """The bins' edges in seconds, and the goodput of every flow in each bin.
+
+    Of a long run so many bins are put together that there are MOST_BINS at most.
+    """
+    frame = run.throughput.sort("flow", "t")
+    starts = frame["t"].unique().sort().to_numpy() / 1e9
+    bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
+    edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
+    rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
+    flows = frame["flow"].unique(maintain_order=True).to_list()
+    together = -(-starts.size // MOST_BINS)
+    if together > 1:
+        edges = np.append(edges[:-1:together], edges[-1])
+        rates = np.array([coarser(rate, together) for rate in rates])
+    return edges, dict(zip(flows, rates, strict=True))
+
+
+def coarser(rate: Array, together: int) -> Array:
+    """Means of so many bins each; the last one may be of fewer."""
+    first = np.arange(0, rate.size, together)
+    return np.asarray(np.add.reduceat(rate, first) / np.diff(np.append(first, rate.size)))
+
+
+def goodput(run: RunTables) -> Element:
+    """Goodput per class, over time and in the mean, and of every flow."""
+    edges, rates = _rates(run)
+    colours = class_colours(run.hops)
+    fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
+    lines = []
+    for place, hops in enumerate(run.hops):
+        of_class = [rates[f.flow] for f in run.manifest.flows if f.hops == hops and f.flow in rates]
+        if of_class:
+            mean = np.mean(of_class, axis=0) / 1e6
+            label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
+            lines.append(Line(label, colours[hops], mean, charts.dash(place)))
+    of_what = "a flow of each class"
+    if len(run.hops) == 1 and 1 < len(rates) <= MOST_CURVES:
+        of_what, places = "every flow", flow_colours(run.manifest.flows)
+        lines = [
+            Line(
+                f"{flow.flow}: {flow.src}",
+                PALETTE[places[flow.flow]],
+                rates[flow.flow] / 1e6,
+                charts.dash(place),
+            )
+            for place, flow in enumerate(f for f in run.manifest.flows if f.flow in rates)
+        ]
+    bin_ms = (edges[1] - edges[0]) * 1e3 if edges.size > 1 else 0.0
+    over_time = charts.line_chart(
+        f"Goodput of {of_what}, in bins of {bin_ms:g} ms",
+        "; ".join(f"{line.label}: {float(line.y.mean()):.1f} Mbps on average" for line in lines),
+        edges,
+        lines,
+        "time (s)",
+        "Mbps",
+        limits=[("equal share", fair_bps / 1e6)],
+    )
+    means = charts.bars(
+        "Mean goodput of a flow of each class",
+        [
+            Bar(
+                f"{hops}-hop ({part.flows} flow{'' if part.flows == 1 else 's'})",
+                part.mean_goodput_bps,
+                format_bps(part.mean_goodput_bps),
+                colours[int(hops)],
+            )
+            for hops, part in run.summary.classes.items()
+        ],
+        f"An equal share of what all got together would be {format_bps(fair_bps)} a flow.",
+    )
+    return section(
+        "goodput", "Goodput", means, over_time, _windows(run), _flows(run, rates, fair_bps)
+    )
+
+
+def _windows(run: RunTables) -> Element | None:
+    if not run.summary.windows:
+        return None
+    rows: list[list[Part]] = []
+    for name, window in run.summary.windows.items():
+        row: list[Part] = [name, _or_dash(window.jain_index, ".3f")]
+        row.append(_or_dash(window.outcast_ratio, ".2f"))
+        for hops in run.hops:
+            part = window.classes.get(str(hops))
+            row.append(format_bps(part.mean_goodput_bps) if part else "-")
+        rows.append(row)
+    head = ["window", "Jain's index", "outcast ratio", *(f"{hops}-hop mean" for hops in run.hops)]
+    return table("The same over windows from the start", head, rows)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
+    colours = class_colours(run.hops)
+    peak = max((float(np.percentile(rate, 99)) for rate in rates.values()), default=1.0)
+    ceiling = max(peak, fair_bps * 1.5)
+    rows: list[list[Part]] = []
+    frame = run.flows.sort("hops", "flow")
+    for row in frame.head(MOST_FLOWS).iter_rows(named=True):
+        rate = rates.get(row["flow"], np.zeros(1))
+        curve = charts.sparkline(
+            coarser(rate, -(-rate.size // MOST_STEPS)),
+            ceiling,
+            colours.get(row["hops"], "#555555"),
+            fair_bps,
+            f"goodput of flow {row['flow']} over time, from {format_bps(float(rate.min()))} to "
+            f"{format_bps(float(rate.max()))}",
+        )
+        share = row["share"]
+        rows.append(
+            [
+                f"{row['flow']}: {row['src']}",
+                curve,
+                str(row["hops"]),
+                format_bps(row["goodput_bps"]),
+                "-" if share is None else f"{share:.1%}",
+                str(row["dropped"]),
+                str(row["longest_chain"]),
+                _or_dash(row["retransmits"], "d"),
+                _or_dash(row["timeouts"], "d"),
+            ]
+        )
+    head = ["flow", f"over time, to {format_bps(ceiling)}", "hops", "goodput", "share"]
+    head += ["drops", "longest chain", "retransmits", "timeouts"]
+    listed = table("Every flow; the dotted line is an equal share", head, rows, numbers_from=2)
+    if frame.height > MOST_FLOWS:
+        note = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
+        listed = element("div", listed, element("p", note, class_="note"))
+    return listed
+
+
+def fairness(run: RunTables) -> Element:
+    """Jain's index over time, in the analysis's windows."""
+    text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
+    if run.summary.outcast_ratio is not None:
+        text += (
+            f" and the outcast ratio {run.summary.outcast_ratio:.2f}: the mean of the class with "
+            "the most hops over that of the class with the fewest"
+        )
+    measured = run.table("fairness")
+    if measured is None:
+        chart = element("p", "At no time two flows were active.")
+    else:
+        chart = _sliding_fairness(measured)
+    return section("fairness", "Fairness over time", element("p", f"{text}."), chart)
+
+
+def _sliding_fairness(frame: pl.DataFrame) -> Element:
+    """Of the windows of the analysis, which count the flows that are active all the while."""
+    frame = frame.with_columns(width=pl.col("t_end") - pl.col("t_start"))
+    grid = frame.select("t_end").unique().sort("t_end")
+    widths = frame["width"].unique().sort().to_list()
+    lines = []
+    for place, width in enumerate(widths):
+        mine = frame.filter(pl.col("width") == width).select("t_end", "jain")
+        y = grid.join(mine, on="t_end", how="left").sort("t_end")["jain"]
+        label = f"over the {width / 1e6:g} ms before"
+        lines.append(Line(label, FAIRNESS[place % len(FAIRNESS)], y.to_numpy().astype(float), None))
+    known = frame["jain"].drop_nulls().to_list()
+    seen = f"between {min(known):.2f} and {max(known):.2f}" if known else "nowhere known"
+    # A single curve has no legend, so that its window stands in the title.
+    window = f" over the {widths[0] / 1e6:g} ms before" if len(widths) == 1 else ""
+    return charts.line_chart(
+        f"Jain's index of the flows active{window}: 1 where all got the same",
+        f"Jain's index {seen}",
+        np.append(0.0, grid["t_end"].to_numpy() / 1e9),
+        [replace(line, y=np.append(np.nan, line.y)) for line in lines],
+        "time (s)",
+        "Jain's index",
+        top=1.0,
+        height=180,
+    )

@@ -1,0 +1,162 @@
+"""The report's parts on the queue and on drops."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from outcast.view.report import charts
+from outcast.view.report.charts import Line
+from outcast.view.report.colours import OTHERS, class_colours
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.report.tables import RunTables
+
+BINS = 250
+LONGEST = 10
+"""Chains longer than this share one column."""
+
+
+def queue(run: RunTables) -> Element:
+    """The queue's length over time, and its distribution."""
+    parts: list[Element] = []
+    start_ns = run.manifest.traffic.t_start_ns
+    edges_ns = np.linspace(0, run.manifest.traffic.duration_ns, BINS + 1)
+    for record in run.manifest.bottlenecks:
+        frame = (
+            run.queue.lazy()
+            .filter(pl.col("egress").cast(pl.String) == record.egress)
+            .select(
+                ((pl.col("t") - start_ns) / edges_ns[1]).floor().cast(pl.Int64).alias("bin"),
+                "queue_bytes",
+            )
+            .filter(pl.col("bin").is_between(0, BINS - 1))
+            .group_by("bin")
+            .agg(
+                pl.col("queue_bytes").mean().alias("mean"),
+                pl.col("queue_bytes").max().alias("most"),
+                pl.col("queue_bytes").min().alias("least"),
+            )
+            .collect()
+        )
+        curves = {}
+        for name in ("most", "mean", "least"):
+            curves[name] = np.full(BINS, np.nan)
+            curves[name][frame["bin"].to_numpy()] = frame[name].to_numpy() / 1024
+        limit = record.queue.limit_bytes
+        parts.append(
+            charts.line_chart(
+                f"Queue of {record.egress}, in bins of {edges_ns[1] / 1e6:g} ms",
+                f"length of the queue between {np.nanmin(curves['least']):.1f} and "
+                f"{np.nanmax(curves['most']):.1f} KiB"
+                if frame.height
+                else "nothing was queued",
+                edges_ns / 1e9,
+                [
+                    Line("most", OTHERS[4], curves["most"]),
+                    Line("mean over its changes", OTHERS[11], curves["mean"]),
+                    Line("least", OTHERS[1], curves["least"], "2 3"),
+                ],
+                "time (s)",
+                "KiB",
+                limits=[(f"limit {limit / 1024:g} KiB", limit / 1024)] if limit else [],
+            )
+        )
+    rows: list[list[Part]] = []
+    for port, part in run.summary.queue.items():
+        of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
+        for what, spread, form, scale in (
+            (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
+            ("stay (ms)", part.sojourn_ms, ".4f", 1),
+        ):
+            if spread is not None:
+                numbers = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
+                rows.append([f"{port}: {what}", *(format(n / scale, form) for n in numbers)])
+    if rows:
+        head = ["queue", "mean", "median", "90 %", "99 %", "most"]
+        parts.append(table("What the queue held, and how long packets stayed", head, rows))
+    parts += [element("p", text) for text in _capacity(run)]
+    return section("queue", "The queue", *parts)
+
+
+def _capacity(run: RunTables) -> list[str]:
+    texts = []
+    for port, part in run.summary.queue.items():
+        found = part.capacity
+        if found is None:
+            continue
+        upto = f" and less than {found.below}" if found.below is not None else ""
+        verdict = {
+            True: f"; the configured {found.configured} agrees",
+            False: f"; the configured {found.configured} does not agree",
+            None: "",
+        }[found.agrees]
+        texts.append(
+            f"By what was taken and what was refused, the queue of {port} has room for at least "
+            f"{found.at_least}{upto} {found.unit} (confidence {found.confidence:.2f} of 1)"
+            f"{verdict}."
+        )
+    return texts
+
+
+def drops(run: RunTables) -> Element:
+    """What each input port lost, when, and how many in a row."""
+    start_ns = run.manifest.traffic.t_start_ns
+    edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
+    colours = class_colours(run.hops)
+    lines: list[Line] = []
+    for place, port in enumerate(run.summary.drops):
+        lost = run.packets.filter(
+            (pl.col("verdict") == "dropped") & (pl.col("ingress").cast(pl.String) == port)
+        )
+        counts, _ = np.histogram((lost["t_in"].to_numpy() - start_ns) / 1e9, edges_s)
+        hops = [flow.hops for flow in run.manifest.flows if flow.ingress == port]
+        colour = colours[min(hops)] if hops else OTHERS[place % len(OTHERS)]
+        if any(line.colour == colour for line in lines):
+            colour = OTHERS[(place + 3) % len(OTHERS)]
+        lines.append(Line(run.port_label(port), colour, counts.astype(float), charts.dash(place)))
+    total = sum(part.dropped for part in run.summary.drops.values())
+    chart = element("p", "No packet was dropped.")
+    if total:
+        chart = charts.line_chart(
+            f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",
+            f"{total} packets dropped in all",
+            edges_s,
+            lines,
+            "time (s)",
+            "packets",
+            least_top=1,
+        )
+    rows: list[list[Part]] = [
+        [
+            run.port_label(port),
+            f"{part.packets:,}",
+            f"{part.dropped:,}",
+            f"{part.dropped / part.packets:.2%}" if part.packets else "-",
+            str(part.longest_chain),
+            str(part.blackouts),
+        ]
+        for port, part in run.summary.drops.items()
+    ]
+    head = ["input port", "packets", "dropped", "rate", "longest chain", "blackouts"]
+    listed = table("By input port", head, rows)
+    return section("drops", "Drops", listed, chart, _chains(run))
+
+
+def _chains(run: RunTables) -> Element | None:
+    longest = max((part.longest_chain for part in run.summary.drops.values()), default=0)
+    if not longest:
+        return None
+    columns = min(longest, LONGEST)
+    head = ["drops in a row", *(str(length) for length in range(1, columns + 1))]
+    if longest > LONGEST:
+        head.append(f"> {LONGEST}")
+    rows: list[list[Part]] = []
+    for port, part in run.summary.drops.items():
+        counts = {int(length): count for length, count in part.chains.items()}
+        row: list[Part] = [run.port_label(port)]
+        row += [str(counts.get(length, 0)) for length in range(1, columns + 1)]
+        if longest > LONGEST:
+            row.append(str(sum(count for length, count in counts.items() if length > LONGEST)))
+        rows.append(row)
+    return table("How often so many packets of a port were dropped in a row", head, rows)

@@ -1,0 +1,240 @@
+"""The report's parts on what a run may have measured besides; none where it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+
+from outcast.view.report import charts
+from outcast.view.report.charts import Line
+from outcast.view.report.colours import OTHERS, class_colours
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.report.tables import RunTables
+
+MOST_ROWS = 60
+"""So many rows of a table are shown; the Parquet file has them all."""
+MOST_POINTS = 400
+
+
+def sections(run: RunTables) -> list[Element]:
+    """Those for which the run has a table."""
+    parts: tuple[tuple[str, Callable[[RunTables, pl.DataFrame], Element]], ...] = (
+        ("completions", completions),
+        ("sockets", sockets),
+        ("rtt", round_trips),
+        ("bins", utilisation),
+        ("ports", ports),
+        ("links", links),
+    )
+    found = ((make, run.table(name)) for name, make in parts)
+    return [make(run, frame) for make, frame in found if frame is not None and frame.height]
+
+
+def _number(value: object, form: str = ",.6g") -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return format(value, form) if isinstance(value, float) else str(value)
+
+
+def _rows(frame: pl.DataFrame) -> list[list[Part]]:
+    return [[_number(value) for value in row] for row in frame.head(MOST_ROWS).iter_rows()]
+
+
+def _more(frame: pl.DataFrame, name: str) -> Element | None:
+    if frame.height <= MOST_ROWS:
+        return None
+    text = f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all."
+    return element("p", text, class_="note")
+
+
+def _over_time(
+    frame: pl.DataFrame, by: str, value: str, groups: Sequence[tuple[object, str, str]]
+) -> tuple[np.ndarray, list[Line]]:
+    """The mean of a column over time, in seconds, for each group: its value, label, colour."""
+    times = frame["t"].unique().sort()
+    width_ns = max(1, (int(times[-1]) - int(times[0])) // MOST_POINTS) if times.len() > 1 else 1
+    binned = (
+        frame.with_columns(bin=(pl.col("t") // width_ns) * width_ns)
+        .group_by("bin", by)
+        .agg(pl.col(value).cast(pl.Float64).mean())
+    )
+    grid = binned.select("bin").unique().sort("bin")
+    lines: list[Line] = []
+    for group, label, colour in groups:
+        mine = binned.filter(pl.col(by) == group).select("bin", value)
+        y = grid.join(mine, on="bin", how="left").sort("bin")[value].to_numpy().astype(float)
+        if np.isfinite(y).any():
+            lines.append(Line(label, colour, y, charts.dash(len(lines))))
+    return grid["bin"].to_numpy() / 1e9, lines
+
+
+def _by_class(run: RunTables, frame: pl.DataFrame) -> pl.DataFrame:
+    hops = {flow.flow: flow.hops for flow in run.manifest.flows}
+    return frame.with_columns(
+        hops=pl.col("flow").replace_strict(hops, default=None, return_dtype=pl.Int64)
+    ).drop_nulls("hops")
+
+
+def sockets(run: RunTables, frame: pl.DataFrame) -> Element:
+    """The senders' sockets over time: a class's mean window and smoothed round trip."""
+    colours = class_colours(run.hops)
+    groups = [(hops, f"{hops}-hop, mean", colours[hops]) for hops in run.hops]
+    classes = _by_class(run, frame)
+    parts: list[Element] = []
+    for column, title, unit, scale in (
+        ("cwnd", "Congestion window", "segments", 1.0),
+        ("srtt_us", "Smoothed round trip", "ms", 1e-3),
+    ):
+        if column not in frame.columns:
+            continue
+        scaled = classes.with_columns(pl.col(column) * scale)
+        x, lines = _over_time(scaled, "hops", column, groups)
+        if lines:
+            what = f"{title} of a flow of each class over time"
+            parts.append(charts.line_chart(what, what, x, lines, "time (s)", unit))
+    wanted = {
+        "retransmits": "retransmits",
+        "timeouts": "timeouts",
+        "delivered": "segments delivered",
+        "delivered_ce": "of them marked (CE)",
+        "bytes_acked": "bytes acknowledged",
+    }
+    columns = [name for name in wanted if name in frame.columns]
+    last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
+    parts.append(
+        table(
+            "The sockets' own counts at the last sample",
+            ["flow", "host", *(wanted[name] for name in columns)],
+            _rows(last),
+            numbers_from=2,
+        )
+    )
+    return section("sockets", "Sockets", *parts, _more(last, "flows"))
+
+
+def round_trips(run: RunTables, frame: pl.DataFrame) -> Element:
+    """Round trips between the bottleneck and the receivers, by class."""
+    classes = _by_class(run, frame)
+    quantiles = classes.group_by("hops").agg(
+        pl.len(),
+        (pl.col("rtt_ns").mean() / 1e3).alias("mean"),
+        *((pl.col("rtt_ns").quantile(q) / 1e3).alias(str(q)) for q in (0.5, 0.9, 0.99)),
+        (pl.col("rtt_ns").max() / 1e3).alias("most"),
+    )
+    rows: list[list[Part]] = [
+        [f"{row[0]}-hop", f"{row[1]:,}", *(f"{value:,.1f}" for value in row[2:])]
+        for row in quantiles.sort("hops").iter_rows()
+    ]
+    head = ["class", "segments", "mean", "median", "90 %", "99 %", "most"]
+    caption = "From a segment's arrival to its acknowledgement, in µs"
+    return section("round-trips", "Round trips", table(caption, head, rows))
+
+
+def utilisation(run: RunTables, frame: pl.DataFrame) -> Element:
+    """How much of the bottleneck's rate was used."""
+    names = frame["port"].unique(maintain_order=True).to_list()
+    groups = [(name, name, OTHERS[place % len(OTHERS)]) for place, name in enumerate(names)]
+    percent = frame.with_columns(pl.col("utilisation") * 100)
+    x, lines = _over_time(percent, "port", "utilisation", groups)
+    # Each value is of a bin: with the last one's end the curve is drawn as steps.
+    x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
+    mean = percent["utilisation"].mean()
+    text = "The bottleneck has no rate of its own to compare with."
+    if isinstance(mean, float):
+        text = f"On average {mean:.1f} % of the bottleneck's rate was used."
+    chart = None
+    if lines:
+        chart = charts.line_chart(
+            "Utilisation of the bottleneck", text, x, lines, "time (s)", "%", top=105, height=160
+        )
+    return section("utilisation", "Utilisation", element("p", text), chart)
+
+
+def ports(run: RunTables, frame: pl.DataFrame) -> Element:
+    """The kernel's own statistics of the queues of all ports that were sampled."""
+    bottlenecks = [record.egress for record in run.manifest.bottlenecks]
+    groups = [(name, name, OTHERS[place % len(OTHERS)]) for place, name in enumerate(bottlenecks)]
+    kib = frame.with_columns(pl.col("backlog_bytes") / 1024)
+    x, lines = _over_time(kib, "port", "backlog_bytes", groups)
+    chart = None
+    if lines:
+        what = "Backlog of the bottleneck's queue, sampled from the kernel"
+        chart = charts.line_chart(what, what, x, lines, "time (s)", "KiB")
+    counters = [
+        name for name in ("drops", "marks", "sent_packets", "sent_bytes") if name in frame.columns
+    ]
+    summed = (
+        frame.sort("t")
+        .group_by("port")
+        .agg(
+            pl.col("backlog_bytes").mean().alias("mean backlog (B)"),
+            pl.col("backlog_bytes").max().alias("most (B)"),
+            *(
+                (pl.col(name).last() - pl.col(name).first()).alias(name.replace("_", " "))
+                for name in counters
+            ),
+        )
+        .sort(["drops" if "drops" in counters else "most (B)", "port"], descending=[True, False])
+    )
+    caption = "Every sampled queue, from the first sample to the last"
+    listed = table(caption, summed.columns, _rows(summed))
+    return section("ports", "Queues by the kernel's count", chart, listed, _more(summed, "ports"))
+
+
+def links(run: RunTables, frame: pl.DataFrame) -> Element:
+    """What every direction of every link carried."""
+    shown = [name for name in frame.columns if not frame[name].dtype.is_nested()]
+    ordered = frame.select(shown)
+    if "bytes" in shown:
+        ordered = ordered.sort("bytes", descending=True)
+    texts = sum(1 for name in shown if ordered[name].dtype == pl.String)
+    if "utilisation" in shown:
+        percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
+        ordered = ordered.with_columns(percent)
+    heads = {
+        "port": "sent by",
+        "neighbour": "to",
+        "flows": "flows' data",
+        "acknowledged": "flows' acknowledgements",
+        "other": "generated traffic",
+    }
+    listed = table(
+        "What each link carried, a row per direction; of how many flows",
+        [heads.get(name, name) for name in shown],
+        _rows(ordered),
+        numbers_from=texts,
+    )
+    return section("links", "Links", listed, _more(ordered, "links"))
+
+
+def completions(run: RunTables, frame: pl.DataFrame) -> Element:
+    """How long generated flows took."""
+    finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
+    grouped = frame.group_by("workload", "kind", maintain_order=True).len()
+    share = np.linspace(0, 100, 101)
+    lines: list[Line] = []
+    rows: list[list[Part]] = []
+    for place, (workload, kind, count) in enumerate(grouped.iter_rows()):
+        times = finished.filter(pl.col("workload") == workload)["ms"].to_numpy()
+        row: list[Part] = [f"{workload}: {kind}", f"{count:,}", f"{times.size:,}"]
+        if times.size:
+            y = np.quantile(times, share / 100)
+            lines.append(Line(f"{workload}: {kind}", OTHERS[place % len(OTHERS)], y))
+            spread = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
+            row += [f"{value:,.3f}" for value in spread]
+        else:
+            row += ["-"] * 5
+        rows.append(row)
+    head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
+    chart = None
+    if lines:
+        what = "Completion time that so many per cent of the flows stayed below"
+        chart = charts.line_chart(what, what, share, lines, "% of flows", "ms")
+    return section("completions", "Flow completion times", table("In ms", head, rows), chart)

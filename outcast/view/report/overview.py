@@ -1,0 +1,293 @@
+"""The report's parts about the run as a whole: in words, trust, settings, how to run it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from outcast.records.run_directory import BottleneckRecord
+from outcast.units import format_rate, format_size, format_time
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.report.tables import RunTables
+from outcast.view.terminal.tables import format_bps
+
+
+def header(run: RunTables) -> list[Element]:
+    """The page's heading, what came out in a line, and whether to believe it."""
+    summary = run.summary
+    key: list[tuple[str, str]] = []
+    if run.manifest.flows:
+        key.append(("goodput in all", format_bps(summary.total_goodput_bps)))
+        for hops, part in summary.classes.items():
+            key.append((f"{hops}-hop flow, mean", format_bps(part.mean_goodput_bps)))
+        ratio, jain = summary.outcast_ratio, summary.jain_index
+        key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
+        key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
+    for workload in (summary.completions or {}).values():
+        times = workload.times.get("all")
+        if times is not None and times.p50_ms is not None:
+            key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
+        key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
+    key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
+    key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
+    return [
+        element("h1", summary.name),
+        element("p", _result(run), class_="lead"),
+        element(
+            "dl",
+            *(element("div", element("dt", name), element("dd", value)) for name, value in key),
+            class_="key",
+        ),
+        _trust(run),
+    ]
+
+
+def _result(run: RunTables) -> str:
+    summary = run.summary
+    covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    texts = []
+    if run.manifest.flows:
+        texts.append(
+            f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
+            f"{_flows(len(run.manifest.flows))} got {format_bps(summary.total_goodput_bps)}"
+            f"{' together' if len(run.manifest.flows) > 1 else ''}."
+        )
+    for workload in (summary.completions or {}).values():
+        unfinished = (
+            f", {workload.unfinished} of them not to the end" if workload.unfinished else ""
+        )
+        texts.append(
+            f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
+            f"{format_bps(workload.goodput_bps)} together."
+        )
+    text = " ".join(texts)
+    if len(summary.classes) > 1:
+        ordered = sorted(summary.classes.items(), key=lambda item: int(item[0]))
+        (near, nearest), (far, farthest) = ordered[0], ordered[-1]
+        text += (
+            f" A flow over {near} links got {format_bps(nearest.mean_goodput_bps)} on average, "
+            f"one over {far} links {format_bps(farthest.mean_goodput_bps)}"
+        )
+        if summary.outcast_ratio is not None:
+            ratio = summary.outcast_ratio
+            text += f", {ratio:.1f} times as much" if ratio >= 1 else f", {ratio:.2f} of that"
+        text += "."
+    return text
+
+
+def _trust(run: RunTables) -> Element:
+    capture = run.summary.capture
+    good = capture.trusted
+    packets = sum(part.packets for part in run.summary.drops.values())
+    lines = [
+        f"Captures: tcpdump lost {capture.tcpdump_kernel_drops} packets.",
+        f"Counters: {capture.inferred_drops} drops were inferred from the captures, "
+        f"the queue itself counted {capture.qdisc_drops}"
+        + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
+        + ".",
+        f"Conservation: of {packets:,} packets that came in, {capture.in_flight} undecided "
+        f"at the end of the capture; {capture.unmatched} left without having been seen coming in.",
+    ]
+    lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
+    lines += [f"Warning: {text}" for text in run.summary.warnings]
+    doubtful = good and bool(run.summary.warnings)
+    verdict = "Captures and counters agree" if good else "Captures and counters do not agree"
+    if doubtful:
+        verdict += f", with {len(run.summary.warnings)} warning(s)"
+    return element(
+        "section",
+        element("h2", ("✓ " if good else "✗ ") + verdict, id="trust-title"),
+        element("ul", *(element("li", line) for line in lines)),
+        id="trust",
+        class_="trust good" if good and not doubtful else "trust doubtful" if good else "trust bad",
+        aria_labelledby="trust-title",
+    )
+
+
+def words(run: RunTables, *more: Part) -> Element:
+    """The experiment in sentences, with what the topology's drawing adds."""
+    return section(
+        "experiment",
+        "The experiment",
+        *(element("p", text) for text in sentences(run)),
+        *more,
+    )
+
+
+def sentences(run: RunTables) -> list[str]:
+    """What was built and run, in words, from the manifest."""
+    manifest, asked = run.manifest, run.manifest.requested
+    flows = manifest.flows
+    receivers: dict[tuple[int, str], list[str]] = {}
+    for flow in flows:
+        receivers.setdefault((flow.hops, flow.congestion_control), []).append(flow.dst)
+    groups = [
+        f"{_flows(len(ends), 'TCP ')} ({control.upper()}) to "
+        f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
+        for (hops, control), ends in sorted(receivers.items())
+    ]
+    groups += [
+        f"{_flows(workload.flows, 'generated ')} ({workload.kind})"
+        for workload in (run.summary.completions or {}).values()
+    ]
+    starts = {flow.start_ns for flow in flows}
+    when = "all at once" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
+    begin = f" They start {when}." if len(flows) > 1 else ""
+    first = (
+        f"On a {asked.get('topology.kind', 'given')} topology with links of "
+        f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
+        f"{_delay(asked)}: {'; '.join(groups)}.{begin} The run lasts "
+        f"{spaced(format_time(manifest.traffic.duration_ns))}."
+    )
+    texts = [first]
+    for record in manifest.bottlenecks:
+        inputs = ", ".join(run.port_label(port) for port in record.ingress)
+        texts.append(
+            f"They meet at the output {record.egress} of {record.switch}, which is fed by "
+            f"{inputs}. Its queue ({record.queue.kind}) {_queue(record)}."
+        )
+    if manifest.blackout is not None:
+        made = manifest.blackout
+        texts.append(
+            f"A synthetic blackout stands before {made.port}: in {made.periods} ON periods it "
+            f"dropped {made.dropped:,} of the {made.packets:,} packets that came in there."
+        )
+    engine = {
+        "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel whose clock is "
+        "exact, so that the same seed gives the same packets",
+        "realtime": "the realtime engine: this kernel and the wall clock",
+    }[manifest.engine]
+    kernel = manifest.kernel.get("release")
+    texts.append(
+        f"It ran on {engine} ({f'Linux {kernel}, ' if kernel else ''}seed {manifest.seed})."
+    )
+    return texts
+
+
+def _flows(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}flow{'' if count == 1 else 's'}"
+
+
+def spaced(text: object) -> str:
+    """A setting's quantity for reading: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
+    if found is None:
+        return str(text)
+    if found[2] == "ns" and float(found[1]) >= 1000:
+        return f"{float(found[1]) / 1000:g} µs"
+    units = {"us": "µs", "gbit": "Gbps", "mbit": "Mbps", "kbit": "kbps", "bit": "bps"}
+    return f"{found[1]} {units.get(found[2], found[2])}"
+
+
+def _delay(asked: dict[str, Any]) -> str:
+    nothing = (None, "0ns")
+    delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
+    if delay in nothing:
+        return ""
+    more = f" (give or take up to {spaced(jitter)})" if jitter not in nothing else ""
+    return f", {spaced(delay)} of delay each{more}"
+
+
+def _queue(record: BottleneckRecord) -> str:
+    queue = record.queue
+    parts = ["holds what comes"]
+    if queue.limit_bytes is not None:
+        parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
+    elif queue.limit_packets is not None:
+        parts = [f"has room for {queue.limit_packets} packets"]
+    if queue.rate_bps is not None:
+        parts.append(f"drains at {spaced(format_rate(queue.rate_bps))}")
+    return " and ".join(parts)
+
+
+def settings(run: RunTables) -> Element:
+    """What was asked for, and what was read back from the kernel."""
+    manifest = run.manifest
+
+    def listed(caption: str, values: dict[str, Any]) -> Element:
+        rows: list[list[Part]] = [[name, _text(value)] for name, value in values.items()]
+        return table(caption, ["setting", "value"], rows, numbers_from=9)
+
+    of_ports = {name: value for name, value in manifest.effective.items() if name[:6] == "ports."}
+    general = {name: value for name, value in manifest.effective.items() if name not in of_ports}
+    kernel = {f"kernel {name}": value for name, value in manifest.kernel.items()}
+    return section(
+        "settings",
+        "Settings",
+        element(
+            "div",
+            listed("Requested", manifest.requested),
+            listed("Effective, as read back", general),
+            class_="side-by-side",
+        ),
+        element(
+            "details",
+            element("summary", "Every port's queue, as read back"),
+            listed("Ports with the same settings stand together", of_ports),
+        )
+        if of_ports
+        else None,
+        element(
+            "details",
+            element("summary", "Versions"),
+            listed("Programs and kernel", {**manifest.versions, **kernel}),
+        ),
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(each) for each in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+    return str(value)
+
+
+def again(run: RunTables) -> Element:
+    """The commands that run it once more, and the configuration whole."""
+    name = run.summary.name
+    place = shlex.quote(name)
+    commands = [f"outcast run {place}.yaml -o results/{place}-again"]
+    text = (
+        "Save the configuration below as a file (it stands in the run's folder as config.yaml, "
+        "with nothing left open) and run it:"
+    )
+    also: Part = None
+    if run.manifest.engine == "virtual":
+        also = element(
+            "p",
+            "The virtual engine replays a run from its seed; add ",
+            element("code", "--replay-of DIR"),
+            " with this run's folder, and the captures are compared byte by byte.",
+        )
+    try:
+        config = run.directory.config.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        config = "config.yaml cannot be read"
+    seconds = ", ".join(
+        f"{phase.replace('_', ' ')} {value:g} s" for phase, value in run.manifest.wall_s.items()
+    )
+    return section(
+        "again",
+        "Run it again",
+        element("p", text),
+        *(element("pre", element("code", command)) for command in commands),
+        also,
+        element(
+            "details",
+            element("summary", f"{name}.yaml"),
+            element("pre", element("code", config)),
+            open="",
+        ),
+        element("p", f"It took, by the wall clock: {seconds}." if seconds else None),
+        element(
+            "p",
+            f"Made by outcast {run.manifest.outcast}. The folder's tables (packets, queue, "
+            "blackouts, flows and throughput as Parquet) hold every number shown here.",
+            class_="note",
+        ),
+    )

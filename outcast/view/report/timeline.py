@@ -1,0 +1,220 @@
+"""What the blackout viewer shows: every packet of the bottleneck, and its chains of drops."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import Array
+from outcast.analysis.store import NOTES, VERDICTS
+from outcast.view.report.colours import PALETTE, flow_colours
+from outcast.view.report.packed import Encoding, pack
+from outcast.view.report.tables import RunTables
+
+MOST_PACKETS = 2_000_000
+"""A page carries at most so many packets, of 3 to 7 bytes each, and every one that was dropped."""
+NEAR_PACKETS = 64
+"""Thinned or not, so many packets before and after each that was dropped are kept."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The viewer's data.
+
+    Attributes:
+        header: what is not packed, as JSON.
+        payload: the packed columns.
+        packets: how many there are in the run.
+        kept: how many of these the page carries.
+        every: of the packets away from drops, one in so many is kept.
+    """
+
+    header: str
+    payload: str
+    packets: int
+    kept: int
+    every: int
+
+
+def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
+    """Which packets to keep, and of those away from drops one in how many.
+
+    Drops are always kept, and `NEAR_PACKETS` on either side of each as long as these alone do not
+    pass `most`. Of the others every n-th of each lane is kept.
+    """
+    if dropped.size <= most:
+        return np.ones(dropped.size, bool), 1
+    keep = dropped.copy()
+    edges = np.zeros(dropped.size + 1, np.int64)
+    at = np.flatnonzero(dropped)
+    np.add.at(edges, np.maximum(at - NEAR_PACKETS, 0), 1)
+    np.add.at(edges, np.minimum(at + NEAR_PACKETS + 1, dropped.size), -1)
+    near = np.cumsum(edges[:-1]) > 0
+    if int(near.sum()) <= most:
+        keep = near
+    rest = np.flatnonzero(~keep)
+    every = -(-rest.size // max(1, most - int(keep.sum())))
+    for each in np.unique(lane):
+        keep[rest[lane[rest] == each][::every]] = True
+    return keep, every
+
+
+def blackouts(run: RunTables) -> pl.DataFrame:
+    """Chains of drops while packets of other ports got through, in the order of time.
+
+    The viewer's links name them by their place here.
+    """
+    return run.blackouts.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
+
+
+def make(run: RunTables, most: int = MOST_PACKETS) -> Timeline:
+    """Packs the packets and chains of an analysed run."""
+    packets = run.packets
+    start_ns = run.manifest.traffic.t_start_ns
+    inputs = [port for record in run.manifest.bottlenecks for port in record.ingress]
+    outputs = [record.egress for record in run.manifest.bottlenecks]
+    inputs += sorted(set(packets["ingress"].drop_nulls().cast(pl.String).unique()) - set(inputs))
+    outputs += sorted(set(packets["egress"].drop_nulls().cast(pl.String).unique()) - set(outputs))
+    lane = _codes(packets["ingress"], inputs)
+    dropped = (packets["verdict"] == "dropped").to_numpy()
+    keep, every = thin(dropped, lane, most)
+    weight = _weights(keep, dropped, lane)
+    entered = _entered(run)
+    flows, flow = _flows(run)
+    t_in = packets["t_in"].to_numpy()
+    t_out = packets["t_out"].fill_null(-1).to_numpy()
+    stays = np.where(t_out >= 0, t_out - t_in + 1, 0)
+    seq = packets["seq"].to_numpy().astype(np.int64)
+    payload = packets["payload"].to_numpy().astype(np.int64)
+    rows = np.flatnonzero(keep)
+    first_ns = int(t_in[0]) if t_in.size else start_ns
+    columns: dict[str, tuple[Encoding, Array]] = {
+        "t_in": ("delta", t_in[rows] - first_ns),
+        "enters": ("signed", (entered - t_in)[rows]),
+        "stays": ("plain", np.maximum(stays[rows], 0)),
+        "order": ("delta", _order_of_leaving(t_out[rows])),
+        "flow": ("plain", flow[rows]),
+        "lane": ("plain", lane[rows]),
+        "output": ("plain", _codes(packets["egress"], outputs)[rows] + 1),
+        "verdict": ("plain", _codes(packets["verdict"], VERDICTS)[rows]),
+        "note": ("plain", _codes(packets["note"], NOTES)[rows]),
+        "frame": ("plain", packets["frame"].to_numpy()[rows]),
+        "payload": ("plain", payload[rows]),
+        "seq": ("signed", _unforeseen(seq[rows], payload[rows], flow[rows])),
+        "flags": ("plain", packets["flags"].to_numpy()[rows]),
+        "found": ("plain", packets["queue_bytes"].fill_null(-1).to_numpy()[rows] + 1),
+    }
+    if every > 1:
+        columns["weight"] = ("plain", weight[rows])
+        columns["row"] = ("delta", rows)
+    chains = blackouts(run)
+    chain_columns: dict[str, tuple[Encoding, Array]] = {
+        "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
+        "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),
+        "lane": ("plain", _codes(chains["ingress"], inputs)),
+        "drops": ("plain", chains["drops"].to_numpy()),
+        "flows": ("plain", chains["flows"].to_numpy()),
+        "through": ("plain", chains["others_through"].to_numpy()),
+    }
+    tables, text = pack({"packets": columns, "chains": chain_columns})
+    header: dict[str, Any] = {
+        "name": run.manifest.name,
+        "first_ns": first_ns - start_ns,
+        "start_epoch_ns": str(start_ns),
+        "duration_ns": run.manifest.traffic.duration_ns,
+        "packets": packets.height,
+        "every": every,
+        "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],
+        "outputs": [_output(run, port) for port in outputs],
+        "flows": flows,
+        "palette": list(PALETTE),
+        "verdicts": list(VERDICTS),
+        "notes": list(NOTES),
+        "tables": tables,
+    }
+    return Timeline(json.dumps(header), text, packets.height, int(rows.size), every)
+
+
+def _output(run: RunTables, port: str) -> dict[str, Any]:
+    for record in run.manifest.bottlenecks:
+        if record.egress == port:
+            queue = record.queue
+            return {"port": port, "limit_bytes": queue.limit_bytes, "rate_bps": queue.rate_bps}
+    return {"port": port, "limit_bytes": None, "rate_bps": None}
+
+
+def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
+    """Places of a column's texts in `names`; -1 for null."""
+    texts = column.cast(pl.String)
+    codes = texts.replace_strict(
+        {name: place for place, name in enumerate(names)}, default=-1, return_dtype=pl.Int64
+    )
+    return codes.fill_null(-1).to_numpy()
+
+
+def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
+    """For how many packets of its lane each kept one stands: itself and those left out before.
+
+    A dropped one, since none is left out, stands for itself alone.
+    """
+    weight = dropped.astype(np.int64)
+    for each in np.unique(lane):
+        rows = np.flatnonzero((lane == each) & ~dropped)
+        kept = np.flatnonzero(keep[rows])
+        weight[rows[kept]] = np.diff(kept, prepend=-1)
+    return weight
+
+
+def _entered(run: RunTables) -> Array:
+    """When each packet entered its queue or was refused by it; where unknown when it came in."""
+    entered = run.packets["t_in"].to_numpy().copy()
+    events = run.queue.filter((pl.col("event") != "dequeue") & pl.col("packet").is_not_null())
+    entered[events["packet"].to_numpy()] = events["t"].to_numpy()
+    return entered
+
+
+def _order_of_leaving(t_out: Array) -> Array:
+    """Rows in the order in which they left, those that did not at the end."""
+    return np.argsort(np.where(t_out < 0, np.iinfo(np.int64).max, t_out), kind="stable")
+
+
+def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
+    """Sequence numbers less the one that was next in turn of their flow, modulo 2^32, signed."""
+    expected = np.zeros(seq.size, np.int64)
+    order = np.argsort(flow, kind="stable")
+    follows = (seq + payload)[order]
+    same = flow[order][1:] == flow[order][:-1]
+    expected[order[1:]] = np.where(same, follows[:-1], 0)
+    return (seq - expected + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _flows(run: RunTables) -> tuple[list[dict[str, Any]], Array]:
+    """Every flow among the packets, described, and each packet's place among them."""
+    known = {flow.flow: flow for flow in run.manifest.flows}
+    colours = flow_colours(run.manifest.flows)
+    seen = (
+        run.packets.lazy()
+        .group_by("flow")
+        .agg(*(pl.col(name).first() for name in ("src", "sport", "dst", "dport")))
+        .sort("flow")
+        .collect()
+    )
+    described = []
+    for place, row in enumerate(seen.iter_rows(named=True)):
+        flow = known.get(row["flow"])
+        described.append(
+            {
+                "flow": row["flow"],
+                "colour": colours.get(row["flow"], place % len(PALETTE)),
+                "from": f"{row['src']}:{row['sport']}",
+                "to": f"{row['dst']}:{row['dport']}",
+                "label": f"{flow.src} #{flow.flow}" if flow else f"{row['src']}:{row['sport']}",
+                "hops": flow.hops if flow else None,
+            }
+        )
+    places = np.searchsorted(seen["flow"].to_numpy(), run.packets["flow"].to_numpy())
+    return described, np.asarray(places, np.int64)

@@ -1,0 +1,152 @@
+"""The topology as inline SVG: switches by layer, hosts below, every flow's path, the bottleneck."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from outcast.plan.whole import Plan
+from outcast.view.figures import topology as drawing
+from outcast.view.report.colours import class_colours
+from outcast.view.report.markup import Element, element
+
+COLUMN, LAYER, MARGIN, FOOT = 62, 92, 40, 18
+"""Distances between hosts and between layers, at the sides, and above and below, in the drawing's
+own units."""
+
+
+def draw(plan: Plan) -> Element:
+    """The network with its flows: a thicker link carries more of them."""
+    placed = drawing.positions(plan)
+    left = min(x for x, _ in placed.values())
+    right = max(x for x, _ in placed.values())
+    top = max(y for _, y in placed.values())
+    column = max(COLUMN, 420 / max(1.0, right - left))
+    width = (right - left) * column + 2 * MARGIN
+    height = top * LAYER + 2 * FOOT
+
+    def at(name: str) -> tuple[float, float]:
+        x, y = placed[name]
+        return (x - left) * column + MARGIN, (top - y) * LAYER + FOOT
+
+    links: list[Element] = []
+    marks: list[Element] = []
+    used = drawing.flows_on_links(plan)
+    most = max(used.values(), default=1)
+    bottleneck = _behind(plan)
+    for one, two in plan.graph.edges:
+        (x1, y1), (x2, y2) = at(one), at(two)
+        count = used[frozenset((one, two))]
+        line = element(
+            "line",
+            element("title", f"{one} to {two}: {count} flow{'' if count == 1 else 's'}"),
+            x1=round(x1, 1),
+            y1=round(y1, 1),
+            x2=round(x2, 1),
+            y2=round(y2, 1),
+            class_="used" if count else "unused",
+            stroke_width=round(1.5 + 4.5 * count / most, 1) if count else None,
+        )
+        (marks if count else links).append(line)
+        if {one, two} == {plan.bottleneck.switch, bottleneck}:
+            line.set("class", "bottleneck")
+            line.set("stroke-width", "8")
+    nodes = [_node(plan, name, *at(name)) for name in placed]
+    x1, y1 = at(plan.bottleneck.switch)
+    x2, y2 = at(bottleneck)
+    label = element(
+        "text",
+        f"bottleneck {plan.bottleneck.egress}",
+        x=round((x1 + x2) / 2 - 8, 1) if x2 > MARGIN + 130 else round((x1 + x2) / 2 + 8, 1),
+        y=round((y1 + y2) / 2 + 14, 1),
+        text_anchor="end" if x2 > MARGIN + 130 else "start",
+        class_="bottleneck-label",
+    )
+    least = max(min(width, 640), 0.8 * width)
+    drawn = element(
+        "svg",
+        *links,
+        *marks,
+        *nodes,
+        label,
+        viewBox=f"0 0 {width:.0f} {height:.0f}",
+        role="img",
+        aria_label=describe(plan),
+        class_="topology",
+        style=f"max-width:{max(width * 1.25, 480):.0f}px;min-width:{least:.0f}px",
+    )
+    return element(
+        "figure",
+        element(
+            "div",
+            drawn,
+            class_="wide",
+            tabindex="0",
+            role="region",
+            aria_label="Drawing of the topology",
+        ),
+        _key(plan),
+        class_="chart",
+    )
+
+
+def _behind(plan: Plan) -> str:
+    """The node that the bottleneck's output leads to."""
+    switch = plan.bottleneck.switch
+    return next(
+        other
+        for other in plan.graph.neighbors(switch)
+        if plan.port(switch, other) == plan.bottleneck.egress
+    )
+
+
+def _node(plan: Plan, name: str, x: float, y: float) -> Element:
+    is_switch = name in plan.switches
+    colours = class_colours([flow.hops for flow in plan.flows])
+    hops = [flow.hops for flow in plan.flows if flow.src == name]
+    receives = any(flow.dst == name for flow in plan.flows)
+    role = "switch" if is_switch else "receiver" if receives else "sender" if hops else "idle"
+    wide = max(26.0, 6.6 * len(name) + 8)
+    kind = f"{name}: {role}" + ("" if is_switch else f", {plan.ip(name)}")
+    return element(
+        "g",
+        element("title", kind),
+        element(
+            "rect",
+            x=round(x - wide / 2, 1),
+            y=round(y - 11, 1),
+            width=round(wide, 1),
+            height=22,
+            rx=2 if is_switch else 10,
+            class_=role,
+            style=f"stroke:{colours[min(hops)]}" if hops else None,
+        ),
+        element("text", name, x=round(x, 1), y=round(y + 4, 1), text_anchor="middle"),
+    )
+
+
+def _key(plan: Plan) -> Element:
+    colours = class_colours([flow.hops for flow in plan.flows])
+    counted = Counter(flow.hops for flow in plan.flows)
+    items = [
+        element(
+            "li",
+            element("span", class_="swatch", style=f"border-color:{colours[hops]}"),
+            f"{count} flow{'' if count == 1 else 's'} over {hops} links",
+        )
+        for hops, count in sorted(counted.items())
+    ]
+    if plan.flows:
+        items.append(element("li", element("span", class_="swatch receiver"), "receiver"))
+    items.append(element("li", element("span", class_="swatch line"), "bottleneck's output"))
+    return element("ul", *items, class_="legend")
+
+
+def describe(plan: Plan) -> str:
+    """The drawing in words."""
+    counted = Counter(flow.hops for flow in plan.flows)
+    classes = " and ".join(f"{count} over {hops} links" for hops, count in sorted(counted.items()))
+    return (
+        f"{len(plan.hosts)} hosts and {len(plan.switches)} switches; {len(plan.flows)} flows, "
+        f"{classes}; the bottleneck is the output {plan.bottleneck.egress} of "
+        f"{plan.bottleneck.switch}, fed by {', '.join(plan.bottleneck.ingress)}"
+    )

@@ -1,0 +1,145 @@
+"""The report's part with the blackout viewer, and the list of the longest blackouts."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from outcast.view.report import timeline
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.report.tables import RunTables
+from outcast.view.report.timeline import Timeline
+
+LISTED = 10
+SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "viewer.js")
+
+_BUTTONS = (
+    ("whole", "Whole run", "Home"),
+    ("in", "Zoom in", "+"),
+    ("out", "Zoom out", "-"),
+    ("left", "◀ Earlier", "←"),
+    ("right", "Later ▶", "→"),
+    ("previous", "Previous blackout", "p"),
+    ("next", "Next blackout", "n"),
+    ("longest", "Longest blackout", "l"),
+    ("link", "Link to this view", None),
+)
+
+
+def part(run: RunTables, made: Timeline) -> Element:
+    """The viewer's controls and canvases, which viewer.js brings to life."""
+    buttons = [
+        element(
+            "button",
+            text,
+            type="button",
+            data_do=name,
+            title=f"key: {key}" if key else None,
+        )
+        for name, text, key in _BUTTONS
+    ]
+    choice = element(
+        "label",
+        "blackouts of ",
+        element("select", element("option", "any port", value="")),
+    )
+    viewer = element(
+        "div",
+        element(
+            "div",
+            *buttons,
+            choice,
+            class_="tools",
+            role="group",
+            aria_label="Viewer controls",
+        ),
+        element(
+            "canvas",
+            "Drops over the whole run.",
+            class_="overview",
+            role="img",
+            aria_label="Drops over the whole run, with the interval in view; click to go there",
+        ),
+        element(
+            "canvas",
+            "Timeline of the bottleneck: packets in by port, out, and the queue.",
+            class_="lanes",
+            tabindex="0",
+            role="application",
+            aria_roledescription="timeline",
+            aria_label="Timeline of the bottleneck: packets that came in by each port, that left, "
+            "and the queue's length. Arrow keys pan and zoom, n, p and l jump to blackouts, comma "
+            "and full stop choose packets.",
+            aria_describedby="viewer-status viewer-details",
+        ),
+        element("div", class_="tip", hidden=""),
+        element(
+            "p",
+            "The viewer needs JavaScript; the tables below do not.",
+            class_="status",
+            id="viewer-status",
+        ),
+        element("p", class_="details", id="viewer-details", role="status"),
+        element(
+            "div", class_="flows", role="group", aria_label="Flows: choose one to highlight it"
+        ),
+        id="blackouts-viewer",
+        class_="viewer",
+    )
+    return section(
+        "viewer",
+        "Packet by packet",
+        element(
+            "p",
+            "A blackout is a row of packets of one input port that were all dropped while packets "
+            "of other ports got through; it is shaded. Bars are packets that got through, in the "
+            "colour of their flow; below them, on grey, are those dropped (crosses when near). "
+            "Click the timeline, then turn the wheel to zoom; drag to pan; point at a packet for "
+            "its details. Keys: ← → pan, ↑ ↓ or + - zoom, Home whole run, n p l next, previous "
+            "and longest blackout, comma and full stop step through packets.",
+        ),
+        viewer,
+        _thinning(made),
+        _longest(run),
+    )
+
+
+def _thinning(made: Timeline) -> Element | None:
+    if made.every == 1:
+        return None
+    return element(
+        "p",
+        f"This run has {made.packets:,} packets; {made.kept:,} of them are in this page: every "
+        f"packet dropped, those within {timeline.NEAR_PACKETS} packets of one, and one in "
+        f"{made.every} of the others of each port. Numbers of packets count what was left out.",
+        class_="note",
+    )
+
+
+def _longest(run: RunTables) -> Element:
+    chains = timeline.blackouts(run).with_row_index("place")
+    if not chains.height:
+        return element("p", "There was no blackout in this run.")
+    chains = chains.with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
+    chains = chains.sort(["drops", "lasts", "t_start"], descending=[True, False, False]).head(
+        LISTED
+    )
+    start_ns = run.manifest.traffic.t_start_ns
+    rows: list[list[Part]] = [
+        [
+            element(
+                "a",
+                f"{(row['t_start'] - start_ns) / 1e6:.4f} ms",
+                href=f"#blackout={row['place']}",
+                data_blackout=row["place"],
+            ),
+            run.port_label(row["ingress"]),
+            str(row["drops"]),
+            f"{row['lasts'] / 1e3:,.1f}",
+            str(row["flows"]),
+            f"{row['others_through']:,}",
+        ]
+        for row in chains.iter_rows(named=True)
+    ]
+    head = ["at", "port", "drops", "lasts (µs)", "flows", "others through"]
+    return table("The longest blackouts, by drops", head, rows, numbers_from=2)

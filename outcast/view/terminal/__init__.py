@@ -1,0 +1,1 @@
+"""Tables, lists and progress in a terminal."""

@@ -1,0 +1,215 @@
+"""A run's result on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import polars as pl
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from outcast import handed_in
+from outcast.analysis import store
+from outcast.errors import InputError
+from outcast.records.run_directory import RunDirectory
+from outcast.records.summary import ClassSummary, CompletionSummary, Summary
+
+MOST_ROWS = 40
+"""More flows than these are shown by class only; flows.parquet has them all."""
+
+
+def read_summary(directory: RunDirectory) -> Summary:
+    """summary.json. Raises InputError where there is none or it cannot be read."""
+    try:
+        return handed_in.read_model(directory.summary, Summary)
+    except FileNotFoundError:
+        raise InputError(
+            f"{directory.path}: no summary.json; `outcast analyze {directory.path}` writes it"
+        ) from None
+
+
+@contextmanager
+def reading(directory: RunDirectory) -> Iterator[None]:
+    """Around whatever uses the tables of a run: InputError where one is not as expected."""
+    path = directory.path
+    with store.refusing(
+        f"{path}: its tables cannot be read", f"; `outcast analyze {path}` writes them anew"
+    ):
+        yield
+
+
+def format_bps(rate_bps: float) -> str:
+    """A rate for people: three digits and a unit."""
+    for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
+        if abs(rate_bps) >= factor:
+            return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
+    return f"{rate_bps:.0f} bps"
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 100 else 1 if value >= 10 else 2
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def render(directory: RunDirectory) -> RenderableType:
+    """Flows, hop classes, input ports and how far the result can be trusted.
+
+    Raises InputError where the analysis has not been stored.
+    """
+    summary = read_summary(directory)
+    flows = store.read(directory.path / "flows.parquet")
+    parts: list[RenderableType] = [_heading(summary)]
+    if 0 < flows.height <= MOST_ROWS:
+        parts += ["", _flow_table(flows)]
+    if summary.completions:
+        parts += ["", _completion_table(summary.completions)]
+    parts += ["", _class_table(summary), "", _port_table(summary), "", _trust(summary)]
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
+    return Group(*parts)
+
+
+def _heading(summary: Summary) -> Text:
+    covered = f"{summary.start_s:g} to {summary.end_s:g} s"
+    why = " (all flows active)" if summary.interval == "all active" else ""
+    return Text(
+        f"{summary.name}: {summary.engine} engine, {covered}{why}; "
+        f"{format_bps(summary.total_goodput_bps)} in all, "
+        f"Jain's index {_ratio(summary.jain_index)}, "
+        f"outcast ratio {_ratio(summary.outcast_ratio)}",
+        style="bold",
+    )
+
+
+def _table(*columns: str, left: Iterable[str]) -> Table:
+    """Headings of two lines where one would be so wide that 80 columns cut values off."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
+
+
+def _flow_table(flows: pl.DataFrame) -> Table:
+    table = _table(
+        *("flow", "from", "hops", "goodput", "share", "drops", "longest\nchain", "retransmits"),
+        "timeouts",
+        left=("from",),
+    )
+    fewest = flows["hops"].min()
+    for row in flows.iter_rows(named=True):
+        share = row["share"]
+        table.add_row(
+            str(row["flow"]),
+            str(row["src"]),
+            str(row["hops"]),
+            format_bps(row["goodput_bps"]),
+            "-" if share is None else f"{share:.1%}",
+            str(row["dropped"]),
+            str(row["longest_chain"]),
+            _number(row["retransmits"]),
+            _number(row["timeouts"]),
+            style="yellow" if row["hops"] == fewest and flows["hops"].n_unique() > 1 else None,
+        )
+    return table
+
+
+def _class_table(summary: Summary) -> Table:
+    table = _table(
+        *("class", "flows", "mean\ngoodput", "least", "share", "retrans-\nmits", "timeouts"),
+        *("halted", "round\ntrip"),
+        left=("class",),
+    )
+    for hops, part in summary.classes.items():
+        total = summary.total_goodput_bps
+        share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        table.add_row(
+            f"{hops}-hop",
+            str(part.flows),
+            format_bps(part.mean_goodput_bps),
+            format_bps(part.min_goodput_bps),
+            share,
+            _number(part.retransmits),
+            _number(part.timeouts),
+            _halted(summary, part),
+            _round_trip(part),
+        )
+    return table
+
+
+def _halted(summary: Summary, part: ClassSummary) -> str:
+    """The share of a flow's time that it was silent before timeouts."""
+    if part.halted_s is None:
+        return "-"
+    return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
+
+
+def _round_trip(part: ClassSummary) -> str:
+    """The mean of the senders' smoothed round trips; where none was sampled, of the captured."""
+    found = part.srtt_ms or part.rtt_ms
+    return f"{found.mean:.3g} ms" if found is not None else "-"
+
+
+def _port_table(summary: Summary) -> Table:
+    table = _table(
+        *("input port", "classes", "packets", "dropped", "rate", "longest\nchain", "blackouts"),
+        left=("input port", "classes"),
+    )
+    for port, part in summary.drops.items():
+        table.add_row(
+            port,
+            ", ".join(f"{hops}-hop" for hops in part.hops) or "-",
+            str(part.packets),
+            str(part.dropped),
+            f"{part.dropped / part.packets:.2%}" if part.packets else "-",
+            str(part.longest_chain),
+            str(part.blackouts),
+        )
+    return table
+
+
+def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
+    """The generated flows by size."""
+    table = _table(
+        *("workload", "size", "flows", "unfinished", "mean", "median", "95 %", "99 %", "goodput"),
+        left=("workload", "size"),
+    )
+    for index, part in completions.items():
+        name, goodput = f"{index} {part.kind}", format_bps(part.goodput_bps)
+        if part.datagrams_sent is not None:
+            lost = part.datagrams_lost or 0
+            note = f"{lost} of {part.datagrams_sent} datagrams lost"
+            table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
+        for size, times in part.times.items():
+            spread = (times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms)
+            table.add_row(
+                *(name, size, str(times.flows), str(times.flows - times.finished)),
+                *("-" if value is None else f"{value:.3g} ms" for value in spread),
+                goodput,
+            )
+            name = goodput = ""
+    return table
+
+
+def _trust(summary: Summary) -> Text:
+    capture = summary.capture
+    if capture.trusted:
+        return Text(
+            f"trusted: {capture.inferred_drops} drops inferred, the queue counted "
+            f"{capture.qdisc_drops}"
+            + (
+                f" and the blackout's switch {capture.blackout_drops}"
+                if capture.blackout_drops
+                else ""
+            )
+            + "; tcpdump lost none",
+            style="green",
+        )
+    return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")

@@ -1,0 +1,332 @@
+"""One experiment, from the configuration to the figures, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outcast import files
+from outcast.engines import Engine, OnEvent, ledger
+from outcast.errors import ConfigError, OutcastError, RunError
+from outcast.experiment import Experiment, dump
+from outcast.files import write_text
+from outcast.records.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Attributes:
+        directory: where it stands.
+        figures: the pictures drawn, and the report.
+        distrust: why its captures or counters cannot be trusted; empty where they can.
+    """
+
+    directory: RunDirectory
+    figures: tuple[Path, ...]
+    distrust: tuple[str, ...]
+
+
+_ALLOWED = "allowed is a new or empty folder of yours"
+_LONGEST_NAME = 255
+_LONGEST_PATH = 4095
+"""In bytes (limits.h, NAME_MAX and PATH_MAX without the null)."""
+_ROOM_IN_NAME = 16
+_ROOM_IN_PATH = 256
+"""What files in a run directory, and the names of a failed one, need."""
+
+VIRTUAL_DELAY_NS = 25_000
+"""What a switch takes for a packet where nothing else does (the TCPRand paper, section 5.1)."""
+
+
+SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
+"""In real time sampling takes CPU from the network; docs/analysis.md has how much."""
+
+
+def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
+    """The experiment with nothing left open: its engine, delay and jitter, how often is sampled."""
+    # On an exact clock flows lock on to one another's phase, and one flow can take the whole
+    # link for good; docs/virtual.md has the measurement that the default jitter comes from.
+    is_virtual = engine == "virtual"
+    links = experiment.links.resolved(
+        VIRTUAL_DELAY_NS if is_virtual else 0, greatest_jitter=is_virtual
+    )
+    samples = experiment.samples
+    if samples.every_ns is None:
+        samples = samples.model_copy(update={"every_ns": SAMPLES_EVERY_NS[engine]})
+    return experiment.model_copy(update={"links": links, "engine": engine, "samples": samples})
+
+
+def default_directory(experiment: Experiment) -> Path:
+    """results/NAME-DATE-TIME below the present folder."""
+    return Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def execute(
+    experiment: Experiment, engine: Engine, target: Path, on_event: OnEvent, *, draw: bool = True
+) -> Outcome:
+    """Runs, analyses and, where asked, draws; `target` appears when the result is complete.
+
+    Raises:
+        ConfigError: where `target` holds something already, or could not be put in its place in
+            the end.
+        OutcastError: where the run failed; what it had written up to then is kept beside
+            `target` under its name with `.failed`, or `.failed-2` and so on where that is taken.
+            A result that is complete and cannot be put in its place is kept too, and named.
+    """
+    with _unfinished(target) as partial:
+        directory = RunDirectory(partial.path)
+        write_text(directory.config, dump(resolve(experiment, engine.name)))
+        wall_s = dict(engine.run(directory, partial.entry, on_event))
+        figures, distrust = _evaluate(directory, wall_s, on_event, draw)
+    return Outcome(
+        RunDirectory(target),
+        tuple(target / figure.relative_to(partial.path) for figure in figures),
+        distrust,
+    )
+
+
+def _evaluate(
+    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent, draw: bool
+) -> tuple[list[Path], tuple[str, ...]]:
+    from outcast import analysis
+
+    on_event({"event": "phase", "phase": "analysis"})
+    began = time.monotonic()
+    computed = analysis.compute(directory)
+    wall_s["analysis"] = round(time.monotonic() - began, 3)
+    manifest = directory.read_manifest()
+    directory.write_manifest(manifest.model_copy(update={"wall_s": wall_s}))
+    summary = analysis.write(directory, computed)
+    drawn: list[Path] = []
+    if draw:
+        from outcast.view import figures, report
+
+        on_event({"event": "phase", "phase": "figures"})
+        drawn = figures.draw(directory)
+        on_event({"event": "phase", "phase": "report"})
+        drawn.append(report.write(directory))
+    directory.seal()
+    return drawn, tuple(summary.capture.reasons)
+
+
+@dataclass(frozen=True)
+class _Partial:
+    path: Path
+    entry: ledger.Entry
+
+
+@contextmanager
+def _unfinished(target: Path) -> Iterator[_Partial]:
+    """A folder beside `target` that becomes it when the block ends well."""
+    require_free(target)
+    path = _partial_of(target)
+    entry = ledger.open_entry(ledger.default_folder())
+    entry.folders.append(str(path))
+    to_remove = False
+    try:
+        with _reserved(target, entry):
+            try:
+                path.mkdir()
+            except OSError as error:
+                raise ConfigError(f"{path}: {error.strerror}; {_ALLOWED}") from None
+            to_remove = True
+            try:
+                yield _Partial(path, entry)
+            except Exception as error:
+                _keep_failed(path, target, error)
+                raise
+            try:
+                _put_in_place(path, target)
+            except RunError:
+                to_remove = False
+                raise
+    finally:
+        if to_remove:
+            shutil.rmtree(path, ignore_errors=True)
+        entry.remove()
+
+
+def _partial_of(target: Path) -> Path:
+    """Where the run is until it is complete; the ledger knows such names."""
+    return Path(os.path.abspath(target.parent)) / f".{target.name}.{os.getpid()}.partial"
+
+
+@contextmanager
+def _reserved(target: Path, entry: ledger.Entry) -> Iterator[None]:
+    """Holds the result's place: an empty folder with a lock, so that no second run begins there.
+
+    Raises:
+        ConfigError: another run has it, or it cannot be made.
+    """
+    if not os.path.lexists(target):
+        entry.reserved = os.path.abspath(target)
+    entry.write()
+    try:
+        files.make_folders(target.parent)
+        try:
+            target.mkdir()
+        except FileExistsError:
+            entry.reserved = None
+        descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None
+    try:
+        _lock(target, descriptor)
+        yield
+    finally:
+        if entry.reserved is not None:
+            # Where the result has come into its place, the folder is no longer empty.
+            with contextlib.suppress(OSError):
+                target.rmdir()
+        os.close(descriptor)
+
+
+def _lock(target: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"{target}: another run is to have its result there; {_ALLOWED}"
+        ) from None
+    except OSError:
+        # Some network file systems lock no folders (flock(2)); there the end alone decides.
+        return
+    require_free(target)
+    if not target.exists() or not os.path.samestat(os.fstat(descriptor), target.stat()):
+        raise ConfigError(f"{target}: another run has just been there; {_ALLOWED}")
+
+
+def _put_in_place(path: Path, target: Path) -> None:
+    """Raises RunError naming where the complete result stands, if not at `target`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        path.rename(target)
+    except OSError as error:
+        raise RunError(
+            f"{target}: {error.strerror}; the result is complete and stands in {path}"
+        ) from None
+    finally:
+        files.hand_over(descriptor)
+        os.close(descriptor)
+
+
+def _keep_failed(path: Path, target: Path, error: Exception) -> None:
+    """Keeps what a failed run has written, and adds to the error where.
+
+    Raises:
+        RunError: in place of an error of the system, which becomes one line with its file.
+    """
+    kept = _set_aside(path, target) if (path / "log.txt").exists() else None
+    where = f" (what was written up to then: {kept})" if kept else ""
+
+    def told(text: str) -> str:
+        return f"{text.replace(str(path), str(kept or target))}{where}"
+
+    if isinstance(error, OutcastError):
+        error.args = (told(str(error)), *error.args[1:])
+    elif isinstance(error, OSError):
+        raise RunError(told(files.describe(files.named(error, path) or error))) from error
+    elif kept:
+        error.add_note(where.strip())
+
+
+def _set_aside(path: Path, target: Path) -> Path:
+    """Renames an unfinished folder to `target`.failed, or the next such name that is free."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            files.hand_over(descriptor)
+        finally:
+            os.close(descriptor)
+    for number in itertools.count(1):
+        failed = target.with_name(f"{target.name}.failed{f'-{number}' if number > 1 else ''}")
+        if not os.path.lexists(failed):
+            break
+    # Where somebody takes the name just now, this fails, or replaces an empty folder.
+    path.rename(failed)
+    return failed
+
+
+def require_free(target: Path) -> None:
+    """Raises ConfigError where a run could not have its result here in the end.
+
+    The place may be new, or an empty folder that can be replaced by another.
+    """
+    if target.name in ("", ".."):
+        raise ConfigError(f"{target}: has no name of its own; {_ALLOWED}")
+    try:
+        _require_nameable(target)
+        _require_own_place(target)
+        if target.is_symlink():
+            raise ConfigError(f"{target}: is a symbolic link; {_ALLOWED}")
+        if not target.is_dir():
+            if target.exists():
+                raise ConfigError(f"{target}: exists already; {_ALLOWED}")
+            return
+        if any(target.iterdir()):
+            raise ConfigError(f"{target}: exists already; {_ALLOWED}")
+        _require_replaceable(target)
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None
+
+
+def _require_own_place(target: Path) -> None:
+    """Raises ConfigError where root would write below a folder in which anybody can rename."""
+    if os.geteuid() != 0:
+        return
+    for folder in Path(os.path.abspath(target)).parents:
+        if not folder.exists():
+            continue
+        mode = folder.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"{target}: every user can exchange what root writes below {folder} (mode "
+                f"{stat.S_IMODE(mode):o}, not sticky); allowed is a folder of yours"
+            )
+
+
+def _require_nameable(target: Path) -> None:
+    """Raises ConfigError where the names that a run needs beside or in it would be too long."""
+    try:
+        name, path = _partial_of(target).name.encode(), os.path.abspath(target).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(target)!a}: is no text in UTF-8; {_ALLOWED}") from None
+    if b"\0" in path:
+        raise ConfigError(f"{str(target)!r}: holds a null character; {_ALLOWED}")
+    if len(name) > _LONGEST_NAME - _ROOM_IN_NAME or len(path) > _LONGEST_PATH - _ROOM_IN_PATH:
+        raise ConfigError(
+            f"{str(target)[:60]}...: too long; allowed are names of "
+            f"{_LONGEST_NAME - _ROOM_IN_NAME - len(b'..1234567.partial')} bytes and paths of "
+            f"{_LONGEST_PATH - _ROOM_IN_PATH}"
+        )
+
+
+def _require_replaceable(folder: Path) -> None:
+    """Raises ConfigError where another folder cannot be renamed to this empty one (rename(2))."""
+    if _mount(folder) != _mount(folder.parent):
+        raise ConfigError(f"{folder}: a file system is mounted there; {_ALLOWED}")
+    above, user = folder.parent.stat(), os.geteuid()
+    if above.st_mode & stat.S_ISVTX and user not in (0, above.st_uid, folder.stat().st_uid):
+        raise ConfigError(f"{folder}: belongs to another user; {_ALLOWED}")
+
+
+def _mount(folder: Path) -> str:
+    """The number of the mount that a folder is in (proc(5), fdinfo, mnt_id)."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        text = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    finally:
+        os.close(descriptor)
+    return next((line for line in text.splitlines() if line.startswith("mnt_id:")), "")

@@ -1,0 +1,114 @@
+"""The manual page outcast(1), made from the command line's own help.
+
+`python -m scripts.manual FILE` writes it; scripts/install.sh and scripts/docs.sh call it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from outcast import __version__, cli
+
+_EXIT_STATUS = {
+    0: "Done.",
+    1: "The run failed.",
+    2: "Bad usage or configuration; one line says where, what is wrong and what is allowed.",
+    3: "The machine lacks a feature, which is named.",
+    4: "The run finished, but its captures or counters cannot be trusted.",
+}
+_FILES = {
+    "results/": "Runs and sweeps, where -o names no other place.",
+    "$XDG_CACHE_HOME/outcast/kernels/": "The kernels of the virtual engine that this user built.",
+}
+
+
+def commands(
+    group: click.Group, ctx: click.Context | None = None
+) -> Iterator[tuple[click.Context, click.Command]]:
+    """Every command at or below a group that can be called, in the group's order.
+
+    Yields:
+        The command's context, whose `command_path` is what a user types, and the command.
+    """
+    ctx = ctx or click.Context(group, info_name="outcast")
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is None or command.hidden:
+            continue
+        inner = click.Context(command, info_name=name, parent=ctx)
+        if isinstance(command, click.Group):
+            yield from commands(command, inner)
+        else:
+            yield inner, command
+
+
+def page(root: click.Group = cli.root) -> str:
+    """The page in the language of man(7)."""
+    lines = [
+        f'.TH OUTCAST 1 "" "outcast {__version__}" "User Commands"',
+        ".SH NAME",
+        f"outcast \\- {_text(root.help or '').rstrip('.')}",
+        ".SH SYNOPSIS",
+        ".B outcast",
+        _text("VERB [OPTIONS] [ARGUMENTS]"),
+        ".SH VERBS",
+    ]
+    for ctx, command in commands(root):
+        lines += _command(ctx, command)
+    lines.append(".SH EXIT STATUS")
+    for status, meaning in _EXIT_STATUS.items():
+        lines += _item(str(status), meaning)
+    lines.append(".SH FILES")
+    for path, meaning in _FILES.items():
+        lines += _item(path, meaning)
+    lines += [".SH SEE ALSO", ".BR tc (8),", ".BR tcpdump (8),", ".BR mn (1),", ".BR iperf (1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _command(ctx: click.Context, command: click.Command) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(ctx))
+    yield f".SS {_text(f'{ctx.command_path} {usage}')}"
+    # click: a line of \b keeps the lines of its paragraph as they are.
+    for number, paragraph in enumerate((command.help or "").split("\n\n")):
+        if number:
+            yield ".PP"
+        kept = paragraph.lstrip().startswith("\b")
+        yield from [".nf"] * kept
+        for line in paragraph.replace("\b", "").strip().splitlines():
+            yield _text(line.strip())
+        yield from [".fi"] * kept
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            yield from _item(record[0], record[1])
+
+
+def _item(term: str, meaning: str) -> Iterator[str]:
+    yield ".TP"
+    yield f"\\fB{_text(term)}\\fR"
+    yield _text(" ".join(meaning.split()))
+
+
+def _text(text: str) -> str:
+    """Text that roff prints as it is: hyphens of options, and no line that is a request."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+def main(argv: list[str]) -> None:
+    """Writes the page to the file that is named."""
+    (name,) = argv
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_text(page())
+    unfinished.replace(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,176 @@
+"""The configuration reference and the editors' schema, both made from the models.
+
+`python -m scripts.reference` writes docs/config.md and configs/schema.json; a test fails when
+they are not up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from outcast import experiment
+
+Schema = Mapping[str, Any]
+
+_INTRODUCTION = """# Configuration reference
+
+One YAML file describes one experiment. Times, rates and sizes carry their unit (`2ms`, `1gbit`,
+`16KB`; a KB is 1024 bytes). A key that is not listed here is refused, with the line it stands on.
+
+An editor that knows the YAML language server checks and completes a file that begins with
+
+```yaml
+# yaml-language-server: $schema=schema.json
+```
+
+where `configs/schema.json` is the schema that this page is made from too. On the command line,
+`--set` overrides a key, with dots between levels: `--set links.rate=100mbit`,
+`--set flows.1.hosts=6`. What is wrong with an override is said of `--set KEY`, not of a line.
+"""
+
+
+def schema_text() -> str:
+    """configs/schema.json."""
+    return json.dumps(experiment.json_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+def markdown() -> str:
+    """docs/config.md."""
+    schema = experiment.json_schema()
+    lines = [_INTRODUCTION, "## At the top\n", *_table(schema, schema)]
+    for name, part in schema["properties"].items():
+        definitions = list(_definitions(part, schema))
+        if not definitions:
+            continue
+        lines.append(f"\n## {name}\n")
+        if len(definitions) == 1:
+            lines += _described(definitions[0], schema)
+        for definition in definitions if len(definitions) > 1 else ():
+            kind = definition["properties"]["kind"]["const"]
+            lines += [f"### {name}: kind {kind}\n", *_described(definition, schema), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
+    """The models that a value can be: one, several with a `kind`, or those of a list's items."""
+    if "items" in part:
+        yield from _definitions(part["items"], schema)
+    for reference in (part, *part.get("oneOf", ()), *part.get("anyOf", ())):
+        if "$ref" in reference:
+            definition = schema["$defs"][reference["$ref"].removeprefix("#/$defs/")]
+            if "properties" in definition:
+                yield definition
+
+
+def _described(definition: Schema, schema: Schema, path: str = "") -> list[str]:
+    """The text and the table of a model, then those of the models among its values.
+
+    Args:
+        definition: of the model.
+        schema: the whole.
+        path: where it stands among its section's keys, with dots; empty for the section itself.
+    """
+    text = " ".join(definition.get("description", "").split())
+    lines = [text, "", *_table(definition, schema)]
+    inner: dict[str, tuple[Schema, list[str]]] = {}
+    for name, part in definition["properties"].items():
+        for each in _definitions(part, schema):
+            if "kind" not in each["properties"]:
+                inner.setdefault(each["title"], (each, []))[1].append(f"{path}{name}")
+    for each, names in inner.values():
+        lines += ["", f"### {', '.join(names)}", ""]
+        lines += _described(each, schema, f"{names[0]}." if len(names) == 1 else "")
+    return lines
+
+
+def _table(definition: Schema, schema: Schema) -> list[str]:
+    required = definition.get("required", ())
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for name, part in definition["properties"].items():
+        default = "required" if name in required else _default(definition, name, part)
+        meaning = re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", part.get("description", ""))
+        rows.append(f"| `{name}` | {_value(part, schema)} | {default} | {meaning} |")
+    return rows
+
+
+_DEFAULTS = {
+    model.__name__: model
+    for model in vars(experiment).values()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+}
+
+
+def _default(definition: Schema, name: str, part: Schema) -> str:
+    """The default as one would write it."""
+    model = _DEFAULTS[definition["title"]]
+    field = next(each for key, each in model.model_fields.items() if name in (key, each.alias))
+    value = field.default
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return "see below"
+    serializers = [
+        each for each in field.metadata if hasattr(each, "func") and hasattr(each, "when_used")
+    ]
+    if serializers:
+        return f"`{serializers[0].func(value)}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value != () else "none"
+
+
+def _value(part: Schema, schema: Schema) -> str:
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return ", ".join(f"`{each}`" for each in part["enum"])
+    if "anyOf" in part:
+        return " or ".join(
+            _value(each, schema) for each in part["anyOf"] if each.get("type") != "null"
+        )
+    if "$ref" in part or "oneOf" in part:
+        return "see below"
+    match part.get("type"):
+        case "array":
+            return f"list of {_value(part['items'], schema)}".replace(
+                "list of see below", "list, see below"
+            )
+        case "string" if "pattern" in part and part["pattern"] in experiment.UNIT_SCHEMA.values():
+            kinds = {pattern: kind for kind, pattern in experiment.UNIT_SCHEMA.items()}
+            return kinds[part["pattern"]]
+        case "string" if "examples" in part:
+            return " or ".join(f"`{each}`" for each in part["examples"])
+        case "string":
+            return "text"
+        case "integer" | "number" as kind:
+            return {"integer": "whole number", "number": "number"}[kind] + _range(part)
+        case "object":
+            return "mapping"
+        case "boolean":
+            return "`true`, `false`"
+    return "any"
+
+
+def _range(part: Schema) -> str:
+    low = part.get("minimum", part.get("exclusiveMinimum"))
+    high = part.get("maximum", part.get("exclusiveMaximum"))
+    if low is not None and high is not None and high < 10**9:
+        return f" from {low} to {high}"
+    return f" from {low}" if low is not None else ""
+
+
+def main() -> None:
+    """Writes both files into the checkout that this module stands in."""
+    root = Path(__file__).parents[1]
+    (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
+    (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

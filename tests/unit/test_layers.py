@@ -1,0 +1,97 @@
+"""The rooms of outcast import downwards only, and some of them never import Mininet."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "outcast"
+
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"units", "handed_in"}),
+    frozenset({"files"}),
+    frozenset({"experiment"}),
+    frozenset({"plan"}),
+    frozenset({"records"}),
+    frozenset({"emulation", "analysis"}),
+    frozenset({"engines", "view"}),
+    frozenset({"workflow"}),
+    frozenset({"sweep"}),
+    frozenset({"reproduce", "assignment"}),
+    frozenset({"cli"}),
+)
+"""Rooms from the bottom up. A room imports from itself and from those below it."""
+
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+MODULES_AT_THE_ROOT = 8
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        yield ".".join(part for part in parts if part != "__init__"), path
+
+
+NAMES = {name for name, _ in modules()}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Full names of the modules of outcast that a file imports, at any place in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("outcast"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            if node.module and node.module.split(".")[0] == "outcast":
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    if full != "outcast.__version__":
+                        yield full if full in NAMES else node.module
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else None
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {path.stem for path in PACKAGE.glob("*.py")} | {
+        path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.glob("*.py"))
+    }
+    assert rooms - {"__init__"} == set(LEVEL)
+
+
+def test_few_modules_stand_at_the_root() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= MODULES_AT_THE_ROOT
+
+
+def test_a_room_imports_from_below_only() -> None:
+    upwards = [
+        f"{name} imports {target}"
+        for name, path in modules()
+        if (room := room_of(name)) is not None
+        for target in imports_of(path)
+        if (other := room_of(target)) != room and (other is None or LEVEL[other] >= LEVEL[room])
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("room", ["analysis", "records"])
+def test_a_room_without_mininet(room: str) -> None:
+    names = [name for name in sorted(NAMES) if room_of(name) == room]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        "print(*sorted(n for n in sys.modules if n.split('.')[0] in ('mininet', 'topologies')))"
+    )
+    imported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert imported.strip() == ""
