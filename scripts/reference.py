@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from outcast import experiment
+from outcast.experiment.parts import Part
 
 Schema = Mapping[str, Any]
 
@@ -99,11 +100,13 @@ def _table(definition: Schema, schema: Schema) -> list[str]:
     return rows
 
 
-_DEFAULTS = {
-    model.__name__: model
-    for model in vars(experiment).values()
-    if isinstance(model, type) and issubclass(model, BaseModel)
-}
+def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for derived in model.__subclasses__():
+        yield from _below(derived)
+
+
+_DEFAULTS = {model.__name__: model for model in _below(Part)}
 
 
 def _default(definition: Schema, name: str, part: Schema) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 
+from outcast import netlink
 from outcast.emulation import rtnetlink
 
 LATENCY64, JITTER64, RATE64 = 10, 11, 8
@@ -41,11 +42,9 @@ def replace_root(
         RunError: the kernel refused; with its reason.
     """
     options = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
-    options += rtnetlink.attribute(LATENCY64, struct.pack("=q", delay_ns))
-    options += rtnetlink.attribute(JITTER64, struct.pack("=q", jitter_ns))
+    options += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
+    options += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
     if jitter_ns:
-        options += rtnetlink.attribute(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
-        options += rtnetlink.attribute(RATE64, struct.pack("=Q", IN_ORDER_RATE))
-    rtnetlink.replace_qdisc(
-        interface, "netem", parent=rtnetlink.ROOT, major=handle, options=options
-    )
+        options += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
+        options += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+    rtnetlink.replace_qdisc(interface, "netem", parent=netlink.ROOT, major=handle, options=options)

@@ -347,7 +347,7 @@ class Network:
         batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
         self.commands.run(["tc", "-batch", "-"], stdin=batch, netns=netns)
         for each in wanted:
-            queues.set_marking(each)
+            queues.set_by_netlink(each)
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""

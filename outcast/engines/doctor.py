@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from outcast import netlink
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules
 from outcast.engines.modules import State
+from outcast.experiment.queues import KINDS
+from outcast.experiment.queues.base import Options
 
-QDISCS = {
-    "tbf": "tbf rate 1mbit burst 5kb limit 10kb",
-    "htb": "htb default 1",
-    "pfifo": "pfifo limit 10",
-    "bfifo": "bfifo limit 10000",
-    "red": "red limit 60000 avpkt 1000 burst 20",
-    "sfq": "sfq",
-    "fq": "fq",
-    "codel": "codel",
-    "fq_codel": "fq_codel",
-    "pie": "pie",
-    "cake": "cake",
-    "netem": "netem delay 1ms",
+QDISCS: Mapping[str, Options] = {
+    **{qdisc: options for kind in KINDS for qdisc, options in kind.probe.items()},
+    "netem": "delay 1ms",
 }
-"""Each qdisc with parameters that it accepts."""
+"""Each qdisc with options that it accepts."""
 
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
 
@@ -204,13 +200,35 @@ def _controller_framework() -> Finding:
     return Finding("Ryu or os-ken", True, openflow.framework)
 
 
+def set_up(
+    kind: str,
+    options: Options,
+    interface: str,
+    *,
+    python: str = sys.executable,
+    program: Path = Path(netlink.__file__),
+) -> list[str]:
+    """The command that makes a qdisc an interface's root; it fails where the kernel refuses.
+
+    Args:
+        kind: its name in the kernel.
+        options: what it is told.
+        interface: its name.
+        python: the interpreter, and
+        program: the file of `outcast.netlink`, for what tc(8) cannot say.
+    """
+    if isinstance(options, str):
+        return ["tc", "qdisc", "replace", "dev", interface, "root", kind, *options.split()]
+    return [python, "-I", str(program), interface, kind, options.hex()]
+
+
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
     """Which of these qdiscs the kernel accepts, tried on a namespace's own loopback.
 
     An ordinary user tries in a user namespace. Empty where no namespace can be made.
     """
     lines = [
-        f"tc qdisc replace dev lo root {QDISCS[kind]} 2>/dev/null && echo {kind}"
+        f"{shlex.join(set_up(kind, QDISCS[kind], 'lo'))} 2>/dev/null && echo {kind}"
         for kind in sorted(kinds)
     ]
     script = "echo namespace\n" + "\n".join(lines) + "\ntrue\n"

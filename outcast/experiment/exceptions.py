@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from outcast.experiment.parts import Part
-from outcast.experiment.queue import Queue
+from outcast.experiment.queues import Queue
 
 
 class QueueException(Part):

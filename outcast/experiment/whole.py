@@ -12,7 +12,7 @@ from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import Part, TimeNs
-from outcast.experiment.queue import Queue
+from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology

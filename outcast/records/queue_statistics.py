@@ -7,33 +7,15 @@ whether the queue refused a packet, dropped it while queued or dropped it when i
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from outcast import netlink
 from outcast.errors import ReadBackError
-from outcast.records.netlink_attributes import attribute, attributes, raw_bytes
+from outcast.experiment.queues import KINDS
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 
-_OWN_COUNTERS: Mapping[str, Mapping[str, tuple[str, int]]] = {
-    "red": {"early": ("=I", 0), "at_limit": ("=I", 4), "marked": ("=I", 12)},
-    "codel": {"at_limit": ("=I", 20), "marked": ("=I", 24), "marked_at_threshold": ("=I", 32)},
-    "fq_codel": {
-        "at_limit": ("=I", 8),
-        "marked": ("=I", 12),
-        "new_flows": ("=I", 16),
-        "marked_at_threshold": ("=I", 28),
-        "at_memory_limit": ("=I", 36),
-    },
-    "pie": {"dropped": ("=I", 24), "at_limit": ("=I", 28), "marked": ("=I", 36)},
-    "fq": {"at_flow_limit": ("=Q", 32), "flows": ("=I", 64), "marked_at_threshold": ("=Q", 80)},
-}
-"""Where a qdisc's own statistics have a counter, as struct tc_red_xstats, tc_codel_xstats,
-tc_fq_codel_xstats, tc_pie_xstats and tc_fq_qd_stats of linux/pkt_sched.h say. Drops before the
-limit is reached are `early`: red counts there its certain drops above its maximum too.
-pie's and cake's `dropped` are all of theirs."""
-_CAKE_STATS_TINS = 10
-_CAKE_TIN_COUNTERS = {"dropped": 4, "marked": 8}
+_OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
 _MARKS = ("marked", "marked_at_threshold")
 
 
@@ -110,17 +92,9 @@ def decode(kind: str, own: Any) -> dict[str, int]:
         kind: the qdisc's name.
         own: TCA_STATS_APP as pyroute2 gives it; None where the qdisc has none.
     """
-    if own is None:
+    if own is None or kind not in _OWN_COUNTERS:
         return {}
-    raw = raw_bytes(own)
-    if kind == "cake":
-        tins = [tin for _, tin in attributes(attribute(raw, _CAKE_STATS_TINS) or b"")]
-        return {
-            name: sum(int.from_bytes(attribute(tin, at) or b"", "little") for tin in tins)
-            for name, at in _CAKE_TIN_COUNTERS.items()
-        }
-    places = _OWN_COUNTERS.get(kind, {})
-    return {name: int(struct.unpack_from(form, raw, at)[0]) for name, (form, at) in places.items()}
+    return _OWN_COUNTERS[kind](netlink.raw_bytes(own))
 
 
 def _qdisc(shown: Sequence[Mapping[str, Any]], handle: int) -> Any:

@@ -28,6 +28,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from outcast import handed_in
 from outcast.errors import InputError
+from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -103,7 +104,7 @@ class QueueRecord(_Record):
     limit_bytes: _Count | None
     limit_packets: _Count | None
     delay_ns: _SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
-    drops: Literal["at_limit", "on_arrival", "later"] = Field(
+    drops: Drops = Field(
         default="at_limit",
         description="when it drops: arrivals that find it full, other arrivals too, or also "
         "packets that it had taken",

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "outcast"
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"units", "handed_in"}),
+    frozenset({"units", "handed_in", "netlink"}),
     frozenset({"files"}),
     frozenset({"experiment"}),
     frozenset({"plan"}),

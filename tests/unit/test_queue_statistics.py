@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from outcast.emulation import queues
-from outcast.emulation.rtnetlink import attribute
 from outcast.errors import ReadBackError
+from outcast.netlink import encode as attribute
 from outcast.records.queue_statistics import decode
 
 

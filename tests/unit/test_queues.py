@@ -11,10 +11,10 @@ import pytest
 
 from outcast import experiment
 from outcast.emulation import netem, queues
-from outcast.emulation.queues.port import TICK_NS
-from outcast.emulation.rtnetlink import attribute
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
-from outcast.experiment import Red
+from outcast.experiment.queues.base import TICK_NS
+from outcast.experiment.queues.red import Red
+from outcast.netlink import encode as attribute
 from outcast.plan import ports
 from outcast.plan.ports import PortQueue
 from outcast.plan.whole import make_plan

@@ -55,7 +55,7 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
         wanted = ports.PortQueue(port, RATE_BPS, 0, 0, queue)
         batch = "\n".join(queues.commands(wanted)) + "\n"
         subprocess.run(["tc", "-batch", "-"], input=batch, text=True, check=True)
-        queues.set_marking(wanted)
+        queues.set_by_netlink(wanted)
 
         def shown() -> list[Any]:
             qdiscs = [each for each in netlink.get_qdiscs() if each["index"] == index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from outcast.engines.guest import boot as guest
-from outcast.engines.guest import check
 from outcast.engines.kernel import cache
+from outcast.engines.kernel.build import prepare_check
 from outcast.errors import GuestError
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
@@ -135,8 +136,8 @@ boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r
 
 
 def test_its_kernel_has_what_experiments_use(kernel: Path, tmp_path: Path) -> None:
-    (tmp_path / "check.py").write_bytes(Path(check.__file__).read_bytes())
-    assert output(kernel, tmp_path, "python3 -I check.py")[-1] == os.fspath(release())
+    command = shlex.join(prepare_check(tmp_path))
+    assert output(kernel, tmp_path, command)[-1] == os.fspath(release())
 
 
 def release() -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from outcast.errors import InputError
-from outcast.records.netlink_attributes import attributes
+from outcast.netlink import attributes
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import read_samples
 

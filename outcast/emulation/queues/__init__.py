@@ -6,8 +6,8 @@ from outcast.emulation.queues.port import (
     read_back,
     record,
     require_kinds,
+    set_by_netlink,
     set_delay,
-    set_marking,
 )
 from outcast.records.queue_statistics import counters, own_counters, statistics
 
@@ -19,7 +19,7 @@ __all__ = [
     "read_back",
     "record",
     "require_kinds",
+    "set_by_netlink",
     "set_delay",
-    "set_marking",
     "statistics",
 ]

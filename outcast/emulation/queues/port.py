@@ -10,20 +10,18 @@ under the same handle and its own limit is what counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from outcast.emulation import netem
-from outcast.emulation.queues import leaf, marking
+from outcast import netlink
+from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
-from outcast.experiment import MTU_FRAME_BYTES, Cake, EcnThreshold, Htb, Queue, Tbf
+from outcast.experiment import MTU_FRAME_BYTES, Queue
+from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.plan.ports import PortQueue
-from outcast.records.netlink_attributes import attribute, raw_bytes
-from outcast.records.qdisc_handles import DELAY_HANDLE, FIFO_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.run_directory import QueueRecord
 
-TICK_NS = 64
-"""The kernel keeps bursts as times in units of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
 _TC_BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) works bursts out in whole microseconds, and then in ticks."""
 DELAY_LIMIT_PACKETS = 100_000
@@ -47,7 +45,7 @@ def commands(wanted: PortQueue) -> list[str]:
     lines: list[str] = []
     queue = wanted.queue
     parent = f"parent {DELAY_HANDLE}:1" if wanted.delay_ns else "root"
-    if shaper_kind(queue) == "tbf":
+    if queue.shaper_kind == "tbf":
         lines.append(
             f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: "
             f"tbf rate {wanted.rate_bps}bit burst {queue.burst_bytes} limit {1 << 30}"
@@ -59,31 +57,38 @@ def commands(wanted: PortQueue) -> list[str]:
             f"classid {SHAPER_HANDLE}:1 htb rate {wanted.rate_bps}bit ceil {wanted.rate_bps}bit "
             f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}",
         ]
-    words = leaf.words(queue)
-    if words is not None:
-        lines.append(
-            f"qdisc replace dev {wanted.port} parent {SHAPER_HANDLE}:1 handle {QUEUE_HANDLE}: "
-            + words
-        )
+    lines += [
+        f"qdisc replace dev {wanted.port} parent {major - 1}:1 handle {major}: "
+        f"{qdisc.kind} {qdisc.options}"
+        for major, qdisc in _below_the_shaper(queue)
+        if isinstance(qdisc.options, str)
+    ]
     return lines
 
 
-def set_marking(wanted: PortQueue) -> None:
+def set_by_netlink(wanted: PortQueue) -> None:
     """Gives the port what tc(8) cannot say, below the shaper of `commands`. Raises RunError."""
-    if isinstance(wanted.queue, EcnThreshold):
-        marking.set_marking(wanted.port, wanted.queue)
+    for major, qdisc in _below_the_shaper(wanted.queue):
+        if isinstance(qdisc.options, bytes):
+            rtnetlink.replace_qdisc(
+                wanted.port,
+                qdisc.kind,
+                parent=netlink.handle(major - 1, 1),
+                major=major,
+                options=qdisc.options,
+            )
 
 
-def shaper_kind(queue: Queue) -> str:
-    """`tbf` or `htb`."""
-    return queue.kind if isinstance(queue, (Tbf, Htb)) else queue.shaper
+def _below_the_shaper(queue: Queue) -> Iterator[tuple[int, Qdisc]]:
+    """The queue's qdiscs by the major number of their handles; each is a child of the last."""
+    return enumerate(queue.tc(), QUEUE_HANDLE)
 
 
 def kinds(wanted: PortQueue) -> set[str]:
     """The kernel's qdiscs that the port needs."""
     delay = {"netem"} if wanted.delay_ns else set()
-    own = {marking.fifo(wanted.queue)} if isinstance(wanted.queue, EcnThreshold) else set()
-    return delay | own | {shaper_kind(wanted.queue), leaf.qdisc(wanted.queue)}
+    own = {qdisc.kind for qdisc in wanted.queue.tc()}
+    return delay | own | {wanted.queue.shaper_kind}
 
 
 def require_kinds(
@@ -136,7 +141,7 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         if wanted.jitter_ns:
             rate = _netem_number(shown_netem, netem.RATE64)
             check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
-    if shaper_kind(queue) == "tbf":
+    if queue.shaper_kind == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]
     else:
@@ -157,33 +162,32 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
         raise ReadBackError(wanted.port, "burst_bytes", queue.burst_bytes, burst_bytes)
     # TBF drops what is larger than its burst; HTB lets its tokens go below zero.
-    if shaper_kind(queue) == "tbf" and burst_bytes < MTU_FRAME_BYTES:
+    if queue.shaper_kind == "tbf" and burst_bytes < MTU_FRAME_BYTES:
         raise ReadBackError(
             wanted.port, "burst", f"{queue.burst_bytes} B", f"{burst_bytes} B, below a full frame"
         )
-    shown_queue = options(QUEUE_HANDLE, leaf.qdisc(queue))
-    if isinstance(queue, EcnThreshold):
-        marking.read_back(queue, shown_queue, options(FIFO_HANDLE, marking.fifo(queue)), check)
-    else:
-        leaf.read_back(queue, shown_queue, check)
+    raw = [
+        netlink.raw_bytes(options(major, qdisc.kind)) for major, qdisc in _below_the_shaper(queue)
+    ]
+    for setting in queue.check(*raw):
+        check(setting.name, setting.requested, setting.shown)
     return effective
 
 
 def _netem_number(options: Any, wanted: int) -> int:
     """A number among the attributes that follow struct tc_netem_qopt; 0 where there is none."""
-    value = attribute(raw_bytes(options)[_NETEM_STRUCT_BYTES:], wanted)
+    value = netlink.attribute(netlink.raw_bytes(options)[_NETEM_STRUCT_BYTES:], wanted)
     return int.from_bytes(value or b"", "little", signed=True)
 
 
 def record(wanted: PortQueue) -> QueueRecord:
     """The queue for the manifest."""
-    # Cake's limit is memory of the kernel, which is not what packets count on the wire.
-    is_memory = isinstance(wanted.queue, Cake)
+    limit = wanted.queue.wire_limit
     return QueueRecord(
         kind=wanted.queue.kind,
         rate_bps=wanted.rate_bps,
-        limit_bytes=None if is_memory else wanted.queue.limit.size_bytes,
-        limit_packets=wanted.queue.limit.packets,
+        limit_bytes=limit.size_bytes,
+        limit_packets=limit.packets,
         delay_ns=wanted.delay_ns,
-        drops=leaf.drops(wanted.queue),
+        drops=wanted.queue.drops,
     )

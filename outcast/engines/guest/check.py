@@ -5,31 +5,25 @@ Stands alone like init.py. Every feature is used, not looked up.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 
 QDISCS = {
-    "bfifo": "limit 16384",
-    "cake": "",
     "choke": "limit 100 bandwidth 1gbit avpkt 1000",
-    "codel": "",
     "drr": "",
-    "fq": "",
-    "fq_codel": "",
     "fq_pie": "",
     "hfsc": "",
-    "htb": "default 1",
-    "netem": "delay 50us",
-    "pfifo": "limit 100",
-    "pie": "",
     "prio": "",
-    "red": "limit 65536 min 4542 max 13626 avpkt 1000 burst 8 probability 1.0",
     "sfb": "",
-    "sfq": "",
-    "tbf": "rate 1gbit burst 1600 limit 16384",
 }
+"""What no kind of queue is made of, and its kernel has besides."""
+COMMANDS = "qdiscs.json"
+"""Beside this file: for each qdisc that queues are made of, the command that makes it `DEVICE`'s
+root."""
+DEVICE = "dummy0"
 CONGESTION_CONTROLS = ("bbr", "bic", "cubic", "dctcp", "htcp", "reno", "vegas")
 LINKS = ("bridge", "dummy", "ifb", "veth")
 JIFFY_S = 0.001
@@ -40,10 +34,13 @@ _CLOCK_MONOTONIC_COARSE = 6
 def lacking() -> list[str]:
     """What could not be set up."""
     found = [f"link {kind}" for kind in LINKS if not _ran("ip", "link", "add", "type", kind)]
-    for kind, options in QDISCS.items():
-        words = ["tc", "qdisc", "replace", "dev", "dummy0", "root", kind, *options.split()]
-        if not _ran(*words):
-            found.append(f"qdisc {kind}")
+    commands = {
+        kind: ["tc", "qdisc", "replace", "dev", DEVICE, "root", kind, *options.split()]
+        for kind, options in QDISCS.items()
+    }
+    with open(os.path.join(os.path.dirname(__file__), COMMANDS), encoding="utf-8") as stream:
+        commands.update(json.load(stream))
+    found += [f"qdisc {kind}" for kind, words in commands.items() if not _ran(*words)]
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
         available = stream.read().split()
     found += [f"congestion control {name}" for name in CONGESTION_CONTROLS if name not in available]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from outcast import netlink
+from outcast.engines import doctor
 from outcast.engines.guest import boot, check
 from outcast.engines.kernel import cache, programs
 from outcast.engines.kernel.cache import Kernel
@@ -30,6 +33,8 @@ _STEP = re.compile(r"^  [A-Z]+ ")
 _VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
 """Of make. Rust's compiler and pahole are not used, but the configuration that the kernel carries
 in itself would name their versions: a machine that has them would make another program."""
+
+_GUEST_PYTHON = "/usr/bin/python3"
 
 # What the kernel says of itself is mixed into its random numbers: the same in every build.
 _REPRODUCIBLE = {
@@ -199,12 +204,30 @@ def _check(program: Path) -> str:
     """Boots it and has it set up what experiments use; its release. Raises GuestError."""
     # A folder of its own, as short-lived as the check: the guest may write to it.
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
-        shutil.copyfile(check.__file__, Path(name) / "check.py")
+        argv = prepare_check(Path(name))
         lines: list[str] = []
-        argv = ["/usr/bin/python3", "-I", str(boot.RUN_DIRECTORY / "check.py")]
         result = boot.boot(program, Path(name), argv, seed=1, on_line=lines.append, stall_s=60.0)
     if result.status != 0 or not lines:
         raise KernelError(
             f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"
         )
     return lines[-1]
+
+
+def prepare_check(folder: Path) -> list[str]:
+    """Puts what the guest runs to look at its kernel into its folder; the command that does it."""
+    for module in (check, netlink):
+        source = Path(str(module.__file__))
+        shutil.copyfile(source, folder / source.name)
+    commands = {
+        kind: doctor.set_up(
+            kind,
+            options,
+            check.DEVICE,
+            python=_GUEST_PYTHON,
+            program=boot.RUN_DIRECTORY / Path(netlink.__file__).name,
+        )
+        for kind, options in doctor.QDISCS.items()
+    }
+    (folder / check.COMMANDS).write_text(json.dumps(commands), encoding="utf-8")
+    return [_GUEST_PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]

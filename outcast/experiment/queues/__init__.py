@@ -1,0 +1,35 @@
+"""The queues of the ports, as tc(8) has them: a file for each kind.
+
+A kind is registered by its place in `Queue`, and by that is known everywhere: to the
+configuration's schema, to what sets queues up and reads them back, to the doctor.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+from pydantic import Field
+
+from outcast.experiment.queues.base import QueueKind
+from outcast.experiment.queues.bfifo import Bfifo
+from outcast.experiment.queues.cake import Cake
+from outcast.experiment.queues.codel import Codel
+from outcast.experiment.queues.ecn_threshold import EcnThreshold
+from outcast.experiment.queues.fq import Fq, PacingFq
+from outcast.experiment.queues.fq_codel import FqCodel
+from outcast.experiment.queues.htb import Htb
+from outcast.experiment.queues.pfifo import Pfifo
+from outcast.experiment.queues.pie import Pie
+from outcast.experiment.queues.red import Red
+from outcast.experiment.queues.sfq import Sfq
+from outcast.experiment.queues.tbf import Tbf
+
+__all__ = ["KINDS", "PacingFq", "Pfifo", "Queue"]
+
+Queue = Annotated[
+    Tbf | Htb | Pfifo | Bfifo | Red | EcnThreshold | Sfq | Fq | Codel | FqCodel | Pie | Cake,
+    Field(discriminator="kind"),
+]
+
+KINDS: tuple[type[QueueKind], ...] = get_args(get_args(Queue)[0])
+"""All of them."""

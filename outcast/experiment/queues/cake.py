@@ -1,0 +1,92 @@
+"""CAKE, of which the shaper is left to ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from outcast import netlink
+from outcast.experiment.parts import ByteLimit, Limit, TimeNs
+from outcast.experiment.queues.base import (
+    ControlsDelay,
+    Counters,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+)
+
+_TCA_CAKE_RATE, _TCA_CAKE_FLOW_MODE, _TCA_CAKE_RTT, _TCA_CAKE_TARGET = 2, 5, 7, 8
+_TCA_CAKE_MEMORY = 10
+_FLOW_MODES = ("flowblind", "srchost", "dsthost", "hosts", "flows")
+_TRIPLE_ISOLATE = 7
+_RTT_PER_TARGET = 20
+_STATS_TINS = 10
+_TIN_COUNTERS = {"dropped": 4, "marked": 8}
+
+
+def _of_all_tins(raw: bytes) -> dict[str, int]:
+    """TCA_CAKE_STATS_TIN_STATS; `dropped` are all of cake's drops."""
+    tins = [tin for _, tin in netlink.attributes(netlink.attribute(raw, _STATS_TINS) or b"")]
+    return {
+        name: sum(int.from_bytes(netlink.attribute(tin, at) or b"", "little") for tin in tins)
+        for name, at in _TIN_COUNTERS.items()
+    }
+
+
+class Cake(ControlsDelay):
+    """tc-cake(8): flows kept apart, and drops by delay as CoDel and BLUE, under a shaper of ours.
+
+    It marks where it can, whatever is asked for.
+    """
+
+    # CoDel's drops, and, of a full queue, the first packets of its longest flow.
+    drops: ClassVar[Drops] = "later"
+    probe: ClassVar[Probe] = {"cake": ""}
+    counters: ClassVar[Counters] = {"cake": _of_all_tins}
+
+    kind: Literal["cake"]
+    limit: ByteLimit = Field(description="the kernel's memory for packets, headers and all")
+    rtt_ns: TimeNs = Field(
+        default=100_000_000, alias="rtt", description="of the path; the target is a 20th of it"
+    )
+    isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
+        Field(default="flows", description="what is kept apart, as tc-cake(8) names it")
+    )
+
+    @model_validator(mode="after")
+    def _counts_bytes(self) -> Cake:
+        if self.limit.size_bytes is None:
+            raise ValueError("cake counts bytes of memory; allowed is a limit as 4MB")
+        return self
+
+    @property
+    def wire_limit(self) -> Limit:
+        """None: its limit is memory of the kernel."""
+        return Limit()
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        words = (
+            f"unlimited besteffort {self.isolation} raw rtt {self.rtt_ns // 1000}us "
+            f"memlimit {self.limit.size_bytes}"
+        )
+        return (Qdisc("cake", words),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        found = netlink.numbers(shown[0])
+        target_us = max(1, self.rtt_ns // 1000 // _RTT_PER_TARGET)
+        yield Setting("memory_bytes", self.limit.size_bytes, found.get(_TCA_CAKE_MEMORY))
+        yield Setting("rtt_us", self.rtt_ns // 1000, found.get(_TCA_CAKE_RTT))
+        yield Setting("target_us", target_us, found.get(_TCA_CAKE_TARGET))
+        yield Setting("isolation", self.isolation, _isolation(found.get(_TCA_CAKE_FLOW_MODE)))
+        yield Setting("cake_rate_bps", 0, found.get(_TCA_CAKE_RATE))
+
+
+def _isolation(flow_mode: int | None) -> str:
+    if flow_mode == _TRIPLE_ISOLATE:
+        return "triple-isolate"
+    if flow_mode is not None and flow_mode < len(_FLOW_MODES):
+        return _FLOW_MODES[flow_mode]
+    return f"mode {flow_mode}"

@@ -1,0 +1,63 @@
+"""CoDel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from outcast import netlink
+from outcast.experiment.parts import TimeNs
+from outcast.experiment.queues.base import (
+    ControlsDelay,
+    Counters,
+    CountsPackets,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+    ecn_word,
+    fields,
+)
+
+TCA_CODEL_TARGET, TCA_CODEL_LIMIT, TCA_CODEL_INTERVAL, TCA_CODEL_ECN = 1, 2, 3, 4
+"""The first ones of fq_codel are the same."""
+_UNIT_NS = 1024
+
+
+class Codel(ControlsDelay, CountsPackets):
+    """tc-codel(8): drops at the head when packets stay too long (RFC 8289), under a shaper."""
+
+    drops: ClassVar[Drops] = "later"
+    probe: ClassVar[Probe] = {"codel": ""}
+    # Struct tc_codel_xstats.
+    counters: ClassVar[Counters] = {
+        "codel": fields(at_limit=("=I", 20), marked=("=I", 24), marked_at_threshold=("=I", 32))
+    }
+
+    kind: Literal["codel"]
+    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
+    interval_ns: TimeNs = Field(
+        default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
+    )
+    ecn: bool = Field(default=False, description="mark instead of dropping")
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        words = (
+            f"limit {self.limit.packets} target {self.target_ns // 1000}us "
+            f"interval {self.interval_ns // 1000}us {ecn_word(self.ecn)}"
+        )
+        return (Qdisc("codel", words),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        found = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, found.get(TCA_CODEL_LIMIT))
+        yield Setting("target_us", shown_us(self.target_ns), found.get(TCA_CODEL_TARGET))
+        yield Setting("interval_us", shown_us(self.interval_ns), found.get(TCA_CODEL_INTERVAL))
+        yield Setting("ecn", self.ecn, bool(found.get(TCA_CODEL_ECN)))
+
+
+def shown_us(time_ns: int) -> int:
+    """What the kernel shows of a time that it keeps in units of 1024 ns (net/codel.h)."""
+    return time_ns // _UNIT_NS * _UNIT_NS // 1000

@@ -1,0 +1,43 @@
+"""A queue that drops arrivals where its limit is reached, and nothing else.
+
+The kernel has two, pfifo and bfifo, by what the limit counts (tc-pfifo(8), tc-bfifo(8)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from outcast.experiment.parts import Limit
+from outcast.experiment.queues.base import Counters, Drops, Qdisc, QueueKind, Setting
+
+
+class DropTail(QueueKind):
+    """A kind that is one of the two."""
+
+    drops: ClassVar[Drops] = "at_limit"
+    counters: ClassVar[Counters] = {}
+
+    @property
+    def wire_limit(self) -> Limit:
+        limit: Limit = self.limit  # type: ignore[attr-defined]
+        return limit
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        limit = self.wire_limit
+        return (Qdisc(fifo(limit), f"limit {limit.packets or limit.size_bytes}"),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        yield check_limit(self.wire_limit, shown[0])
+
+
+def fifo(limit: Limit) -> str:
+    """The kernel's name of the one that counts as the limit does."""
+    return "bfifo" if limit.packets is None else "pfifo"
+
+
+def check_limit(limit: Limit, shown: bytes) -> Setting:
+    """The limit, in struct tc_fifo_qopt of linux/pkt_sched.h."""
+    unit = "bytes" if limit.packets is None else "packets"
+    found = int.from_bytes(shown[:4], "little")
+    return Setting(f"limit_{unit}", limit.packets or limit.size_bytes, found)

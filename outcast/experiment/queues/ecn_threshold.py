@@ -1,0 +1,91 @@
+"""ECN threshold marking, DCTCP's: the kernel's red, set up as tc(8) cannot.
+
+With a weight of 1 (Wlog 0) the average that red compares is what is queued when a packet
+arrives; with both thresholds at the same length it marks from there on, always, and never below
+(red_calc_qavg and red_action in the kernel's include/net/red.h). TC_RED_NODROP leaves what cannot
+carry the mark to the queue's limit. The packets stand in a fifo under red, which has the limit.
+
+Red counts what is queued before the arriving packet. A table of idle times of all 31 makes it take
+an empty queue for empty, however short that lasted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from outcast import netlink
+from outcast.experiment.parts import MTU_FRAME_BYTES, Limit, QueueLimit
+from outcast.experiment.queues import red
+from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
+from outcast.experiment.queues.drop_tail import check_limit, fifo
+
+_TCA_RED_STAB, _TCA_RED_FLAGS = 2, 4
+_ECN, _NODROP = 1, 8
+_HARD_DROP, _ADAPTIVE = 2, 4
+_ALWAYS = 0xFFFFFFFF
+_FORGETS = bytes([31]) * 256
+
+
+class EcnThreshold(Shaped):
+    """DCTCP's marking: CE at once from a queue length on (Alizadeh et al. 2010, section 3.1).
+
+    The kernel's red with its average set to the present length and both thresholds to the same
+    one. What cannot carry the mark is only taildropped.
+    """
+
+    drops: ClassVar[Drops] = "at_limit"
+    probe: ClassVar[Probe] = red.Red.probe
+    counters: ClassVar[Counters] = red.Red.counters
+
+    kind: Literal["ecn_threshold"]
+    limit: QueueLimit
+    threshold: QueueLimit = Field(
+        description="marks what finds this much queued, or more; packets count as full frames"
+    )
+
+    @model_validator(mode="after")
+    def _marks_below_the_limit(self) -> EcnThreshold:
+        if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
+            self.limit.size_bytes or 0
+        ):
+            raise ValueError("the threshold is to be below the limit, or nothing is ever marked")
+        return self
+
+    @property
+    def threshold_bytes(self) -> int:
+        """The threshold as the kernel counts it."""
+        if self.threshold.packets is not None:
+            return self.threshold.packets * MTU_FRAME_BYTES
+        return self.threshold.size_bytes or 0
+
+    @property
+    def wire_limit(self) -> Limit:
+        return self.limit
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        threshold = self.threshold_bytes
+        options = netlink.encode(
+            red.TCA_RED_PARMS, struct.pack("=IIIBBBB", 0, threshold, threshold, 0, 0, 0, 0)
+        )
+        options += netlink.encode(_TCA_RED_STAB, _FORGETS)
+        options += netlink.encode(red.TCA_RED_MAX_P, struct.pack("=I", _ALWAYS))
+        # Struct nla_bitfield32: the values of the flags, and which of them are meant.
+        known = _ECN | _HARD_DROP | _ADAPTIVE | _NODROP
+        options += netlink.encode(_TCA_RED_FLAGS, struct.pack("=II", _ECN | _NODROP, known))
+        limit = struct.pack("=I", self.limit.packets or self.limit.size_bytes or 0)
+        return Qdisc("red", options), Qdisc(fifo(self.limit), limit)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        marks, holds = shown
+        found = red.parameters(marks)
+        yield Setting("threshold_bytes", self.threshold_bytes, found.min_bytes)
+        yield Setting("threshold_bytes of certain marking", self.threshold_bytes, found.max_bytes)
+        yield Setting("weight_exponent", 0, found.weight_exponent)
+        flags, _ = struct.unpack("=II", netlink.attribute(marks, _TCA_RED_FLAGS) or bytes(8))
+        yield Setting("ecn", True, bool(flags & _ECN))
+        yield Setting("drops what cannot be marked", False, not flags & _NODROP)
+        yield check_limit(self.limit, holds)

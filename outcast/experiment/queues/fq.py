@@ -1,0 +1,68 @@
+"""Fair queueing, with pacing or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from outcast import netlink
+from outcast.experiment.parts import MOST_QUEUED, MTU_FRAME_BYTES, SizeBytes
+from outcast.experiment.queues.base import (
+    Counters,
+    CountsPackets,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+    fields,
+)
+
+_TCA_FQ_LIMIT, _TCA_FQ_FLOW_LIMIT, _TCA_FQ_QUANTUM, _TCA_FQ_RATE_ENABLE = 1, 2, 3, 5
+
+
+class Fq(CountsPackets):
+    """tc-fq(8): a queue for each flow, served in turn, under a shaper; without pacing."""
+
+    drops: ClassVar[Drops] = "on_arrival"
+    probe: ClassVar[Probe] = {"fq": ""}
+    # Struct tc_fq_qd_stats.
+    counters: ClassVar[Counters] = {
+        "fq": fields(at_flow_limit=("=Q", 32), flows=("=I", 64), marked_at_threshold=("=Q", 80))
+    }
+    paces: ClassVar[bool] = False
+
+    kind: Literal["fq"]
+    flow_limit: int = Field(
+        default=100, ge=1, le=MOST_QUEUED, description="packets that one flow can have queued"
+    )
+    quantum_bytes: SizeBytes = Field(
+        default=2 * MTU_FRAME_BYTES, alias="quantum", description="that a flow sends in its turn"
+    )
+
+    @model_validator(mode="after")
+    def _quantum_fits(self) -> Fq:
+        if not 1 <= self.quantum_bytes <= 1 << 20:
+            raise ValueError("quantum is to be from 1B to 1MB")
+        return self
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        words = (
+            f"limit {self.limit.packets} flow_limit {self.flow_limit} "
+            f"quantum {self.quantum_bytes} {'pacing' if self.paces else 'nopacing'}"
+        )
+        return (Qdisc("fq", words),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        found = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, found.get(_TCA_FQ_LIMIT))
+        yield Setting("flow_limit_packets", self.flow_limit, found.get(_TCA_FQ_FLOW_LIMIT))
+        yield Setting("quantum_bytes", self.quantum_bytes, found.get(_TCA_FQ_QUANTUM))
+        yield Setting("pacing", self.paces, bool(found.get(_TCA_FQ_RATE_ENABLE)))
+
+
+class PacingFq(Fq):
+    """fq as a sender's port has it with `pacing: fq`: each packet waits for its time (tc-fq(8))."""
+
+    paces: ClassVar[bool] = True

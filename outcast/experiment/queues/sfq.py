@@ -1,0 +1,70 @@
+"""Stochastic fairness queueing."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from outcast.experiment.parts import MTU_FRAME_BYTES, TimeNs
+from outcast.experiment.queues.base import (
+    LONGEST_NS,
+    Counters,
+    CountsPackets,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+)
+
+_MOST_DEPTH = 127
+_MOST_FLOWS = 128
+"""SFQ_MAX_DEPTH and SFQ_DEFAULT_FLOWS of the kernel's net/sched/sch_sfq.c."""
+# struct tc_sfq_qopt, and the first of what tc_sfq_qopt_v1 adds: the depth
+_PARAMETERS = struct.Struct("=IiIIII")
+
+
+class Sfq(CountsPackets):
+    """tc-sfq(8): stochastic fairness queueing under a shaper (McKenney 1990)."""
+
+    # A full queue drops the last packet of its longest flow.
+    drops: ClassVar[Drops] = "later"
+    probe: ClassVar[Probe] = {"sfq": ""}
+    counters: ClassVar[Counters] = {}
+
+    kind: Literal["sfq"]
+    buckets: int = Field(default=4, ge=1, le=65536, description="the hash table's divisor; 2^n")
+    perturb_ns: TimeNs = Field(default=0, alias="perturb", description="0: never rehash")
+
+    @model_validator(mode="after")
+    def _fits_sfq(self) -> Sfq:
+        if self.buckets & (self.buckets - 1):
+            raise ValueError("buckets is to be a power of two")
+        if self.perturb_ns % 10**9 or self.perturb_ns > LONGEST_NS:
+            raise ValueError("perturb is to be in whole seconds, up to 1000s")
+        flows = min(self.buckets, _MOST_FLOWS)
+        most = flows * _MOST_DEPTH
+        if not 2 <= (self.limit.packets or 0) <= most:
+            raise ValueError(
+                f"sfq with {self.buckets} buckets holds at most {most} packets, {_MOST_DEPTH} of "
+                f"each of {flows} flows; allowed is a limit of 2 to {most} packets"
+            )
+        return self
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        perturb_s = self.perturb_ns // 10**9
+        return (
+            Qdisc("sfq", f"limit {self.limit.packets} divisor {self.buckets} perturb {perturb_s}"),
+        )
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        quantum, perturb, limit, buckets, flows, depth = _PARAMETERS.unpack_from(shown[0])
+        yield Setting("limit_packets", self.limit.packets, limit)
+        yield Setting("buckets", self.buckets, buckets)
+        yield Setting("perturb_s", self.perturb_ns // 10**9, perturb)
+        yield Setting("quantum_bytes", MTU_FRAME_BYTES, quantum)
+        # What tc was not told, for the record: flows at a time, and packets of one.
+        yield Setting("flows", flows, flows)
+        yield Setting("depth_packets", depth, depth)

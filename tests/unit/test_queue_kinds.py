@@ -1,0 +1,72 @@
+"""A queue kind is one class, registered once: what it leaves out is refused, not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import dropwhile
+from typing import Any, Literal, get_args
+
+import pytest
+from pydantic import TypeAdapter
+
+from outcast.engines import doctor
+from outcast.experiment.parts import Limit
+from outcast.experiment.queues import KINDS, Queue
+from outcast.experiment.queues.base import Drops, Qdisc, QueueKind
+
+WHOLE: dict[str, Any] = {
+    "drops": "later",
+    "probe": {"mine": ""},
+    "counters": {},
+    "shaper_kind": property(lambda self: "tbf"),
+    "wire_limit": property(lambda self: Limit()),
+    "tc": lambda self: (Qdisc("mine", ""),),
+    "check": lambda self, *shown: iter(()),
+}
+
+
+def kind(parts: dict[str, Any]) -> type[QueueKind]:
+    annotations = {"kind": Literal["mine"]}
+    return type("Mine", (QueueKind,), {"__annotations__": annotations, **parts})
+
+
+def test_a_kind_that_says_all_of_it_is_taken() -> None:
+    assert kind(WHOLE).model_validate({"kind": "mine"}).tc() == (Qdisc("mine", ""),)
+
+
+@pytest.mark.parametrize("part", WHOLE)
+def test_a_kind_that_leaves_out_a_part_is_refused_when_it_is_defined(part: str) -> None:
+    with pytest.raises(TypeError, match=f"queue kind Mine: no {part}"):
+        kind({name: value for name, value in WHOLE.items() if name != part})
+
+
+def examples() -> Iterator[QueueKind]:
+    """One of each kind, with as little given as it takes."""
+    for each in KINDS:
+        (name,) = get_args(each.model_fields["kind"].annotation)
+        given = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
+        if name in ("bfifo", "red", "cake"):
+            given["limit"] = "1MB"
+        if "threshold" not in each.model_fields:
+            del given["threshold"]
+        yield TypeAdapter(Queue).validate_python(given)
+
+
+@pytest.mark.parametrize("queue", list(examples()), ids=lambda queue: queue.kind)
+def test_what_a_kind_says_is_known_everywhere(queue: QueueKind) -> None:
+    assert queue.drops in get_args(Drops)
+    qdiscs = queue.tc()
+    assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS)
+    assert set(queue.probe) <= set(doctor.QDISCS)
+    assert set(queue.counters) <= {qdiscs[0].kind}
+    # tc's batch runs first: below a qdisc that it cannot set up there is none of its.
+    rest = dropwhile(lambda qdisc: isinstance(qdisc.options, str), qdiscs)
+    assert all(isinstance(qdisc.options, bytes) for qdisc in rest)
+
+
+def test_kinds_of_one_qdisc_read_its_counters_alike() -> None:
+    readers: dict[str, set[object]] = {}
+    for each in KINDS:
+        for name, read in each.counters.items():
+            readers.setdefault(name, set()).add(read)
+    assert [name for name, different in readers.items() if len(different) != 1] == []
