@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from controllers.graph import Graph
-from controllers.shortest import LAYERS, Ports, RouteError, digit, port_to, switch_dpids
+from controllers.graph import LAYERS, Graph
+from controllers.shortest import Ports, RouteError, digit, port_to, switch_dpids
 
 
 @dataclass(frozen=True)

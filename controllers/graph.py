@@ -2,8 +2,8 @@
 
 An undirected `networkx.Graph`. Every node has `kind`:
 
-- `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (`"edge"`, `"aggregation"`,
-  `"core"`, or any other text);
+- `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
+  text);
 - `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`; a host has exactly one link.
 
 Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
@@ -29,6 +29,9 @@ import networkx as nx
 
 # networkx is generic in its types alone, not when run.
 Graph: TypeAlias = "nx.Graph[str]"
+
+LAYERS = ("edge", "aggregation", "core")
+"""The layers of switches that have a meaning to routes and drawings, from the hosts up."""
 
 
 class GraphError(ValueError):

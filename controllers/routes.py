@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controllers import equal_length, hashing
-from controllers.graph import Graph
+from controllers.graph import LAYERS, Graph
 from controllers.hashing import FiveTuple
 from controllers.shortest import (
-    LAYERS,
     Ports,
     RouteError,
     equally_near,

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 
-from controllers.graph import Graph
+from controllers.graph import LAYERS, Graph
 
 Ports = Mapping[str, Mapping[str, int]]
 """`ports[switch][host]` is the number of the port by which `switch` forwards to `host`."""
-
-LAYERS = ("edge", "aggregation", "core")
-"""From the hosts up: a layer's index is the digit of the address that its switches look at."""
 
 
 class RouteError(ValueError):
@@ -156,7 +153,7 @@ class _PortsOf(Mapping[str, int]):
 
 
 def digit(address: int, switch: Mapping[str, object], base: int) -> int:
-    """The digit of an address, written in the base, that a switch of that layer looks at."""
+    """The digit of an address, written in the base, that a switch looks at: its layer's index."""
     layer = switch.get("layer")
     position = LAYERS.index(layer) if layer in LAYERS else 0
     return address // base**position % base if base > 1 else 0

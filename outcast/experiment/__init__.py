@@ -13,7 +13,7 @@ from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import EqualLength, Hashed, Routing, Shortest, SpanningTree
 from outcast.experiment.sweep import Sweep
-from outcast.experiment.topology import FatTree, Linear, Star, ThreeSender, Topology, Vl2
+from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
 from outcast.experiment.whole import Experiment
 from outcast.experiment.workloads import (
@@ -36,7 +36,6 @@ __all__ = [
     "ConstantRate",
     "EqualLength",
     "Experiment",
-    "FatTree",
     "FlowGroup",
     "GroupTransport",
     "Hashed",
@@ -44,7 +43,6 @@ __all__ = [
     "LayerLinks",
     "Layers",
     "Limit",
-    "Linear",
     "Link",
     "Links",
     "Mptcp",
@@ -59,13 +57,10 @@ __all__ = [
     "Shuffle",
     "Source",
     "SpanningTree",
-    "Star",
     "Sweep",
     "TcpRand",
-    "ThreeSender",
     "Topology",
     "Transport",
-    "Vl2",
     "Workload",
     "dump",
     "json_schema",

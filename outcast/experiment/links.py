@@ -11,8 +11,6 @@ from outcast import units
 from outcast.experiment.parts import MTU_FRAME_BYTES, KernelRateBps, Part, TimeNs
 
 MOST_DELAY_NS = 10**9
-LAYERS = ("host", "edge", "aggregation", "core")
-"""From below. Links between two of them are named by both, the lower first: `host-edge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ class LayerLinks(Part):
 
 class Layers(Part):
     """Exceptions by the layers that links are between."""
+
+    # Links are named by both layers, the lower first (LAYERS of controllers/graph.py).
 
     host_edge: LayerLinks | None = Field(
         default=None, alias="host-edge", description="hosts and their switches"

@@ -1,4 +1,8 @@
-"""The network: which nodes there are and how they are linked."""
+"""The network: which nodes there are and how they are linked.
+
+A kind is registered by its place in `Topology`. topologies/KIND.py builds it, whose `build` takes
+the same keys.
+"""
 
 from __future__ import annotations
 

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import networkx as nx
 from mininet.topo import Topo
 
-from controllers.graph import Graph
-from outcast.experiment import Experiment, FatTree, Linear, Star, ThreeSender, Vl2
-from outcast.experiment.links import LAYERS
-from topologies.fattree import FatTreeTopo
-from topologies.linear import LinearTopo
-from topologies.star import StarTopo
-from topologies.three_sender import ThreeSenderTopo
-from topologies.vl2 import Vl2Topo
+from controllers.graph import LAYERS, Graph
+from outcast.experiment import Experiment
+
+_FROM_BELOW = ("host", *LAYERS)
 
 
 def make_topo(experiment: Experiment) -> Topo:
-    """The Mininet topology of an experiment."""
-    match experiment.topology:
-        case Linear(rivals=rivals):
-            return LinearTopo(rivals=rivals)
-        case FatTree(k=k):
-            return FatTreeTopo(k=k)
-        case Vl2() as vl2:
-            return Vl2Topo(**vl2.model_dump(exclude={"kind"}))
-        case ThreeSender():
-            return ThreeSenderTopo()
-        case Star(hosts=hosts):
-            return StarTopo(hosts=hosts)
+    """The Mininet topology of an experiment.
+
+    topologies/KIND.py has it in `topos`, where `mn --custom` looks for it too; the keys of the
+    configuration are the arguments of its `build`.
+    """
+    asked = experiment.topology
+    topos = import_module(f"topologies.{asked.kind}").topos
+    return topos[asked.kind](**asked.model_dump(exclude={"kind"}))
 
 
 def make_graph(topo: Topo) -> Graph:
@@ -46,7 +40,7 @@ def make_graph(topo: Topo) -> Graph:
     for one, other, info in topo.links(withInfo=True):
         between = sorted(
             (str(graph.nodes[node].get("layer", "host")) for node in (one, other)),
-            key=LAYERS.index,
+            key=_FROM_BELOW.index,
         )
         graph.add_edge(
             one,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import runpy
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from mininet.topo import Topo
 from mininet.util import customClass
 
 from controllers import routes
-from controllers.graph import Graph, check
+from controllers.graph import LAYERS, Graph, check
+from outcast.experiment import Layers, Topology
+from outcast.experiment.parts import Part
 from outcast.plan.topology import make_graph
 from topologies.fattree import FatTreeTopo
 from topologies.linear import LinearTopo
@@ -101,6 +106,24 @@ def test_every_pair_has_a_path_without_a_loop_up_then_down(name: str, kind: str)
             top = heights.index(max(heights))
             assert heights[: top + 1] == sorted(heights[: top + 1])
             assert heights[top:] == sorted(heights[top:], reverse=True)
+
+
+@pytest.mark.parametrize("kind", get_args(get_args(Topology)[0]), ids=lambda kind: kind.__name__)
+def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(kind: type[Part]) -> None:
+    (name,) = get_args(kind.model_fields["kind"].annotation)
+    topos = import_module(f"topologies.{name}").topos
+    keys = set(kind.model_fields) - {"kind"}
+    arguments = inspect.signature(topos[name].build).parameters.values()
+    assert keys == {each.name for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD} - {
+        "self"
+    }
+
+
+def test_links_are_named_by_layers_that_there_are_the_lower_first() -> None:
+    layers = ["host", *LAYERS]
+    for field in Layers.model_fields.values():
+        lower, upper = str(field.alias).split("-")
+        assert layers.index(lower) <= layers.index(upper)
 
 
 @pytest.mark.parametrize(("d_a", "d_i", "size"), [(4, 4, 4), (6, 4, 20), (2, 2, 1), (8, 6, 3)])

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controllers.graph import LAYERS
 from outcast import files
 from outcast.plan.whole import Plan
 
@@ -19,7 +20,7 @@ _MOST_UPRIGHT = 20
 """Boxes in the hosts' row from which on names are written upwards."""
 _MOST_HOSTS = 128
 """More hosts than this share boxes."""
-_LAYER_HEIGHT = {"host": 0.0, "edge": 1.0, "aggregation": 2.0, "core": 3.0}
+_LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *LAYERS))}
 
 
 def to_dot(plan: Plan) -> str:
@@ -54,7 +55,7 @@ def positions(
         for index, hosts in enumerate(members)
         for host in hosts
     }
-    for layer in ("edge", "aggregation", "core"):
+    for layer in LAYERS:
         switches = [name for name in plan.switches if plan.graph.nodes[name]["layer"] == layer]
         below = {
             name: [
@@ -68,7 +69,7 @@ def positions(
         # Switches above the same hosts (a pod's, the core's) stand side by side there.
         groups: dict[float, list[str]] = {}
         for name in switches:
-            centre = sum(centres.values()) / len(centres) if layer == "core" else centres[name]
+            centre = sum(centres.values()) / len(centres) if layer == LAYERS[-1] else centres[name]
             groups.setdefault(round(centre, 6), []).append(name)
         for centre, names in groups.items():
             spread = (max(below[names[0]], default=0) - min(below[names[0]], default=0)) or 1.0
