@@ -17,6 +17,7 @@ from typing import Any
 ROOT = 0xFFFFFFFF
 """TC_H_ROOT: the parent of an interface's outermost qdisc."""
 _HEADER_BYTES = 4
+_NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
 """Without NLA_F_NESTED and NLA_F_NET_BYTEORDER."""
 _RTM_NEWQDISC = 36
@@ -80,7 +81,10 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
         OSError: the kernel refused, or there is no such interface.
     """
     body = struct.pack("=BxxxiIII", 0, socket.if_nametoindex(interface), handle(major), parent, 0)
-    body += encode(_TCA_KIND, kind.encode() + b"\0") + encode(_TCA_OPTIONS, options)
+    body += encode(_TCA_KIND, kind.encode() + b"\0")
+    # Qdiscs since Linux 5.2 ask for the flag (nla_parse_nested in net/netlink.h); all others
+    # ignore it.
+    body += encode(_TCA_OPTIONS | _NESTED, options)
     header = struct.pack("=IHHII", 16 + len(body), _RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         netlink.send(header + body)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator
 from itertools import dropwhile
 from typing import Any, Literal, get_args
 
 import pytest
 from pydantic import TypeAdapter
 
+from outcast import netlink
+from outcast.emulation import rtnetlink
 from outcast.engines import doctor
+from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment.parts import Limit
 from outcast.experiment.queues import KINDS, Queue
 from outcast.experiment.queues.base import Drops, Qdisc, QueueKind
@@ -70,3 +75,21 @@ def test_kinds_of_one_qdisc_read_its_counters_alike() -> None:
         for name, read in each.counters.items():
             readers.setdefault(name, set()).add(read)
     assert [name for name, different in readers.items() if len(different) != 1] == []
+
+
+def test_a_qdisc_that_the_kernel_does_not_know_is_a_missing_feature(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(number: int) -> Callable[..., None]:
+        def replace(*_args: object, **_options: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return replace
+
+    how: dict[str, Any] = {"parent": netlink.ROOT, "major": 3, "options": b""}
+    monkeypatch.setattr(netlink, "replace_qdisc", refuse(errno.ENOENT))
+    with pytest.raises(FeatureMissingError, match="this kernel has no qdisc mine"):
+        rtnetlink.replace_qdisc("s1-eth1", "mine", **how)
+    monkeypatch.setattr(netlink, "replace_qdisc", refuse(errno.EINVAL))
+    with pytest.raises(RunError, match="s1-eth1: qdisc 3: mine: Invalid argument"):
+        rtnetlink.replace_qdisc("s1-eth1", "mine", **how)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,8 +22,8 @@ QDISCS = {
 }
 """What no kind of queue is made of, and its kernel has besides."""
 COMMANDS = "qdiscs.json"
-"""Beside this file: for each qdisc that queues are made of, the command that makes it `DEVICE`'s
-root."""
+"""Beside this file: the qdiscs that queues are made of, each with the first Linux that has it and
+the command that makes it `DEVICE`'s root."""
 DEVICE = "dummy0"
 CONGESTION_CONTROLS = ("bbr", "bic", "cubic", "dctcp", "htcp", "reno", "vegas")
 LINKS = ("bridge", "dummy", "ifb", "veth")
@@ -34,13 +35,13 @@ _CLOCK_MONOTONIC_COARSE = 6
 def lacking() -> list[str]:
     """What could not be set up."""
     found = [f"link {kind}" for kind in LINKS if not _ran("ip", "link", "add", "type", kind)]
-    commands = {
-        kind: ["tc", "qdisc", "replace", "dev", DEVICE, "root", kind, *options.split()]
-        for kind, options in QDISCS.items()
-    }
+    for kind, options in QDISCS.items():
+        if not _ran("tc", "qdisc", "replace", "dev", DEVICE, "root", kind, *options.split()):
+            found.append(f"qdisc {kind}")
     with open(os.path.join(os.path.dirname(__file__), COMMANDS), encoding="utf-8") as stream:
-        commands.update(json.load(stream))
-    found += [f"qdisc {kind}" for kind, words in commands.items() if not _ran(*words)]
+        for kind, since, words in json.load(stream):
+            if _version(os.uname().release) >= _version(since) and not _ran(*words):
+                found.append(f"qdisc {kind}")
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
         available = stream.read().split()
     found += [f"congestion control {name}" for name in CONGESTION_CONTROLS if name not in available]
@@ -51,6 +52,11 @@ def lacking() -> list[str]:
     if time.clock_getres(_CLOCK_MONOTONIC_COARSE) > JIFFY_S:
         found.append("HZ=1000")
     return found
+
+
+def _version(release: str) -> list[int]:
+    """`7.3.4` as [7, 3]."""
+    return [int(number) for number in re.findall("[0-9]+", release)[:2]]
 
 
 def _ran(*argv: str) -> bool:

@@ -23,6 +23,8 @@ from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
 from outcast.errors import CommandError, KernelError
+from outcast.experiment.queues import KINDS
+from outcast.experiment.queues.base import QueueKind
 
 Stage = Literal["search", "fetch", "unpack", "configure", "compile", "check"]
 
@@ -219,15 +221,15 @@ def prepare_check(folder: Path) -> list[str]:
     for module in (check, netlink):
         source = Path(str(module.__file__))
         shutil.copyfile(source, folder / source.name)
-    commands = {
-        kind: doctor.set_up(
-            kind,
-            options,
-            check.DEVICE,
-            python=_GUEST_PYTHON,
-            program=boot.RUN_DIRECTORY / Path(netlink.__file__).name,
+    program = boot.RUN_DIRECTORY / Path(netlink.__file__).name
+    since = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
+    qdiscs = [
+        (
+            qdisc,
+            since.get(qdisc, QueueKind.since),
+            doctor.set_up(qdisc, options, check.DEVICE, python=_GUEST_PYTHON, program=program),
         )
-        for kind, options in doctor.QDISCS.items()
-    }
-    (folder / check.COMMANDS).write_text(json.dumps(commands), encoding="utf-8")
+        for qdisc, options in doctor.QDISCS.items()
+    ]
+    (folder / check.COMMANDS).write_text(json.dumps(qdiscs), encoding="utf-8")
     return [_GUEST_PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]

@@ -67,11 +67,14 @@ class QueueKind(Part):
         drops: when it drops, by the kernel's source. A wrong one gives a wrong analysis.
         probe: what a kernel needs for it besides the shaper, and how to try that.
         counters: what its qdisc counts besides what all qdiscs count.
+        since: the first Linux that has it, as `6.17`, where that is newer than 6.1, the oldest one
+            that the guest's kernel is built from.
     """
 
     drops: ClassVar[Drops]
     probe: ClassVar[Probe]
     counters: ClassVar[Counters]
+    since: ClassVar[str] = "6.1"
 
     where: Literal["every_port", "bottleneck"] = Field(
         default="every_port", description="which switch ports get this queue"
