@@ -84,6 +84,11 @@ def test_a_port_without_our_qdiscs_is_named() -> None:
             attribute(10, attribute(1, attribute(8, words(40)) + attribute(4, words(7)))),
             {"dropped": 7, "marked": 40},
         ),
+        (
+            "dualpi2",
+            words(0, 1, 2, 3, 4, 5, 40, 7, 8, 9, 10, 11),
+            {"marked": 40, "marked_by_step": 7, "classic_packets": 3, "l4s_packets": 4},
+        ),
         ("bfifo", words(1, 2, 3, 4), {}),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment
+from outcast import experiment, netlink
 from outcast.emulation import netem, queues
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS
@@ -216,6 +216,16 @@ def test_what_tc_is_told_of_present_day_queues(queue: str, line: str) -> None:
             [(10, 1 << 20), (5, 4), (8, 100), (2, 0), (7, 2000)],
             "rtt_us",
         ),
+        (
+            "{kind: dualpi2, limit: 10 packets, step: 2ms}",
+            "dualpi2",
+            # The gains are 0.16 and 3.2 Hz in 256ths, 41 and 819, cut to the kernel's units.
+            [
+                *((1, 10), (2, 2**32 - 1), (3, 15000), (4, 16000), (5, 40), (6, 818)),
+                *((10, 2), (14, 1), (8, 2000)),
+            ],
+            "step_us",
+        ),
         ("{kind: tbf, limit: 20 packets}", "pfifo", None, "limit_packets"),
     ],
 )
@@ -255,6 +265,18 @@ def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop() -> None
             queues.read_back(wanted, [tbf(), qdisc(3, "red", options), held])
 
 
+def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it() -> None:
+    wanted = port_queue("{kind: dualpi2, limit: 100 packets, coupling: 3, l4s: any_ect}")
+    assert len(queues.commands(wanted)) == 1
+    ((kind, options),) = wanted.queue.tc()
+    assert kind == "dualpi2"
+    assert isinstance(options, bytes)
+    told = netlink.numbers(options)
+    assert (told[1], told[5], told[6], told[10], told[14]) == (100, 41, 819, 3, 3)
+    with pytest.raises(FeatureMissingError, match="no qdisc dualpi2; the virtual engine's"):
+        queues.require_kinds(queues.kinds(wanted), {"tbf": True, "dualpi2": False})
+
+
 def test_sfqs_flows_and_depth_are_recorded() -> None:
     wanted = port_queue("{kind: sfq, limit: 20 packets}")
     options = struct.pack("=IiIIIII", 1514, 0, 20, 4, 4, 127, 0).hex(":")
@@ -272,6 +294,7 @@ def test_sfqs_flows_and_depth_are_recorded() -> None:
         ("{kind: cake, limit: 10 packets}", "cake counts bytes"),
         ("{kind: sfq, limit: 600 packets}", "at most 508 packets"),
         ("{kind: fq_codel, limit: 10 packets, quantum: 100B}", "256B"),
+        ("{kind: dualpi2, limit: 10 packets, update: 5s}", "4s or less"),
     ],
 )
 def test_what_a_kind_cannot_be_is_refused(queue: str, complaint: str) -> None:

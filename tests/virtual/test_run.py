@@ -111,6 +111,31 @@ def test_dctcp_keeps_the_queue_near_the_threshold(tmp_path: Path) -> None:
     assert counters["after"]["own"]["at_limit"] == 0
 
 
+def test_dctcp_keeps_dualpi2s_queue_at_the_step(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    summary = run(
+        *("linear-12", target, *SHORT, "links.rate=1gbit", "samples.every=5ms"),
+        "queue={kind: dualpi2, limit: 200 packets, step: 300us, l4s: any_ect}",
+        "transport.congestion_control=dctcp",
+        "transport.ecn=true",
+    )
+    assert summary["capture"]["qdisc_drops"] == 0
+    manifest = manifest_of(target)
+    assert manifest["effective"]["bottleneck.l4s"] == "any_ect"
+    assert manifest["bottlenecks"][0]["queue"]["drops"] == "later"
+    # What leaves in 300 us.
+    step_bytes = 300e-6 * 1e9 / 8
+    length = summary["queue"]["s1-eth1"]["length_bytes"]
+    assert 0.7 * step_bytes < length["p50"] < 1.3 * step_bytes
+    counters = json.loads((target / "counters.json").read_text())["ports"]["s1-eth1"]
+    own = counters["after"]["own"]
+    assert own["marked"] == own["marked_by_step"] > 1000
+    assert own["l4s_packets"] > 10 * own["classic_packets"]
+    marks = pl.read_parquet(target / "ports.parquet").filter(port="s1-eth1")["marks"]
+    assert marks.is_sorted()
+    assert 1000 < marks[-1] <= own["marked"]
+
+
 def test_a_seed_gives_the_same_captures_again_under_load(tmp_path: Path) -> None:
     run("fig3c", tmp_path / "one", *SHORT)
     load = [

@@ -14,6 +14,7 @@ from outcast.experiment.queues.base import QueueKind
 from outcast.experiment.queues.bfifo import Bfifo
 from outcast.experiment.queues.cake import Cake
 from outcast.experiment.queues.codel import Codel
+from outcast.experiment.queues.dualpi2 import DualPi2
 from outcast.experiment.queues.ecn_threshold import EcnThreshold
 from outcast.experiment.queues.fq import Fq, PacingFq
 from outcast.experiment.queues.fq_codel import FqCodel
@@ -27,7 +28,19 @@ from outcast.experiment.queues.tbf import Tbf
 __all__ = ["KINDS", "PacingFq", "Pfifo", "Queue"]
 
 Queue = Annotated[
-    Tbf | Htb | Pfifo | Bfifo | Red | EcnThreshold | Sfq | Fq | Codel | FqCodel | Pie | Cake,
+    Tbf
+    | Htb
+    | Pfifo
+    | Bfifo
+    | Red
+    | EcnThreshold
+    | Sfq
+    | Fq
+    | Codel
+    | FqCodel
+    | Pie
+    | Cake
+    | DualPi2,
     Field(discriminator="kind"),
 ]
 

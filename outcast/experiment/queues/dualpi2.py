@@ -1,0 +1,133 @@
+"""DualPI2: two coupled queues, one for L4S traffic, one for classic traffic.
+
+Debian 12's tc(8) does not know it, so that it is told by rtnetlink. The numbers are those of
+linux/pkt_sched.h, the arithmetic that of the kernel's net/sched/sch_dualpi2.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from outcast import netlink
+from outcast.experiment.parts import TimeNs
+from outcast.experiment.queues.base import (
+    ControlsDelay,
+    Counters,
+    CountsPackets,
+    Drops,
+    Probe,
+    Qdisc,
+    Setting,
+    fields,
+)
+
+_LIMIT, _MEMORY_LIMIT, _TARGET, _UPDATE, _ALPHA, _BETA = 1, 2, 3, 4, 5, 6
+_STEP_US, _COUPLING, _ECN_MASK = 8, 10, 14
+_NO_MEMORY_LIMIT = _MOST_PROBABILITY = 2**32 - 1
+_LONGEST_NS = 4 * 10**9
+"""The kernel keeps the update interval and the step in 32 bits of nanoseconds."""
+_PER_HZ = 256
+"""The gains are told in parts of a hertz, and kept in units of 64 ns of delay."""
+_ECN_MASKS = {"l4s_ect": 1, "any_ect": 3}
+
+
+class DualPi2(ControlsDelay, CountsPackets):
+    """DualPI2 (RFC 9332), Linux 6.17: a queue for L4S, coupled to one for all else; under a shaper.
+
+    L4S packets are marked after a short wait and by the coupling, others marked or dropped by a
+    PI controller's probability, squared.
+    """
+
+    # When its turn comes, a packet is dropped by the probability; a full queue drops arrivals.
+    drops: ClassVar[Drops] = "later"
+    probe: ClassVar[Probe] = {"dualpi2": netlink.encode(_LIMIT, (1000).to_bytes(4, "little"))}
+    # Struct tc_dualpi2_xstats. The marks by waiting are among `marked`; a packet that is marked
+    # by the probability and by waiting is counted twice there.
+    counters: ClassVar[Counters] = {
+        "dualpi2": fields(
+            marked=("=I", 24),
+            marked_by_step=("=I", 28),
+            classic_packets=("=I", 12),
+            l4s_packets=("=I", 16),
+        )
+    }
+    since: ClassVar[str] = "6.17"
+
+    kind: Literal["dualpi2"]
+    target_ns: TimeNs = Field(
+        default=15_000_000, alias="target", description="how long classic packets may stay"
+    )
+    update_ns: TimeNs = Field(
+        default=16_000_000, alias="update", description="between changes of the probability"
+    )
+    alpha_hz: float = Field(
+        default=0.16,
+        alias="alpha",
+        ge=1 / _PER_HZ,
+        le=1000,
+        description="gain of the delay's distance from the target, in Hz",
+    )
+    beta_hz: float = Field(
+        default=3.2,
+        alias="beta",
+        ge=1 / _PER_HZ,
+        le=1000,
+        description="gain of the delay's change, in Hz",
+    )
+    coupling: int = Field(
+        default=2, ge=1, le=255, description="L4S marks by so many times the probability"
+    )
+    step_ns: TimeNs = Field(
+        default=1_000_000, alias="step", description="L4S packets that waited longer are marked"
+    )
+    l4s: Literal["l4s_ect", "any_ect"] = Field(
+        default="l4s_ect",
+        description="what is L4S: `l4s_ect`: ECT(1) and CE; `any_ect`: ECT(0) too, as DCTCP sends",
+    )
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> DualPi2:
+        if max(self.update_ns, self.step_ns) > _LONGEST_NS:
+            raise ValueError("update and step are to be 4s or less")
+        return self
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        numbers = {
+            _LIMIT: self.limit.packets or 0,
+            # Else small packets could use up the memory before the limit is reached.
+            _MEMORY_LIMIT: _NO_MEMORY_LIMIT,
+            _TARGET: self.target_ns // 1000,
+            _UPDATE: self.update_ns // 1000,
+            _ALPHA: round(self.alpha_hz * _PER_HZ),
+            _BETA: round(self.beta_hz * _PER_HZ),
+            _STEP_US: self.step_ns // 1000,
+        }
+        options = b"".join(
+            netlink.encode(kind, number.to_bytes(4, "little")) for kind, number in numbers.items()
+        )
+        options += netlink.encode(_COUPLING, bytes([self.coupling]))
+        options += netlink.encode(_ECN_MASK, bytes([_ECN_MASKS[self.l4s]]))
+        return (Qdisc("dualpi2", options),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        found = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, found.get(_LIMIT))
+        yield Setting("memory_limit_bytes", _NO_MEMORY_LIMIT, found.get(_MEMORY_LIMIT))
+        yield Setting("target_us", self.target_ns // 1000, found.get(_TARGET))
+        yield Setting("update_us", self.update_ns // 1000, found.get(_UPDATE))
+        yield Setting("alpha_256ths_hz", _shown_gain(self.alpha_hz), found.get(_ALPHA))
+        yield Setting("beta_256ths_hz", _shown_gain(self.beta_hz), found.get(_BETA))
+        yield Setting("coupling", self.coupling, found.get(_COUPLING))
+        yield Setting("step_us", self.step_ns // 1000, found.get(_STEP_US))
+        masks = {mask: name for name, mask in _ECN_MASKS.items()}
+        mask = found.get(_ECN_MASK, 0)
+        yield Setting("l4s", self.l4s, masks.get(mask, f"mask {mask}"))
+
+
+def _shown_gain(gain_hz: float) -> int:
+    """What the kernel shows of a gain: there and back, it is cut to its own units."""
+    kept = (round(gain_hz * _PER_HZ) * _MOST_PROBABILITY >> 2) // 10**9
+    return (kept * 10**9 << 2) // _MOST_PROBABILITY
