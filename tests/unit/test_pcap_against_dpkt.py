@@ -1,0 +1,149 @@
+"""The fast reader of captures against dpkt: the same fields for every packet of the same files."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dpkt
+import pytest
+from scapy.all import IP, TCP, UDP, Dot1Q, Ether, IPv6, Raw, raw
+from scapy.utils import PcapNgWriter, PcapWriter
+
+from outcast.analysis.capture.headers import HAS_TIMESTAMP
+from outcast.analysis.capture.pcap import PortCapture, read_capture
+from tests.golden.model import captures, make_traffic, taildrop, write_captures
+
+PACKETS = 60_000
+
+
+class Fields(NamedTuple):
+    """What both readers know of a packet; None where its protocol has no such field."""
+
+    stamp_ns: int
+    src: str
+    sport: int
+    dst: str
+    dport: int
+    protocol: int
+    ip_id: int
+    ttl: int
+    payload_bytes: int
+    checksum: int
+    seq: int
+    ack: int
+    flags: int
+    time_stamps: tuple[int, int] | None
+
+
+def by_outcast(capture: PortCapture) -> list[Fields]:
+    columns = capture.columns
+    fields = []
+    for row in range(columns.stamp_ns.size):
+        flow = capture.flows[columns.flow[row]]
+        has_time_stamps = columns.marks[row] & HAS_TIMESTAMP
+        fields.append(
+            Fields(
+                stamp_ns=int(columns.stamp_ns[row]),
+                src=flow.src,
+                sport=flow.sport,
+                dst=flow.dst,
+                dport=flow.dport,
+                protocol=flow.protocol,
+                ip_id=int(columns.ip_id[row]),
+                ttl=int(columns.ttl[row]),
+                payload_bytes=int(columns.payload_bytes[row]),
+                checksum=int(columns.checksum[row]),
+                seq=int(columns.seq[row]),
+                ack=int(columns.ack[row]),
+                flags=int(columns.flags[row]),
+                time_stamps=(int(columns.tsval[row]), int(columns.tsecr[row]))
+                if has_time_stamps
+                else None,
+            )
+        )
+    return fields
+
+
+def by_dpkt(path: Path) -> list[Fields]:
+    with path.open("rb") as stream:
+        # Both readers of dpkt give the time as an exact decimal where the file has nanoseconds.
+        reader: Any = dpkt.pcapng.Reader if path.suffix == ".pcapng" else dpkt.pcap.Reader
+        return [dissected(round(stamp * 10**9), frame) for stamp, frame in reader(stream)]
+
+
+def dissected(stamp_ns: int, frame: bytes) -> Fields:
+    network = dpkt.ethernet.Ethernet(frame).data
+    transport = network.data
+    is_tcp = isinstance(transport, dpkt.tcp.TCP)
+    if isinstance(network, dpkt.ip.IP):
+        protocol, ip_id, ttl = network.p, network.id, network.ttl
+        above_ip = network.len - 4 * network.hl
+    else:
+        protocol, ip_id, ttl = network.nxt, 0, network.hlim
+        above_ip = network.plen
+    options = dpkt.tcp.parse_opts(transport.opts) if is_tcp else []
+    stamps = [value for kind, value in options if kind == dpkt.tcp.TCP_OPT_TIMESTAMP]
+    return Fields(
+        stamp_ns=stamp_ns,
+        src=str(ipaddress.ip_address(network.src)),
+        sport=transport.sport,
+        dst=str(ipaddress.ip_address(network.dst)),
+        dport=transport.dport,
+        protocol=protocol,
+        ip_id=ip_id,
+        ttl=ttl,
+        payload_bytes=above_ip - (4 * transport.off if is_tcp else 8),
+        checksum=transport.sum,
+        seq=transport.seq if is_tcp else 0,
+        ack=transport.ack if is_tcp else 0,
+        flags=transport.flags if is_tcp else 0,
+        time_stamps=(int.from_bytes(stamps[0][:4]), int.from_bytes(stamps[0][4:]))
+        if stamps
+        else None,
+    )
+
+
+@pytest.mark.parametrize("flows_per_port", [(1, 12), (1500,)])
+def test_every_packet_of_the_golden_captures(
+    tmp_path: Path, flows_per_port: tuple[int, ...]
+) -> None:
+    """More bytes than one block, and with 1500 flows more than the table first has room for."""
+    traffic = taildrop(make_traffic(3, PACKETS, flows_per_port), 16384, 10**9)
+    packets = 0
+    for name, path in write_captures(tmp_path, captures(traffic)).items():
+        expected = by_dpkt(path)
+        capture = read_capture(name, path)
+        assert by_outcast(capture) == expected
+        assert len(capture.flows) == len({fields[1:6] for fields in expected})
+        packets += len(expected)
+    assert packets == PACKETS + int((traffic.t_out >= 0).sum())
+
+
+@pytest.mark.parametrize("suffix", [".pcap", ".pcapng"])
+def test_other_headers(tmp_path: Path, suffix: str) -> None:
+    time_stamps = [("NOP", None), ("NOP", None), ("Timestamp", (77, 88))]
+    segment = TCP(sport=20001, dport=5001, seq=4_000_000_000, ack=9, flags="PA")
+    with_options = TCP(sport=20001, dport=5001, flags="S", options=[("MSS", 1460), *time_stamps])
+    four, six = IP(src="10.0.0.2", dst="10.0.0.1", id=4711, ttl=63), IPv6(src="fd00::2", dst="::1")
+    datagram = UDP(sport=7, dport=9)
+    frames = [
+        Ether() / four / segment / Raw(b"x" * 1000),
+        Ether() / four / with_options,
+        Ether() / four / datagram / Raw(b"y" * 99),
+        Ether() / Dot1Q(vlan=5) / four / segment / Raw(b"z" * 7),
+        Ether() / six / segment / Raw(b"x" * 500),
+        Ether() / six / datagram,
+    ]
+    path = tmp_path / f"frames{suffix}"
+    writer = PcapNgWriter(str(path)) if suffix == ".pcapng" else PcapWriter(str(path), nano=True)
+    with writer:
+        for number, frame in enumerate(frames):
+            packet = Ether(raw(frame))
+            packet.time = 1_700_000_000 + number
+            writer.write(packet)
+    found = by_outcast(read_capture("port", path))
+    assert found == by_dpkt(path)
+    assert len(found) == len(frames)
+    assert len({fields.protocol for fields in found}) == 2
