@@ -1,13 +1,14 @@
-"""MkDocs' hook: the README is the first page, and files beside the docs are named, not linked.
+"""MkDocs' hook: makes pages that read well in the repository read well on the site too.
 
-In a table's code a viewer of the repository wants a bar to be escaped, Python-Markdown does not.
-
-A page may link to a file of the repository (`../outcast/emulation/traffic.py`), which a viewer of
-the repository follows; the site holds the docs alone, so there the link becomes the file's path.
+- The README is the first page, and the other pages of the root have their place.
+- A page may link to a file of the repository (`../outcast/emulation/traffic.py`). The site has no
+  such file, so there the link becomes the file's path.
+- In a table's code the repository's viewer needs an escaped bar, Python-Markdown a plain one.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -15,12 +16,20 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "ARCHITECTURE.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+}
+"""Pages of the site that stand beside docs/, and their names on the site."""
+
 _CODE = re.compile(r"`[^`]+`")
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Puts pages that the navigation does not name at its end, so that none is out of reach."""
+    """Adds pages that the navigation does not name at its end, so that every page is reachable."""
     docs = Path(config.docs_dir)
     named = set(_pages(config.nav))
     others = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md"))
@@ -38,17 +47,18 @@ def _pages(nav: Any) -> Iterator[str]:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the README as index.md, its links as seen from docs/."""
+    """Adds the pages of ROOT_PAGES, their links as seen from docs/."""
     root = Path(config.docs_dir).parent
-    text = (root / "README.md").read_text()
-    text = re.sub(r"\]\(docs/", "](", text)
-    text = _LINK.sub(lambda match: _from_docs(match, root), text)
-    files.append(File.generated(config, "index.md", content=text))
+    for name, on_site in ROOT_PAGES.items():
+        text = (root / name).read_text()
+        text = re.sub(r"\]\(docs/", "](", text)
+        text = _LINK.sub(lambda match: _from_docs(match, root), text)
+        files.append(File.generated(config, on_site, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Replaces links that leave docs/ for a file of the repository, and escaped bars in tables."""
+    """Replaces links from docs/ to files of the repository, and escaped bars in tables."""
     docs = Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 
@@ -57,6 +67,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if ":" in match[2] or not target.exists() or target.resolve().is_relative_to(docs):
             return match[0]
         path = PurePosixPath(target.resolve().relative_to(docs.parent))
+        if on_site := ROOT_PAGES.get(str(path)):
+            return f"[{match[1]}]({os.path.relpath(docs / on_site, folder)})"
         named = f"`{path}`"
         return named if match[1].strip("`") in (path.name, str(path)) else f"{match[1]} ({named})"
 
@@ -68,7 +80,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _from_docs(match: re.Match[str], root: Path) -> str:
-    """A link of the README to what is not in docs/, as seen from docs/."""
+    """A link of a root page to what is not in docs/, as seen from docs/."""
+    if on_site := ROOT_PAGES.get(match[2]):
+        return f"[{match[1]}]({on_site})"
     if (root / match[2]).exists() and not (root / "docs" / match[2]).exists():
         return f"[{match[1]}](../{match[2]})"
     return match[0]
