@@ -11,6 +11,7 @@ from rich.text import Text
 
 from outcast.cli import terminal
 from outcast.engines import doctor
+from outcast.engines.kernel import cache
 from outcast.errors import FeatureMissingError
 
 
@@ -21,9 +22,7 @@ def command(as_json: bool) -> int:
 
     Exit status 0 if at least one engine can run the default experiment, else 3.
     """
-    from outcast.engines.choice import virtual_finding
-
-    diagnosis = doctor.diagnose(virtual_finding)
+    diagnosis = doctor.diagnose(cache.find())
     if as_json:
         terminal.echo(
             json.dumps(

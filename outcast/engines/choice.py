@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from outcast.engines import Engine
-from outcast.engines.doctor import Finding
-from outcast.engines.kernel import cache
 from outcast.engines.realtime import RealtimeEngine
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
@@ -36,11 +34,3 @@ def choose(experiment: Experiment) -> Engine:
         else:
             return engine
     raise FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")
-
-
-def virtual_finding() -> Finding:
-    """What `outcast doctor` says of the virtual engine."""
-    kernel = cache.find()
-    if kernel is None:
-        return Finding("virtual engine's kernel", False, "", "run: outcast kernel build")
-    return Finding("virtual engine's kernel", True, f"Linux {kernel.release}, from {kernel.source}")

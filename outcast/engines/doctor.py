@@ -8,17 +8,21 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import netlink
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules
+from outcast.engines.guest.check import at_least
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.modules import State
 from outcast.experiment.queues import KINDS
-from outcast.experiment.queues.base import Options
+from outcast.experiment.queues.base import Options, QueueKind
 
+SINCE = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
+"""The first Linux that has each qdisc of a queue kind, as the kind says."""
 QDISCS: Mapping[str, Options] = {
     **{qdisc: options for kind in KINDS for qdisc, options in kind.probe.items()},
     "netem": "delay 1ms",
@@ -76,16 +80,11 @@ PROGRAMS = {
 }
 
 
-def diagnose(
-    virtual: Callable[[], Finding], kernel_modules: modules.Modules | None = None
-) -> Diagnosis:
-    """Looks at everything, and loads nothing. `virtual` tells about the virtual engine's kernel."""
+def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None) -> Diagnosis:
+    """Looks at everything, and loads nothing. `guest` is the virtual engine's kernel, if built."""
     kernel_modules = kernel_modules or modules.Modules()
-    kernel = virtual()
     instead = (
-        "use --engine virtual"
-        if kernel.present
-        else "run outcast kernel build and use --engine virtual"
+        "use --engine virtual" if guest else "run outcast kernel build and use --engine virtual"
     )
     findings = [
         Finding(
@@ -104,7 +103,10 @@ def diagnose(
     # To try one that is on disk alone would have the kernel load it.
     probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
     namespaces = any(probed.values())
-    qdiscs = [_qdisc(kind, looked_up[kind], probed, instead) for kind in QDISCS]
+    qdiscs = [
+        _qdisc(kind, looked_up[kind], probed, guest_is_too_old(kind, guest) or instead)
+        for kind in QDISCS
+    ]
     available = transport.congestion_controls()
     controls = [
         _in_kernel(
@@ -131,6 +133,7 @@ def diagnose(
     hz = transport.kernel_hz()
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
+    kernel = _virtual(guest)
     findings.append(kernel)
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
@@ -139,6 +142,24 @@ def diagnose(
     return Diagnosis(
         tuple(findings), {"realtime": present.issuperset(needed), "virtual": kernel.present}
     )
+
+
+def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
+    """What to do where the virtual engine's kernel is older than a qdisc; empty where it is not."""
+    since = SINCE.get(qdisc, QueueKind.since)
+    if guest is None or at_least(guest.release, since):
+        return ""
+    return (
+        f"build the virtual engine's kernel from Linux {since} or later (outcast kernel build "
+        f"--package NAME); it is {guest.release}"
+    )
+
+
+def _virtual(guest: Kernel | None) -> Finding:
+    feature = "virtual engine's kernel"
+    if guest is None:
+        return Finding(feature, False, "", "run: outcast kernel build")
+    return Finding(feature, True, f"Linux {guest.release}, from {guest.source}")
 
 
 def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:

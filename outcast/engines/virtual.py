@@ -12,7 +12,7 @@ from typing import Literal
 
 from outcast.emulation import transport
 from outcast.emulation.commands import python_module
-from outcast.engines import INSIDE, EventReader, OnEvent, limits, require_compiler
+from outcast.engines import INSIDE, EventReader, OnEvent, doctor, limits, require_compiler
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -31,7 +31,14 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
-        _kernel()
+        kernel = _kernel()
+        for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
+            for qdisc in queue.tc():
+                remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
+                if remedy:
+                    raise FeatureMissingError(
+                        f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
+                    )
         for each in plan_transport.all_of(experiment):
             transport.require_guest_congestion_control(each.congestion_control)
         require_compiler(experiment)

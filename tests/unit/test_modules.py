@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from outcast.cli import doctor as doctor_command
 from outcast.emulation import openvswitch, transport
-from outcast.engines import choice, doctor, modules, realtime
+from outcast.engines import doctor, modules, realtime, virtual
+from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules
 from outcast.errors import FeatureMissingError
 from outcast.experiment import load
@@ -228,9 +229,14 @@ def test_what_cannot_be_loaded_is_missing_in_one_line(
     assert ("--verbose", "bridge") in machine.calls
 
 
-def diagnosis(machine: Machine, *, built: bool = True) -> dict[str, doctor.Finding]:
-    kernel = doctor.Finding("virtual engine's kernel", built, "", "run: outcast kernel build")
-    found = doctor.diagnose(lambda: kernel, machine.modules)
+def guest(release: str) -> cache.Kernel:
+    return cache.Kernel("linux-source", "1", "recipe", release, 0.0, "hash", Path("linux"))
+
+
+def diagnosis(
+    machine: Machine, *, built: bool = True, release: str = "7.3.4"
+) -> dict[str, doctor.Finding]:
+    found = doctor.diagnose(guest(release) if built else None, machine.modules)
     return {finding.feature: finding for finding in found.findings}
 
 
@@ -267,6 +273,30 @@ def test_doctor_says_what_is_still_to_be_done(machine: Machine) -> None:
 
 
 @pytest.mark.usefixtures("realtime_engine")
+def test_doctor_does_not_send_to_a_guests_kernel_that_is_older_than_the_qdisc(
+    machine: Machine,
+) -> None:
+    assert diagnosis(machine)["qdisc dualpi2"].remedy == "use --engine virtual"
+    older = diagnosis(machine, release="6.1.170")
+    assert "from Linux 6.17 or later" in older["qdisc dualpi2"].remedy
+    assert "it is 6.1.170" in older["qdisc dualpi2"].remedy
+    assert older["qdisc pie"].remedy == "use --engine virtual"
+
+
+def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "find", lambda: guest("6.12.48"))
+    queues = (
+        "queue={kind: dualpi2, limit: 11 packets}",
+        "queues=[{at: bottleneck, queue: {kind: dualpi2, limit: 11 packets}}]",
+    )
+    for queue in queues:
+        with pytest.raises(FeatureMissingError, match=r"no qdisc dualpi2; build .* 6\.17"):
+            virtual.VirtualEngine().require(load(LINEAR, [queue]))
+
+
+@pytest.mark.usefixtures("realtime_engine")
 def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,9 +325,8 @@ def test_doctors_json_has_the_state_beside_what_it_had(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real: Any = doctor.diagnose
-    monkeypatch.setattr(doctor, "diagnose", lambda virtual: real(virtual, machine.modules))
-    kernel = doctor.Finding("virtual engine's kernel", True)
-    monkeypatch.setattr(choice, "virtual_finding", lambda: kernel)
+    monkeypatch.setattr(doctor, "diagnose", lambda kernel: real(kernel, machine.modules))
+    monkeypatch.setattr(cache, "find", lambda: guest("7.3.4"))
     said = CliRunner().invoke(doctor_command.command, ["--json"], standalone_mode=False)
     features = {row["feature"]: row for row in json.loads(said.output)["features"]}
     for row in features.values():

@@ -40,7 +40,7 @@ def lacking() -> list[str]:
             found.append(f"qdisc {kind}")
     with open(os.path.join(os.path.dirname(__file__), COMMANDS), encoding="utf-8") as stream:
         for kind, since, words in json.load(stream):
-            if _version(os.uname().release) >= _version(since) and not _ran(*words):
+            if at_least(os.uname().release, since) and not _ran(*words):
                 found.append(f"qdisc {kind}")
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
         available = stream.read().split()
@@ -54,9 +54,10 @@ def lacking() -> list[str]:
     return found
 
 
-def _version(release: str) -> list[int]:
-    """`7.3.4` as [7, 3]."""
-    return [int(number) for number in re.findall("[0-9]+", release)[:2]]
+def at_least(release: str, since: str) -> bool:
+    """Whether a kernel's release, as `7.3.4`, is `since`, as `6.17`, or a later one."""
+    mine, first = ([int(n) for n in re.findall("[0-9]+", text)[:2]] for text in (release, since))
+    return mine >= first
 
 
 def _ran(*argv: str) -> bool:

@@ -23,7 +23,6 @@ from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
 from outcast.errors import CommandError, KernelError
-from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import QueueKind
 
 Stage = Literal["search", "fetch", "unpack", "configure", "compile", "check"]
@@ -222,11 +221,10 @@ def prepare_check(folder: Path) -> list[str]:
         source = Path(str(module.__file__))
         shutil.copyfile(source, folder / source.name)
     program = boot.RUN_DIRECTORY / Path(netlink.__file__).name
-    since = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
     qdiscs = [
         (
             qdisc,
-            since.get(qdisc, QueueKind.since),
+            doctor.SINCE.get(qdisc, QueueKind.since),
             doctor.set_up(qdisc, options, check.DEVICE, python=_GUEST_PYTHON, program=program),
         )
         for qdisc, options in doctor.QDISCS.items()
