@@ -31,7 +31,7 @@ def _fail(status: int, message: str) -> NoReturn:
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="controllers", description="Installs static routes.")
     parser.add_argument("--graph", type=Path, required=True, help="file; see controllers/graph.py")
-    parser.add_argument("--routing", choices=routes.KINDS, default="shortest")
+    parser.add_argument("--routing", choices=tuple(routes.KINDS), default="shortest")
     parser.add_argument("--hash-seed", type=int, default=0, help="of hashed choices")
     parser.add_argument("--listen", default="127.0.0.1", help="IPv4 address to listen on")
     parser.add_argument("--port", type=int, default=6653)

@@ -5,7 +5,7 @@ Pure functions over the graph that controllers/graph.py describes; OpenFlow is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from controllers import equal_length, hashing
@@ -21,8 +21,6 @@ from controllers.shortest import (
 )
 
 __all__ = ["KINDS", "LAYERS", "RouteError", "Routes", "compute", "hash_parameter", "path"]
-
-KINDS = ("shortest", "spanning_tree", "hashed", "equal_length", "equal_length_random")
 
 
 @dataclass(frozen=True)
@@ -87,34 +85,56 @@ def hash_parameter(seed: int, graph: Graph, switch: str) -> int:
     return seed << 32 | dpid & 0xFFFFFFFF
 
 
+def _shortest(kind: str, graph: Graph, _hash_seed: int) -> Routes:
+    """Fewest hops; see `controllers.shortest.shortest`."""
+    return Routes(kind, shortest(graph))
+
+
+def _spanning_tree(kind: str, graph: Graph, _hash_seed: int) -> Routes:
+    """The only paths in one tree; see `controllers.shortest.spanning_tree`."""
+    return Routes(kind, spanning_tree(graph))
+
+
+def _hashed(kind: str, graph: Graph, hash_seed: int) -> Routes:
+    """Shortest, with ties by the hash of a packet's addresses and ports (equal-cost multipath).
+
+    See RFC 2992.
+    """
+    return Routes(kind, shortest(graph), equally_near(graph), hash_seed=hash_seed)
+
+
+def _equal_length(kind: str, graph: Graph, _hash_seed: int) -> Routes:
+    """Over a core switch that the destination address names; see controllers/equal_length.py."""
+    up_down = equal_length.compute(graph)
+    return Routes(kind, up_down.up, {}, up_down.upper, up_down.down)
+
+
+def _equal_length_random(kind: str, graph: Graph, hash_seed: int) -> Routes:
+    """Over a core switch that the hash of a packet's addresses and ports names."""
+    up_down = equal_length.compute(graph)
+    return Routes(kind, up_down.up, up_down.choices, up_down.upper, up_down.down, hash_seed)
+
+
+KINDS: Mapping[str, Callable[[str, Graph, int], Routes]] = {
+    "shortest": _shortest,
+    "spanning_tree": _spanning_tree,
+    "hashed": _hashed,
+    "equal_length": _equal_length,
+    "equal_length_random": _equal_length_random,
+}
+"""Every kind of routes by its name: what computes them from the name, a graph and a hash seed."""
+
+
 def compute(graph: Graph, kind: str, hash_seed: int = 0) -> Routes:
     """The routes of the given kind.
-
-    - `shortest`, `spanning_tree`: see these functions.
-    - `hashed`: shortest, but ties by the hash of a packet's addresses and ports (RFC 2992's
-      equal-cost multipath), seeded with `hash_seed`.
-    - `equal_length`: see controllers/equal_length.py; the core switch by the destination address.
-    - `equal_length_random`: the core switch by the hash of a packet's addresses and ports.
 
     Raises:
         RouteError: some host cannot be reached from some switch, the network has no such routes,
             or the kind is unknown.
     """
-    match kind:
-        case "shortest":
-            return Routes(kind, shortest(graph))
-        case "spanning_tree":
-            return Routes(kind, spanning_tree(graph))
-        case "hashed":
-            choices = equally_near(graph)
-            return Routes(kind, shortest(graph), choices, hash_seed=hash_seed)
-        case "equal_length":
-            up_down = equal_length.compute(graph)
-            return Routes(kind, up_down.up, {}, up_down.upper, up_down.down)
-        case "equal_length_random":
-            up_down = equal_length.compute(graph)
-            return Routes(kind, up_down.up, up_down.choices, up_down.upper, up_down.down, hash_seed)
-    raise RouteError(f"routing {kind!r}: allowed are {', '.join(KINDS)}")
+    if kind not in KINDS:
+        raise RouteError(f"routing {kind!r}: allowed are {', '.join(KINDS)}")
+    return KINDS[kind](kind, graph, hash_seed)
 
 
 def path(

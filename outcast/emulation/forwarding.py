@@ -21,6 +21,7 @@ from controllers.entries import Entry
 from outcast.emulation import transport
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
+from outcast.experiment.routing import RoutingKind
 from outcast.plan.whole import Plan
 
 _THROUGH_IPTABLES = "bridge/bridge-nf-call-iptables"
@@ -33,16 +34,16 @@ def bridge_name(switch: str) -> str:
     return f"{switch}-chip"
 
 
-def require(routing: str, why: str = "") -> None:
+def require(routing: RoutingKind, why: str = "") -> None:
     """Raises FeatureMissingError where bridges cannot forward by that kind of routing.
 
     `why` is the clause of the error that says why Open vSwitch's module was not loaded.
     """
-    if routing in ("hashed", "equal_length"):
+    if not routing.by_address_alone:
         raise FeatureMissingError(
-            f"routing {routing}: the bridges that forward in place of Open vSwitch's module know "
-            "addresses alone, neither ports nor where a frame came in; this kernel has no Open "
-            f"vSwitch module{why}; use a kernel that has it, or --engine virtual"
+            f"routing {routing.kind}: the bridges that forward in place of Open vSwitch's module "
+            "know addresses alone, neither ports nor where a frame came in; this kernel has no "
+            f"Open vSwitch module{why}; use a kernel that has it, or --engine virtual"
         )
 
 

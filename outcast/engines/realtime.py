@@ -92,7 +92,7 @@ class RealtimeEngine:
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])
-            forwarding.require(experiment.routing.kind, why(modules.OPEN_VSWITCH))
+            forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
         self._needed += controls & listed
         for each in transports:
             name = each.congestion_control

@@ -11,7 +11,7 @@ from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
-from outcast.experiment.routing import EqualLength, Hashed, Routing, Shortest, SpanningTree
+from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
@@ -34,11 +34,9 @@ __all__ = [
     "Blackout",
     "Capture",
     "ConstantRate",
-    "EqualLength",
     "Experiment",
     "FlowGroup",
     "GroupTransport",
-    "Hashed",
     "Incast",
     "LayerLinks",
     "Layers",
@@ -53,10 +51,8 @@ __all__ = [
     "QueueException",
     "Routing",
     "Samples",
-    "Shortest",
     "Shuffle",
     "Source",
-    "SpanningTree",
     "Sweep",
     "TcpRand",
     "Topology",

@@ -1,35 +1,81 @@
-"""How paths are chosen."""
+"""How paths are chosen.
+
+A kind of routing is registered by its place in `Routing`. It names the function of
+controllers/routes.py that computes the paths; see `KINDS` there.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import random
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import Field
 
 from outcast.experiment.parts import Part
 
 
-class Shortest(Part):
+class RoutingKind(Part):
+    """A kind of routing. A class with a `kind` that does not say `by_address_alone` is refused.
+
+    Attributes:
+        by_address_alone: whether a switch needs nothing but a packet's destination address. Linux
+            bridges can then forward where the kernel has no Open vSwitch module.
+    """
+
+    by_address_alone: ClassVar[bool]
+
+    kind: str
+
+    @property
+    def routes_kind(self) -> str:
+        """The name in `KINDS` of controllers/routes.py."""
+        return self.kind
+
+    def hash_seed_of(self, experiment_seed: int) -> int:
+        """The seed of the choice among several ports; 0 where no such choice is made."""
+        return 0
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        """Raises TypeError where a kind is incomplete."""
+        super().__pydantic_init_subclass__(**more)
+        is_a_kind = get_origin(cls.model_fields["kind"].annotation) is Literal
+        if is_a_kind and not hasattr(cls, "by_address_alone"):
+            raise TypeError(f"routing kind {cls.__name__}: no by_address_alone")
+
+
+class Shortest(RoutingKind):
     """Fewest hops; ties by the destination's trailing bits (section 3.1 of the paper)."""
+
+    by_address_alone: ClassVar[bool] = True
 
     kind: Literal["shortest"] = "shortest"
 
 
-class SpanningTree(Part):
+class SpanningTree(RoutingKind):
     """The only paths in one tree, as bridges of IEEE 802.1D have them."""
+
+    by_address_alone: ClassVar[bool] = True
 
     kind: Literal["spanning_tree"]
 
 
-class Hashed(Part):
+class Hashed(RoutingKind):
     """Fewest hops; ties for each flow by a hash of its addresses and ports."""
+
+    by_address_alone: ClassVar[bool] = False
 
     kind: Literal["hashed"]
     hash_seed: int = Field(default=0, ge=0, lt=2**32, description="another gives other paths")
 
+    def hash_seed_of(self, experiment_seed: int) -> int:
+        return self.hash_seed
 
-class EqualLength(Part):
+
+class EqualLength(RoutingKind):
     """Every packet up to a core switch and down (section 5.4 of the paper)."""
+
+    by_address_alone: ClassVar[bool] = False
 
     kind: Literal["equal_length"]
     core: Literal["destination", "random"] = Field(
@@ -38,8 +84,20 @@ class EqualLength(Part):
         "each flow, drawn from the experiment's seed",
     )
 
+    @property
+    def routes_kind(self) -> str:
+        return "equal_length_random" if self.core == "random" else self.kind
+
+    def hash_seed_of(self, experiment_seed: int) -> int:
+        if self.core != "random":
+            return 0
+        return random.Random(f"{experiment_seed} core switches").getrandbits(32)
+
 
 Routing = Annotated[
     Shortest | SpanningTree | Hashed | EqualLength,
     Field(discriminator="kind", description="how paths are chosen; see docs/routing.md"),
 ]
+
+KINDS: tuple[type[RoutingKind], ...] = get_args(get_args(Routing)[0])
+"""All of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import TCP, UDP, FiveTuple
 from outcast.errors import ConfigError
-from outcast.experiment import EqualLength, Experiment, Hashed
+from outcast.experiment import Experiment
 from outcast.plan import schedule
 from outcast.plan.schedule import Generated
 
@@ -21,16 +20,9 @@ def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
     Raises:
         ConfigError: where the topology has none of that kind.
     """
-    kind: str = experiment.routing.kind
-    hash_seed = 0
-    match experiment.routing:
-        case Hashed(hash_seed=chosen):
-            hash_seed = chosen
-        case EqualLength(core="random"):
-            kind = "equal_length_random"
-            hash_seed = random.Random(f"{experiment.seed} core switches").getrandbits(32)
+    routing = experiment.routing
     try:
-        return routes.compute(graph, kind, hash_seed)
+        return routes.compute(graph, routing.routes_kind, routing.hash_seed_of(experiment.seed))
     except routes.RouteError as error:
         raise ConfigError(f"routing: {error}") from None
 

@@ -136,14 +136,3 @@ def test_a_port_that_floods_is_named(plan: Plan) -> None:
 def test_a_kernel_without_a_bridge_is_told_with_the_remedy(plan: Plan) -> None:
     with pytest.raises(FeatureMissingError, match="--engine virtual"):
         forwarding.create_bridges(plan, FakeKernel(has_bridge=False))
-
-
-@pytest.mark.parametrize("routing", ["hashed", "equal_length"])
-def test_what_bridges_cannot_do_is_refused_with_the_engine_that_can(routing: str) -> None:
-    with pytest.raises(FeatureMissingError, match=f"{routing}: .*--engine virtual"):
-        forwarding.require(routing)
-
-
-@pytest.mark.parametrize("routing", ["shortest", "spanning_tree"])
-def test_what_goes_by_addresses_alone_is_not(routing: str) -> None:
-    forwarding.require(routing)
