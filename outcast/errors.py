@@ -17,10 +17,16 @@ _LONGEST_WORD = 100
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a refusal: `; did you mean 'limit'?` where `word` is nearly one of `known`."""
+    """Returns `; did you mean 'limit'?` if `word` is nearly one of `known`, else nothing.
+
+    A word of a much different length is no slip of the keyboard, though difflib calls it close.
+    """
     if len(word) > _LONGEST_WORD:
         return ""
-    spelled = {name.lower(): name for name in known}
+    most_letters_apart = max(1, len(word) // 3)
+    spelled = {
+        name.lower(): name for name in known if abs(len(name) - len(word)) <= most_letters_apart
+    }
     near = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 

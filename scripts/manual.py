@@ -73,19 +73,25 @@ def page(root: click.Group = cli.root) -> str:
 def _command(ctx: click.Context, command: click.Command) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(ctx))
     yield f".SS {_text(f'{ctx.command_path} {usage}')}"
-    # click: a line of \b keeps the lines of its paragraph as they are.
     for number, paragraph in enumerate((command.help or "").split("\n\n")):
-        if number:
-            yield ".PP"
-        kept = paragraph.lstrip().startswith("\b")
-        yield from [".nf"] * kept
-        for line in paragraph.replace("\b", "").strip().splitlines():
-            yield _text(line.strip())
-        yield from [".fi"] * kept
+        yield from [".PP"] * (number > 0)
+        yield from _paragraph(paragraph)
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
         if record is not None:
             yield from _item(record[0], record[1])
+    if command.epilog:
+        yield ".PP"
+        yield from _paragraph(command.epilog)
+
+
+def _paragraph(text: str) -> Iterator[str]:
+    """A paragraph of help; click keeps the lines of one that begins with a backspace."""
+    kept = text.lstrip().startswith("\b")
+    yield from [".nf"] * kept
+    for line in text.replace("\b", "").strip().splitlines():
+        yield _text(line.strip())
+    yield from [".fi"] * kept
 
 
 def _item(term: str, meaning: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import os
+import resource
 import stat
 import sys
 from typing import Any, NoReturn
@@ -13,9 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from outcast import __version__, files
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
-from outcast.errors import ConfigError, OutcastError
+from outcast.errors import ConfigError, FeatureMissingError, OutcastError, shortened
 
 VERBS = (
     "doctor",
@@ -36,7 +37,7 @@ VERBS = (
 
 
 class _Verbs(click.Group):
-    """Looks verbs up by module name, so that `--help` need not load the analysis."""
+    """Finds a verb by its module's name, so that `--help` does not load the analysis."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -50,7 +51,7 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, which suggests only verbs that are loaded already."""
+        """Suggests any verb for a misspelt one; click's own suggests only those already loaded."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -59,7 +60,15 @@ class _Verbs(click.Group):
             ) from None
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=shared.examples(
+        "outcast doctor",
+        "outcast run configs/fig3c.yaml -o results/fig3c",
+        "outcast run --help",
+    ),
+)
 @click.version_option(__version__, prog_name="outcast")
 def root() -> None:
     """Reproduces the TCP Outcast problem, and any many-to-one unfairness at a switch."""
@@ -73,21 +82,22 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _start_again_in_utf8() -> NoReturn:
-    """Starts this program over in Python's UTF-8 mode (PEP 540), and with it all that it starts.
+    """Restarts this program in Python's UTF-8 mode (PEP 540), which its child processes inherit.
 
-    In another encoding Python can name files that polars cannot, which takes every name as UTF-8.
+    In another encoding Python can name files that polars cannot open, because polars takes every
+    name as UTF-8.
     """
     os.environ["PYTHONUTF8"] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def invoke(argv: list[str] | None = None) -> int:
-    """Runs one verb; the exit status. Errors go to standard error as one line."""
+    """Runs one verb and returns the exit status. An error is one line on standard error."""
     leave_working_folder(os.environ)
     try:
         result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
-        # What was printed may still be on its way, to a disk that is full. There is no stream where
-        # we were started with a closed one.
+        # Flushed here because the disk may be full, which is an error like any other. There is no
+        # stream if we were started with standard output closed.
         if sys.stdout is not None:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -107,19 +117,65 @@ def invoke(argv: list[str] | None = None) -> int:
         _complain("interrupted")
         return 1
     except BrokenPipeError:
-        # The reader of our output has gone, as with `outcast inspect | head`.
+        # The reader of our output has ended, as in `outcast inspect | head`.
         sys.stderr.close()
         return 0
+    except ImportError as error:
+        _complain(_library_fault(error))
+        return FeatureMissingError.exit_status
+    except (MemoryError, SystemError) as error:
+        # Python's parts in C report an allocation that failed in a shell's limit as a SystemError.
+        if isinstance(error, SystemError) and _memory_limit_bytes() is None:
+            raise
+        _complain(f"out of memory{f': {error}' if str(error) else ''}; {_memory_remedy()}")
+        return OutcastError.exit_status
     except OSError as error:
-        # The machine's, not ours: a full disk, a folder that nobody may write to.
-        _complain(_of_the_machine(error))
+        if _is_library_fault(error):
+            _complain(_library_fault(error))
+            return FeatureMissingError.exit_status
+        # The machine is at fault, not the program: a full disk, a folder without permission.
+        _complain(_machine_fault(error))
         return OutcastError.exit_status
 
 
-def _of_the_machine(error: OSError) -> str:
-    """One line; an error that names no file is standard output's where that takes no more."""
+def _is_library_fault(error: OSError) -> bool:
+    """Whether ctypes could not load a library, for which it raises an OSError without a number."""
+    return error.errno is None and "shared object" in str(error)
+
+
+def _library_fault(error: Exception) -> str:
+    """What could not be loaded, and the remedy. Numpy's own text is many lines long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    names_file = (line for line in lines if "shared object" in line or ".so" in line)
+    what = next(names_file, lines[0] if lines else repr(error))
+    what = shortened(what.partition(". ")[0], _LIBRARY_CHARACTERS)
+    remedy = "scripts/install.sh installs all libraries"
+    if _memory_limit_bytes() is not None:
+        remedy = f"{_memory_remedy()}; if that does not help, {remedy}"
+    return f"a library cannot be loaded: {what}; {remedy}"
+
+
+_LIBRARY_CHARACTERS = 200
+"""So much of a loader's error fits into one line beside the remedy."""
+
+
+def _memory_remedy() -> str:
+    limit_bytes = _memory_limit_bytes()
+    if limit_bytes is None:
+        return "free memory, or use a machine with more"
+    return f"this shell allows {limit_bytes // 1024} KB (ulimit -v); allow more"
+
+
+def _memory_limit_bytes() -> int | None:
+    """The limit of this process's address space (getrlimit(2), RLIMIT_AS); None without one."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _machine_fault(error: OSError) -> str:
+    """One line about the error. An error without a file is standard output's if that is full."""
     if not _takes_output():
-        # Python would try once more at its end, and print a traceback.
+        # Python would flush once more when it ends, and print a traceback.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if error.filename is None:
@@ -128,7 +184,7 @@ def _of_the_machine(error: OSError) -> str:
 
 
 def _takes_output() -> bool:
-    """Whether there is room where standard output goes to."""
+    """Whether standard output can take more: its disk has room."""
     try:
         sys.stdout.flush()
         descriptor = sys.stdout.fileno()
@@ -136,7 +192,7 @@ def _takes_output() -> bool:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         return not is_file or os.fstatvfs(descriptor).f_bavail > 0
     except io.UnsupportedOperation:
-        # In memory, as tests have it.
+        # Standard output is in memory, as it is in tests.
         return True
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""`outcast analyze`: everything after the captures, again."""
+"""`outcast analyze`: repeats everything that follows the captures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from outcast.cli import shared, terminal
 
 
-@click.command("analyze")
+@click.command("analyze", epilog=shared.examples("outcast analyze results/fig3c"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
     """Analyse the run in DIR again: tables, summary, figures and report.

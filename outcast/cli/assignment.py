@@ -1,4 +1,4 @@
-"""`outcast assignment`: an exercise for students, handed out, checked and graded."""
+"""`outcast assignment`: hands out, checks and grades an exercise for students."""
 
 from __future__ import annotations
 
@@ -10,67 +10,73 @@ from outcast.cli import shared, terminal
 from outcast.errors import InputError, UntrustedError
 
 
-@click.group("assignment")
+@click.group("assignment", epilog=shared.examples("outcast assignment new spring --student ada"))
 def command() -> None:
-    """Hand out an assignment, see what is missing in it, grade it."""
+    """Hand out an assignment, check what is missing in it, grade it."""
 
 
-@command.command("new")
+@command.command(
+    "new",
+    epilog=shared.examples("outcast assignment new spring --student ada -o handed-out/ada"),
+)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--student",
     default="teacher",
     show_default=True,
     metavar="ID",
-    help="Whose it is; decides the seed together with NAME.",
+    help="The student who gets the folder. ID and NAME decide the seed.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder [default: NAME-ID].",
+    help="The folder to make [default: NAME-ID].",
 )
 def new(name: str, student: str, output: Path | None) -> None:
-    """Make the folder of one student for the assignment NAME."""
+    """Make one student's folder for the assignment NAME."""
     from outcast.assignment import folder
 
     identity = folder.Identity(name, student)
-    made = folder.make(output or Path(f"{name}-{student}"), identity)
-    terminal.echo(
-        f"{made.path}: for {student}, seed {identity.seed}; begin with {made.path}/task.md"
-    )
+    path = folder.make(output or Path(f"{name}-{student}"), identity).path
+    terminal.echo(f"{path}: for {student}, seed {identity.seed}; begin with {path}/task.md")
 
 
-@command.command("check")
+@command.command("check", epilog=shared.examples("outcast assignment check spring-ada"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
-    """Say what is missing in DIR, before it is handed in."""
+    """Print what is still missing in DIR, before it is handed in."""
     from outcast.assignment.check import check as look_through
     from outcast.assignment.folder import Folder
 
-    found = look_through(Folder(directory))
-    for line in (*found.doubtful, *found.missing):
+    findings = look_through(Folder(directory))
+    for line in (*findings.doubtful, *findings.missing):
         terminal.echo(line)
-    if found.missing:
+    if findings.missing:
         raise InputError(
-            f"{directory}: {len(found.missing) + len(found.doubtful)} items incomplete"
+            f"{directory}: {len(findings.missing) + len(findings.doubtful)} items incomplete"
         )
-    if found.doubtful:
-        raise UntrustedError(f"{directory}: runs that cannot be handed in: make them again")
+    if findings.doubtful:
+        raise UntrustedError(f"{directory}: has runs that cannot be handed in; make them again")
     terminal.echo(f"{directory}: complete")
 
 
-@command.command("grade")
+@command.command(
+    "grade", epilog=shared.examples("outcast assignment grade handed-in/* --format csv")
+)
 @click.argument(
     "directories", type=click.Path(path_type=Path), metavar="DIR...", nargs=-1, required=True
 )
 @click.option(
-    "--no-replay", is_flag=True, help="Do not make the runs again; then none is called genuine."
+    "--no-replay", is_flag=True, help="Do not repeat the runs; then no run is called genuine."
 )
 @shared.form
 def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
-    """Say which runs in DIR... are genuine, which answers are right, and what was copied."""
+    """Print which runs in DIR... are genuine, which answers are right, and what was copied.
+
+    Exit status 4 if a folder is rejected.
+    """
     from outcast.assignment import table
     from outcast.assignment.grade import grade as grade_all
     from outcast.assignment.replayed import Guest
@@ -89,6 +95,6 @@ def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
         console.print(table.render(graded))
         for line in table.notes(graded):
             console.print(line, soft_wrap=True)
-    rejected = [each.place for each in graded if each.verdict == "rejected"]
+    rejected = [folder.place for folder in graded if folder.verdict == "rejected"]
     if rejected:
-        raise UntrustedError(f"not to be accepted as they are: {', '.join(rejected)}")
+        raise UntrustedError(f"rejected: {', '.join(rejected)}")

@@ -1,15 +1,15 @@
-"""`outcast clean`: removes what a crashed run left, and only what a run of ours made."""
+"""`outcast clean`: removes what a crashed run left on the machine, and nothing else."""
 
 from __future__ import annotations
 
 import click
 
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 from outcast.engines import ledger
 from outcast.errors import RunError
 
 
-@click.command("clean")
+@click.command("clean", epilog=shared.examples("outcast clean"))
 def command() -> None:
     """Remove what a crashed or killed run left behind, and nothing else.
 
@@ -23,4 +23,4 @@ def command() -> None:
         terminal.echo("nothing was left behind")
     left = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
     if left:
-        raise RunError(f"not everything could be undone: {', '.join(str(e.file) for e in left)}")
+        raise RunError(f"could not undo everything: {', '.join(str(e.file) for e in left)}")

@@ -1,4 +1,4 @@
-"""`outcast completion`: what a shell needs to complete outcast's command line."""
+"""`outcast completion`: prints the script with which a shell completes outcast's command line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from outcast.cli import shared, terminal
 from outcast.errors import FeatureMissingError
 
 VARIABLE = "_OUTCAST_COMPLETE"
-"""click looks here for a shell's question, before anything else is done."""
+"""The environment variable by which a shell asks click for completions."""
 
 
-@click.command("completion")
+@click.command("completion", epilog=shared.examples("outcast completion bash"))
 @click.argument("shell", type=shared.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes verbs, options and their values in a shell.
+    """Print the script with which a shell completes verbs, options and their values.
 
-    In ~/.bashrc: eval "$(outcast completion bash)"; in ~/.zshrc the same with zsh; for fish:
+    For bash, add this line to ~/.bashrc: eval "$(outcast completion bash)". For zsh, add the same
+    with zsh to ~/.zshrc. For fish, run once:
     outcast completion fish > ~/.config/fish/completions/outcast.fish
     """
     completion_class = get_completion_class(shell)

@@ -9,16 +9,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 from outcast.engines import doctor
 from outcast.engines.kernel import cache
 from outcast.errors import FeatureMissingError
 
 
-@click.command("doctor")
+@click.command("doctor", epilog=shared.examples("outcast doctor"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(as_json: bool) -> int:
-    """Show what this machine can emulate, feature by feature, with the remedy for what is missing.
+    """Show what this machine can emulate, feature by feature, and the remedy for what is missing.
 
     Exit status 0 if at least one engine can run the default experiment, else 3.
     """
@@ -39,7 +39,7 @@ def command(as_json: bool) -> int:
 
 
 def _print(diagnosis: doctor.Diagnosis) -> None:
-    table = Table("feature", "here", "found, or what to do", box=None, pad_edge=False)
+    table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
     for finding in diagnosis.findings:
         if finding.state == "loadable":
             table.add_row(finding.feature, Text("loadable", style="green"), finding.detail)

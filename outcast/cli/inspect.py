@@ -1,4 +1,4 @@
-"""`outcast inspect`: packet by packet, what came in, whether it left, and what it found."""
+"""`outcast inspect`: packet by packet, what came in, whether it left, and the queue it met."""
 
 from __future__ import annotations
 
@@ -11,41 +11,47 @@ from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
 
-@click.command("inspect")
+@click.command(
+    "inspect",
+    epilog=shared.examples(
+        "outcast inspect results/fig3c --around 120ms --queue",
+        "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
+    ),
+)
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@click.option("--port", metavar="PORT", help="Only packets that came in or went out by it.")
+@click.option("--port", metavar="PORT", help="Only packets that came in or left by this port.")
 @click.option("--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT.")
 @click.option(
     "--around",
     metavar="TIME",
-    help="Only what came in around this time: 0.0012 or 1.2ms; seconds where no unit is given.",
+    help="Only packets that came in around this time: 1.2ms, or 0.0012 in seconds.",
 )
-@click.option(
-    "--within", metavar="TIME", help="How far around --around, either way [default: 1ms]."
-)
+@click.option("--within", metavar="TIME", help="How far before and after --around [default: 1ms].")
 @click.option(
     "--verdict",
     type=shared.Choice(["forwarded", "dropped", "unknown"]),
-    help="Only packets of this fate.",
+    help="Only packets with this verdict.",
 )
-@click.option("--queue", "with_queue", is_flag=True, help="Show what each packet found queued.")
+@click.option(
+    "--queue", "with_queue", is_flag=True, help="Show the queue that each packet met on arrival."
+)
 @click.option(
     "--packet",
     type=int,
     metavar="NUMBER",
-    help="Show all header fields of one packet of a run; --format csv and json number them.",
+    help="Show all header fields of one packet of a run; --format csv gives the numbers.",
 )
 @click.option(
     "--png",
-    type=click.Path(path_type=Path),
+    type=shared.PngPath(),
     metavar="FILE",
-    help="Draw the queue around --around instead; of a run only.",
+    help="Draw the queue around --around instead, for a run only.",
 )
 @click.option(
     "--links",
     "with_links",
     is_flag=True,
-    help="Show what every link of a run carried, and the flows planned to cross it, instead.",
+    help="Show instead what every link of a run carried, and the flows planned to cross it.",
 )
 @shared.form
 def command(
@@ -61,9 +67,9 @@ def command(
     with_links: bool,
     form: str,
 ) -> None:
-    """Show the packets of a run (DIR) or of a joined table (FILE) in the order they came in.
+    """Show the packets of a run (DIR) or of a joined table (FILE), in the order of arrival.
 
-    Times are in milliseconds after the traffic's start or, for a table, after the first packet.
+    Times are milliseconds after the start of the traffic or, in a table, after the first packet.
     """
     from outcast.analysis import store
     from outcast.view.terminal import listing
@@ -94,19 +100,19 @@ def command(
         listing.require_time(source, around_ns, within_ns)
         figures.draw_queue(RunDirectory(source), around_ns, within_ns, png)
         return
-    wanted = listing.Filter(
+    chosen = listing.Filter(
         port=port,
         flow=flow,
         around_ns=around_ns,
         within_ns=within_ns,
         verdict=verdict,
     )
-    for line in listing.lines(source, wanted, with_queue, form, shared.note):
+    for line in listing.lines(source, chosen, with_queue, form, shared.note):
         terminal.echo(line)
 
 
 def _around_ns(text: str) -> int:
-    """A time of the run: a number of seconds, or with a unit; before the start with a minus."""
+    """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
     try:
         seconds = float(text)
     except ValueError:
@@ -116,7 +122,7 @@ def _around_ns(text: str) -> int:
             return sign * parse_time_ns(bare.removeprefix("-"))
         except ValueError as error:
             raise ConfigError(f"--around: {error}, or in seconds, as 0.002") from None
-    # Not a number is not below anything.
+    # Written with `not` because every comparison with NaN is false.
     if not abs(seconds) < 1e9:
         raise ConfigError(f"--around {seconds:g}: allowed is a time of the run")
     return round(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""`outcast join`: joins the captures of a switch's ports, ours or not."""
+"""`outcast join`: joins the captures of a switch's ports, whoever made them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
@@ -21,7 +21,7 @@ LISTS = ("--in", "--out")
 
 
 class _Lists(click.Command):
-    """Lets an option that can be given several times take several values at once."""
+    """Lets a repeatable option take several values at once: `--in A B` for `--in A --in B`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -48,42 +48,60 @@ def _port(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-@click.command("join", cls=_Lists)
-@click.option("--in", "inputs", multiple=True, metavar="NAME=PCAP...", help="Input ports.")
-@click.option("--out", "outputs", multiple=True, metavar="NAME=PCAP...", help="Output ports.")
+@click.command(
+    "join",
+    cls=_Lists,
+    epilog=shared.examples(
+        "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap -o packets.csv"
+    ),
+)
+@click.option(
+    "--in",
+    "inputs",
+    multiple=True,
+    metavar="NAME=PCAP...",
+    help="Input ports: a name of yours and the capture of what came in.",
+)
+@click.option(
+    "--out",
+    "outputs",
+    multiple=True,
+    metavar="NAME=PCAP...",
+    help="Output ports: a name of yours and the capture of what left.",
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the packets go, .parquet or .csv.",
+    help="Write a row for each packet to this .parquet or .csv file.",
 )
 @click.option(
     "--queue",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where every change of the queue goes.",
+    help="Write every change of the queue to this .parquet or .csv file.",
 )
 @click.option(
     "--blackouts",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the chains of drops go.",
+    help="Write the chains of consecutive drops to this .parquet or .csv file.",
 )
 @click.option(
     "--to",
     "addresses",
     multiple=True,
     metavar="ADDRESS",
-    help="Only packets to this address [default: to any that packets leave for].",
+    help="Only packets to this address [default: every address in the --out captures].",
 )
-@click.option("--routed", is_flag=True, help="The switch routes: the TTL may change.")
+@click.option("--routed", is_flag=True, help="The switch is a router: let the TTL change.")
 @click.option(
     "--max-sojourn",
     default="1s",
     show_default=True,
     metavar="TIME",
-    help="No packet stays longer in the switch.",
+    help="The longest time that a packet can spend in the switch.",
 )
 def command(
     inputs: tuple[str, ...],
@@ -95,10 +113,12 @@ def command(
     routed: bool,
     max_sojourn: str,
 ) -> None:
-    """Match the packets that came in at a switch with those that left it.
+    """Match the packets that entered a switch with those that left it.
 
-    Every capture is a pcap or pcapng file, also with gzip or zstd, and holds what came in at a
-    port (--in) or what left by it (--out). Prints what became of the packets of each port.
+    A capture is a pcap or pcapng file, which gzip or zstd may have compressed. It holds what came
+    in at one port (--in) or what left by one port (--out).
+
+    Prints for each input port how many packets were forwarded and dropped.
     """
     ports_in = [_port(text) for text in inputs]
     ports_out = [_port(text) for text in outputs]

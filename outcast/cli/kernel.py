@@ -1,4 +1,4 @@
-"""`outcast kernel`: the virtual engine's kernel."""
+"""`outcast kernel`: builds and shows the kernel of the virtual engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 from outcast.errors import FeatureMissingError, KernelError
 
 if TYPE_CHECKING:
@@ -32,27 +32,39 @@ _STAGES = {
 }
 
 
-@click.group("kernel")
+@click.group("kernel", epilog=shared.examples("outcast kernel build"))
 def command() -> None:
-    """The kernel of the virtual engine: built once, kept for this user."""
+    """Build or show the kernel of the virtual engine. It is built once and kept for this user."""
 
 
-@command.command("build")
+@command.command(
+    "build",
+    epilog=shared.examples(
+        "outcast kernel build", "outcast kernel build --tarball linux-7.3.4.tar.xz --jobs 2"
+    ),
+)
 @click.option(
     "--suite",
     "suites",
     multiple=True,
-    help="Of the distribution's archive, where the source is looked for; can be repeated.",
+    help="A suite of the distribution's archive in which to look for the source. Can be repeated.",
 )
-@click.option("--package", metavar="NAME", help="linux-source-VERSION instead of the newest.")
+@click.option(
+    "--package", metavar="NAME", help="A package, as linux-source-6.1, instead of the newest."
+)
 @click.option(
     "--tarball",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Build from this kernel source instead of a package.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at a time [default: cores].")
-@click.option("--again", is_flag=True, help="Build although it is there already.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many compilers run at a time [default: as many as cores].",
+)
+@click.option("--again", is_flag=True, help="Build even if the kernel is there already.")
 def build_kernel(
     suites: tuple[str, ...],
     package: str | None,
@@ -70,7 +82,7 @@ def build_kernel(
 
 
 def build_shown(**options: Any) -> Kernel:
-    """Builds with a progress display on standard error; `options` are those of `build.build`."""
+    """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
     from outcast.engines.kernel import build
 
     console = terminal.console(stderr=True)
@@ -102,7 +114,7 @@ def build_shown(**options: Any) -> Kernel:
         return build.build(on_progress=on_progress, **options)
 
 
-@command.command("info")
+@command.command("info", epilog=shared.examples("outcast kernel info"))
 def info() -> None:
     """Show the kernel that the virtual engine uses."""
     from outcast.engines.kernel import cache
@@ -124,12 +136,14 @@ def _describe(kernel: Kernel) -> str:
 
 
 def provide(experiment: Experiment) -> None:
-    """Builds the virtual engine's kernel, once, where the experiment can use it."""
+    """Builds the virtual engine's kernel if the experiment can use it and it is not built yet."""
     from outcast.engines.kernel import cache
 
     if experiment.engine == "realtime" or cache.find() is not None:
         return
-    terminal.echo("the virtual engine's kernel is built first, once; this takes minutes", err=True)
+    terminal.echo(
+        "building the virtual engine's kernel first; this takes minutes and happens once", err=True
+    )
     try:
         build_shown()
     except (FeatureMissingError, KernelError) as error:

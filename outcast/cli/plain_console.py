@@ -1,4 +1,4 @@
-"""Rich's console for text from files of others."""
+"""Rich's console for text from files that others wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outcast.cli.terminal import printable
 
 
 class PlainConsole(Console):
-    """Prints every text as `printable` has it; colours come from styles alone."""
+    """Passes every text through `printable`; only styles can set colours."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

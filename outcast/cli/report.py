@@ -1,4 +1,4 @@
-"""`outcast report`: a run, a sweep or a reproduction as one page."""
+"""`outcast report`: one page about a run, a sweep or a reproduction."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast.cli import terminal
+from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.sweep.store import SweepDirectory
 
 
-@click.command("report")
+@click.command("report", epilog=shared.examples("outcast report results/fig3c"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
-    """Write report.html of the analysed run in DIR: one page that opens offline in any browser.
+    """Write report.html for the analysed run in DIR: one page that opens offline in any browser.
 
-    Where DIR is a sweep's folder, write the report of every run that has none, and index.html over
-    all of them; where it is a reproduction's, index.html.
+    If DIR holds a sweep, write the reports that its runs lack, and index.html about all of them.
+    If DIR holds a reproduction, write its index.html.
     """
     from outcast.records.run_directory import RunDirectory
     from outcast.sweep.store import SweepDirectory

@@ -1,4 +1,4 @@
-"""`outcast reproduce`: the sources' figures, run again, each with a verdict."""
+"""`outcast reproduce`: runs the experiments behind the sources' figures and judges the results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from outcast.reproduce.result import Result
 
 
-@click.command("reproduce")
+@click.command(
+    "reproduce",
+    epilog=shared.examples(
+        "outcast reproduce --list", "outcast reproduce P10", "outcast reproduce all --full --jobs 2"
+    ),
+)
 @click.argument("figures", nargs=-1, metavar="FIGURE...|all")
-@click.option("--list", "listed", is_flag=True, help="Say what there is, and run nothing.")
+@click.option(
+    "--list", "listed", is_flag=True, help="List FIGURE, or all figures, and run nothing."
+)
 @click.option(
     "--quick/--full",
     default=True,
-    help="Few seeds and short runs, or as many and as long as the findings rest on.",
+    help="Few seeds and short runs, or as many and as long as the findings are based on.",
 )
 @shared.jobs
 @click.option(
@@ -36,14 +43,14 @@ if TYPE_CHECKING:
     default=Path("results/reproduction"),
     show_default=True,
     metavar="DIR",
-    help="Where results go; what is finished there is not run again.",
+    help="Where results go; runs that are finished there are not repeated.",
 )
 def command(
     figures: tuple[str, ...], listed: bool, quick: bool, jobs: int | None, output: Path
 ) -> None:
-    """Run the experiments of FIGURE, and print what was reported, measured, and the verdict.
+    """Run the experiments behind FIGURE. Print what was reported, what is measured, the verdict.
 
-    Exit status 1 if a figure has no verdict, since runs of it failed.
+    Exit status 1 if a figure has no verdict because runs of it failed.
     """
     from outcast.cli.kernel import provide
     from outcast.reproduce import index, recipe, reproduce, runs
@@ -52,15 +59,15 @@ def command(
 
     recipes = recipe.load_all()
     console = terminal.console()
+    if not figures and not listed:
+        raise click.UsageError("name a figure, or all; --list prints the names")
+    chosen = recipe.choose(recipes, figures or ["all"])
     if listed:
-        console.print(_listing(list(recipes.values())))
+        console.print(_listing(chosen))
         return
-    if not figures:
-        raise click.UsageError("a figure is needed, or all; --list says which there are")
-    chosen = recipe.choose(recipes, figures)
     mode: Literal["quick", "full"] = "quick" if quick else "full"
-    wanted = {each.id: runs.wanted(each, mode) for each in chosen}
-    everything = [run for each in wanted.values() for run in each]
+    runs_by_figure = {figure.id: runs.wanted(figure, mode) for figure in chosen}
+    everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
     shared.end_as_interrupted()
     for run in everything:
         if run.wanted is not None:
@@ -70,7 +77,8 @@ def command(
         with Display(terminal.console(stderr=True)) as display:
             failed = runs.make(everything, store, jobs or os.cpu_count() or 1, display)
         results = [
-            reproduce.conclude(each, mode, wanted[each.id], store, failed) for each in chosen
+            reproduce.conclude(figure, mode, runs_by_figure[figure.id], store, failed)
+            for figure in chosen
         ]
         for result in results:
             _show(console, result, output)
@@ -85,14 +93,14 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("id", "experiment", "reported", "runs quick", "full"):
         table.add_column(column, justify="right" if column in ("runs quick", "full") else "left")
-    for each in recipes:
-        points = len(each.points)
+    for figure in recipes:
+        points = len(figure.points)
         table.add_row(
-            each.id,
-            each.title,
-            each.reported,
-            str(points * each.quick.repetitions),
-            str(points * each.full.repetitions),
+            figure.id,
+            figure.title,
+            figure.reported,
+            str(points * figure.quick.repetitions),
+            str(points * figure.full.repetitions),
         )
     return table
 

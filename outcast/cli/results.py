@@ -1,4 +1,4 @@
-"""`outcast results`: what the runs of a sweep come to."""
+"""`outcast results`: the averages of a sweep's runs."""
 
 from __future__ import annotations
 
@@ -18,56 +18,62 @@ if TYPE_CHECKING:
     from outcast.sweep.groups import Group
 
 
-@click.command("results")
+@click.command(
+    "results",
+    epilog=shared.examples(
+        "outcast results results/limits --by queue.limit --value outcast_ratio",
+        "outcast results results/limits --value jain_index --figure line",
+    ),
+)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
     "--where",
     "conditions",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Only runs that have this value. Can be given several times; all have to hold.",
+    help="Only runs with this value. Can be repeated; then all conditions must hold.",
 )
 @click.option(
     "--by",
     multiple=True,
     metavar="KEY",
-    help="Group by this column. Can be given several times [default: all swept keys].",
+    help="Group by this column. Can be repeated [default: all swept keys].",
 )
 @click.option(
     "--value",
     "values",
     multiple=True,
     metavar="NAME",
-    help="Column to average. Can be given several times [default: ratio, index, goodput].",
+    help="Column to average. Can be repeated [default: outcast_ratio, jain_index, goodput].",
 )
 @click.option(
     "--center",
     type=shared.Choice(["mean", "geometric", "median"]),
     default="mean",
     show_default=True,
-    help="What the interval is of.",
+    help="The average that is computed and that the interval belongs to.",
 )
-@click.option("--untrusted", is_flag=True, help="Count runs that cannot be trusted too.")
+@click.option("--untrusted", is_flag=True, help="Include runs that cannot be trusted.")
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Print the differences from this sweep.",
+    help="Print the differences from the sweep in this folder.",
 )
 @shared.form
 @click.option(
     "--figure",
     type=shared.Choice(["line", "bar", "heat", "cdf"]),
-    help="Draw instead: the first --by along the axis, the others as series.",
+    help="Draw instead of printing: the first --by along the axis, the others as series.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of the figure; PNG, SVG or PDF by its ending [default: DIR/VALUE-KIND.png].",
+    help="Where the figure goes: .png, .svg or .pdf [default: DIR/VALUE-KIND.png].",
 )
-@click.option("--columns", is_flag=True, help="List the columns there are, and end.")
+@click.option("--columns", is_flag=True, help="List all columns, and do nothing else.")
 def command(
     directory: Path,
     conditions: tuple[str, ...],
@@ -81,33 +87,33 @@ def command(
     output: Path | None,
     columns: bool,
 ) -> None:
-    """Means over the repetitions of the sweep in DIR, with 95 % bootstrap intervals."""
+    """Print the means over the repetitions of the sweep in DIR, with 95 % bootstrap intervals."""
     from outcast.analysis.statistics import Kind
     from outcast.sweep import dataset, groups, render
 
-    found = dataset.load(directory)
-    if not found.runs.height:
+    results = dataset.load(directory)
+    if not results.runs.height:
         raise InputError(f"{directory}: no run has finished yet")
     if columns:
-        terminal.echo("\n".join(found.runs.columns))
+        terminal.echo("\n".join(results.runs.columns))
         return
     if output is not None and figure is None:
-        raise ConfigError("-o: names a figure's file; allowed together with --figure")
+        raise ConfigError("-o: names a figure's file; allowed only together with --figure")
     if figure == "cdf" and against is not None:
         raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
     kind: Kind = center  # type: ignore[assignment]  # click has checked it
-    keys = list(by) or groups.default_by(found)
+    keys = list(by) or groups.default_by(results)
     if figure == "cdf":
-        rows = _rows(found, values, conditions, untrusted)
+        rows = _rows(results, values, conditions, untrusted)
         terminal.echo_path(_draw_cdf(rows, keys if by else keys[:1], values, directory, output))
         return
-    runs = _chosen(found.runs, conditions, untrusted)
+    runs = _chosen(results.runs, conditions, untrusted)
     names = list(values) or groups.default_values(runs)
-    apart = 0
+    unmatched = 0
     if against is not None:
         other = _chosen(dataset.load(against).runs, conditions, untrusted)
         summed = groups.compare(runs, other, keys, names, kind)
-        apart = sum(len(groups.grouped(each, keys)) - len(summed) for each in (runs, other))
+        unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (runs, other))
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:
@@ -120,7 +126,7 @@ def command(
     elif form == "json":
         terminal.echo(render.as_json(summed))
     else:
-        _print(found, runs, summed, center, against, apart)
+        _print(results, runs, summed, center, against, unmatched)
 
 
 def _chosen(runs: pl.DataFrame, conditions: tuple[str, ...], untrusted: bool) -> pl.DataFrame:
@@ -131,54 +137,55 @@ def _chosen(runs: pl.DataFrame, conditions: tuple[str, ...], untrusted: bool) ->
 
 
 def _rows(
-    found: Dataset, values: tuple[str, ...], conditions: tuple[str, ...], untrusted: bool
+    results: Dataset, values: tuple[str, ...], conditions: tuple[str, ...], untrusted: bool
 ) -> pl.DataFrame:
-    """Runs, or where the value is one of flows, the flows of the chosen runs."""
+    """The chosen runs; or the flows of these, if only the table of flows has the value."""
     from outcast.sweep import groups
 
-    if values and values[0] not in found.runs.columns and values[0] in found.flows.columns:
-        kept = [each for each in conditions if each.partition("=")[0] in found.runs.columns]
-        runs = _chosen(found.runs, tuple(kept), untrusted)
-        flows = found.flows.join(runs.select("run"), on="run", how="semi")
-        return groups.where(flows, [each for each in conditions if each not in kept])
-    return _chosen(found.runs, conditions, untrusted)
+    runs, flows = results.runs, results.flows
+    if not values or values[0] in runs.columns or values[0] not in flows.columns:
+        return _chosen(runs, conditions, untrusted)
+    of_runs = [text for text in conditions if text.partition("=")[0] in runs.columns]
+    chosen = _chosen(runs, tuple(of_runs), untrusted)
+    of_chosen = flows.join(chosen.select("run"), on="run", how="semi")
+    return groups.where(of_chosen, [text for text in conditions if text not in of_runs])
 
 
 def _print(
-    found: Dataset,
+    results: Dataset,
     runs: pl.DataFrame,
     summed: list[Group],
     center: str,
     against: Path | None,
-    apart: int,
+    unmatched: int,
 ) -> None:
-    """The tables and what is to be known of them; `apart`: groups that one of two sweeps has."""
+    """Prints the table and the remarks on it; only one of two sweeps has `unmatched` groups."""
     from outcast.sweep import groups, render
 
     console = terminal.console()
-    shown, of = _named(center, against)
+    shown, plural = _named(center, against)
     console.print(render.table(summed, shown))
-    lines = [f"{of}, with 95 % bootstrap intervals over the runs; a single run has none"]
+    lines = [f"{plural}, with 95 % bootstrap intervals over the runs; a single run has no interval"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
-            "a group whose runs all came out the same is one run, however many seeds: without "
-            "links.jitter a seed hardly changes anything, and the interval says nothing"
+            "where all runs of a group gave the same values, they count as one run, and the "
+            "interval says nothing: without links.jitter a seed hardly changes anything"
         )
     lines += groups.without_value(summed)
-    if apart:
-        lines.append(f"{apart} groups that only one of both sweeps has are left out")
-    missing = found.planned - found.runs.height
+    if unmatched:
+        lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
+    missing = results.planned - results.runs.height
     if missing:
-        lines.append(f"{missing} of {found.planned} runs have no result")
-    if "trusted" in found.runs.columns:
-        doubtful = found.runs.height - int(found.runs["trusted"].sum())
+        lines.append(f"{missing} of {results.planned} runs have no result")
+    if "trusted" in results.runs.columns:
+        doubtful = results.runs.height - int(results.runs["trusted"].sum())
         if doubtful and runs["trusted"].all():
             lines.append(f"{doubtful} runs that cannot be trusted are left out (--untrusted)")
     console.print("\n".join(lines), soft_wrap=True)
 
 
 def _named(center: str, against: Path | None) -> tuple[str, str]:
-    """What one number is, and what all of them are."""
+    """The name of a number in the table, and that of all of them."""
     shown = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
     if against is None:
         return shown, f"{shown}s"
@@ -190,10 +197,10 @@ def _named(center: str, against: Path | None) -> tuple[str, str]:
 def _draw(kind: str, summed: list[Group], value: str, title: str | None, path: Path) -> Path:
     from outcast.sweep import figures
 
-    made = {"line": figures.line, "bar": figures.bar, "heat": figures.heat}[kind](summed, value)
+    figure = {"line": figures.line, "bar": figures.bar, "heat": figures.heat}[kind](summed, value)
     if title is not None:
-        made.axes[0].set_title(title, fontsize="small")
-    return _save(made, path)
+        figure.axes[0].set_title(title, fontsize="small")
+    return _save(figure, path)
 
 
 def _draw_cdf(

@@ -1,4 +1,4 @@
-"""`outcast run`: one experiment, to figures."""
+"""`outcast run`: one experiment, from its configuration to its figures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from outcast.errors import UntrustedError
 from outcast.records.run_directory import RunDirectory
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=shared.examples(
+        "outcast run configs/fig3c.yaml -o results/fig3c",
+        "outcast run configs/fig3c.yaml --set queue.limit=64KB --set seed=2",
+    ),
+)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
     "--engine",
     type=shared.Choice(["auto", "realtime", "virtual"]),
-    help="Instead of the configuration's.",
+    help="Where the run takes place; overrides `engine` in CONFIG.",
 )
 @shared.overrides
 @click.option(
@@ -31,13 +37,14 @@ from outcast.records.run_directory import RunDirectory
 @click.option(
     "--verify-replay",
     is_flag=True,
-    help="Run twice and compare the captures byte by byte (virtual engine).",
+    help="Run twice, and compare the captures byte by byte (virtual engine).",
 )
 @click.option(
     "--replay-of",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Compare with a run made before, here or elsewhere; say what differs first.",
+    help="Compare the captures with those of an earlier run, from here or elsewhere. "
+    "Say what differs first.",
 )
 def command(
     config: Path,
@@ -47,7 +54,12 @@ def command(
     verify_replay: bool,
     replay_of: Path | None,
 ) -> None:
-    """Run the experiment described in CONFIG: build, verify, capture, analyse, draw."""
+    """Run the experiment that CONFIG describes.
+
+    Builds the network, verifies its settings, captures the traffic, analyses and draws it.
+
+    Exit status 4 if the captures and counters contradict each other.
+    """
     from outcast import experiment
     from outcast import workflow as execute
     from outcast.cli.kernel import provide

@@ -1,7 +1,8 @@
-"""What several verbs have in common: options that mean the same, and how a long run is ended."""
+"""What several verbs share: options with one meaning, examples in help texts, interruption."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,51 +12,81 @@ from typing import Any
 import click
 
 from outcast.cli import terminal
-from outcast.errors import did_you_mean
+from outcast.errors import ConfigError, did_you_mean
 
 FORMATS = ("table", "csv", "json")
+
+
+def examples(*command_lines: str) -> str:
+    """The end of a verb's help: its examples, one a line.
+
+    click keeps the lines of a paragraph that begins with a backspace.
+    """
+    title = "Examples:" if len(command_lines) > 1 else "Example:"
+    return "\n".join(["\b", title, *(f"  {line}" for line in command_lines)])
+
 
 jobs = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="So many virtual runs at a time [default: as many as cores].",
+    help="How many virtual runs go on at a time [default: as many as cores].",
 )
 
 
 class Choice(click.Choice[str]):
-    """One of some words; of others the one that was probably meant is suggested."""
+    """One of a few words. The refusal of another word suggests the one that was probably meant."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         refusal = super().get_invalid_choice_message(value, ctx).removesuffix(".")
         return refusal + did_you_mean(str(value), self.choices)
 
 
-form = click.option("--format", "form", type=Choice(FORMATS), default="table", show_default=True)
+class PngPath(click.Path):
+    """The name of a picture to write. Only PNG is written, so the name has to say so."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.suffix.lower() != ".png":
+            raise ConfigError(f"--png {path}: allowed are names that end in .png")
+        return path
+
+
+form = click.option(
+    "--format",
+    "form",
+    type=Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How to print: a table for people, csv or json for programs.",
+)
 
 overrides = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a key, dots between levels: links.rate=1gbit. Can be given several times.",
+    help="Override a key of CONFIG; dots separate levels: links.rate=1gbit. Can be repeated.",
 )
 
 
 def print_drawn(paths: Sequence[Path]) -> None:
-    """Says in one line where a run's report is, the last of `paths`, and its figures beside it."""
+    """Prints one line: the path of the report, which is the last one, and the figures' number."""
     *figures, report = paths
     beside = f", with {len(figures)} figures (*.png) beside it" if figures else ""
     terminal.echo_path(report, beside)
 
 
 def note(text: str) -> None:
-    """One line to standard error that is no failure."""
+    """Prints a notice on standard error; nothing has failed."""
     terminal.tell(f"outcast: {text}")
 
 
 def end_as_interrupted() -> None:
-    """Being asked to end is as Ctrl-C from now on: what a run made is removed on the way out."""
+    """Treats SIGTERM and SIGHUP like Ctrl-C, because that removes what an unfinished run made."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
 

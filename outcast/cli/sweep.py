@@ -21,19 +21,26 @@ if TYPE_CHECKING:
     from outcast.sweep.pool import Pool
 
 
-@click.command("sweep")
+@click.command(
+    "sweep",
+    epilog=shared.examples(
+        "outcast sweep configs/fig3c.yaml --set sweep.queue.limit='[16KB, 64KB]' "
+        "--set repetitions=10 -o results/limits",
+        "outcast sweep results/limits/sweep.yaml --resume -o results/limits",
+    ),
+)
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
 @click.option(
-    "--dry-run", is_flag=True, help="Say what would be run and what it takes; run nothing."
+    "--dry-run", is_flag=True, help="Show the runs, and the time and disk they need; run nothing."
 )
 @shared.jobs
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Have the runs made by the workers of Dask's scheduler there, as tcp://host:8786.",
+    help="Make the runs on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
 )
-@click.option("--resume", is_flag=True, help="Go on with the sweep that is in the folder.")
+@click.option("--resume", is_flag=True, help="Continue the sweep in the folder.")
 @click.option(
     "-o",
     "--output",
@@ -46,12 +53,12 @@ if TYPE_CHECKING:
     default="1GB",
     show_default=True,
     metavar="SIZE",
-    help="Start no run that could leave less free on the disk.",
+    help="Start no run that could leave less free space on the disk.",
 )
 @click.option(
     "--deadline",
     metavar="TIME",
-    help="Start no run that would end after this time, as 480min; --resume goes on later.",
+    help="Start no run that would end after this time, as 480min; --resume continues later.",
 )
 def command(
     config: Path,
@@ -64,9 +71,9 @@ def command(
     keep_free: str,
     deadline: str | None,
 ) -> None:
-    """Run the cross product of CONFIG's `sweep:` with its repetitions.
+    """Run every combination of the values in CONFIG's `sweep:`, each with its repetitions.
 
-    The lists of values can be set too: --set sweep.queue.limit='[16KB, 64KB]'.
+    --set can give the lists of values as well.
 
     Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
     """

@@ -1,4 +1,4 @@
-"""What verbs print: text from files of others cannot move the cursor, recolour or hide anything."""
+"""Printing for all verbs. Text from others' files cannot move the cursor, recolour or hide text."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 def printable(text: str) -> str:
-    r"""The text with whatever a terminal would act on, or not show, as Python writes it: `\x1b`.
+    r"""Escapes what a terminal would act on, or not show, as Python writes it: `\x1b`.
 
-    That is control characters, marks of direction and the bytes of a name that is no UTF-8.
+    This concerns control characters, direction marks and the bytes of a name that is not UTF-8.
     """
     return _NOT_ASCII.sub(
-        lambda found: (
-            found[0]
-            if found[0].isprintable()
-            else found[0].encode("unicode_escape").decode("ascii")
+        lambda match: (
+            match[0]
+            if match[0].isprintable()
+            else match[0].encode("unicode_escape").decode("ascii")
         ),
         text,
     )
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
-    """Prints a text."""
+    """Prints a text, escaped by `printable`."""
     click.echo(printable(text), err=err, nl=nl)
 
 
 def tell(text: str) -> None:
-    """Prints a notice or an error, in one line, to standard error."""
+    """Prints a notice or an error on standard error, as one line of bounded length."""
     line = " ".join(text.split())
     echo(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...", err=True)
 
 
 def echo_path(path: Path, remark: str = "") -> None:
-    """Prints the path of one file, and a remark after it, in one line."""
-    echo(re.sub(r"[\n\t]", lambda found: repr(found[0])[1:-1], str(path)) + remark)
+    """Prints the path of a file and a remark after it, in one line."""
+    echo(re.sub(r"[\n\t]", lambda match: repr(match[0])[1:-1], str(path)) + remark)
 
 
 def console(stderr: bool = False) -> Console:
-    """A terminal for tables; `[red]` in a name is a part of the name."""
+    """A console for tables. Markup is off, so `[red]` in a name is a part of the name."""
     from outcast.cli.plain_console import PlainConsole
 
     return PlainConsole(stderr=stderr, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""`outcast topo`: nodes, links and every flow's path, without root."""
+"""`outcast topo`: the nodes, the links and the path of every flow, without root."""
 
 from __future__ import annotations
 
@@ -14,31 +14,40 @@ if TYPE_CHECKING:
     from outcast.plan.whole import Plan
 
 
-@click.command("topo")
+@click.command(
+    "topo",
+    epilog=shared.examples(
+        "outcast topo configs/fig3c.yaml",
+        "outcast topo configs/fig3c.yaml --set flows.1.hosts=6 --png fig3c.png",
+    ),
+)
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
-@click.option("--dot", is_flag=True, help="Print Graphviz's dot language.")
-@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Draw into a file.")
+@click.option("--dot", is_flag=True, help="Print the network in Graphviz's dot language.")
+@click.option("--png", type=shared.PngPath(), metavar="FILE", help="Draw the network to this file.")
 def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | None) -> None:
-    """Show what CONFIG would build: nodes, links, every flow's path, the bottleneck."""
+    """Show what CONFIG would build: the nodes, the links, every flow's path, the bottleneck.
+
+    Needs no root and builds nothing.
+    """
     from outcast import experiment
     from outcast.plan.whole import make_plan
     from outcast.view.figures import topology as drawing
 
     source = experiment.read(config, overrides)
-    wanted = source.experiment()
-    plan = make_plan(wanted, where=source.where)
+    chosen = source.experiment()
+    plan = make_plan(chosen, where=source.where)
     if png is not None:
-        drawing.draw(plan, png, wanted.name)
+        drawing.draw(plan, png, chosen.name)
         terminal.echo_path(png)
     if dot:
         terminal.echo(drawing.to_dot(plan), nl=False)
     if png is None and not dot:
-        terminal.echo("\n".join(describe(wanted, plan)))
+        terminal.echo("\n".join(describe(chosen, plan)))
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
-    """The lines of the plain listing."""
+    """The lines that the verb prints without --dot and --png."""
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
     lines += ["", "hosts"]
@@ -49,7 +58,10 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         for switch in plan.switches
     ]
     lines += ["", "links"]
-    lines += [f"  {plan.port(one, two)} -- {plan.port(two, one)}" for one, two in graph.edges]
+    lines += [
+        f"  {plan.port(node, neighbour)} -- {plan.port(neighbour, node)}"
+        for node, neighbour in graph.edges
+    ]
     lines += ["", "flows"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "

@@ -18,6 +18,8 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.sweep.dataset import Dataset
 
 _NEVER_BY = ("seed",)
+_MOST_COLUMNS_NAMED = 20
+"""A refusal names no more columns than these, because it is one line."""
 _USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\.(goodput_bps|times\.all\.p50_ms)"
@@ -210,10 +212,16 @@ def _text(value: Any) -> str:
 
 def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
     if key not in frame.columns:
-        near = [name for name in frame.columns if key.rpartition(".")[2] in name]
-        allowed = ", ".join((near or frame.columns)[:20])
-        raise ConfigError(
-            f"{option} {key}: there is no such column; allowed are {allowed}, ..."
-            f"{did_you_mean(key, frame.columns)}"
-        )
+        raise ConfigError(f"{option} {key}: there is no such column; {_columns_like(frame, key)}")
     return frame[key]
+
+
+def _columns_like(frame: pl.DataFrame, key: str) -> str:
+    """What to use in place of `key`: the nearest column, columns with its last word, or any."""
+    every = f"; --columns lists all {len(frame.columns)}"
+    if meant := did_you_mean(key, frame.columns):
+        return f"{every[2:]}{meant}"
+    word = re.split(r"[._]", key)[-1]
+    similar = [name for name in frame.columns if word in re.split(r"[._]", name)]
+    names = ", ".join((similar or frame.columns)[:_MOST_COLUMNS_NAMED])
+    return f"{'similar' if similar else 'allowed'} are {names}{every}"

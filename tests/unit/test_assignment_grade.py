@@ -180,7 +180,7 @@ def test_the_table_and_its_exit_status(inbox: Path, capsys: pytest.CaptureFixtur
     status, out, err = run(capsys, *folders)
     assert status == 4
     assert f"{inbox / 'ben'}: runs/unfair: seed is" in out
-    assert err.splitlines()[-1] == f"outcast: not to be accepted as they are: {inbox / 'ben'}"
+    assert err.splitlines()[-1] == f"outcast: rejected: {inbox / 'ben'}"
 
 
 def test_csv_and_json(inbox: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +70,7 @@ def test_without_a_verb_the_help_is_shown_as_help_is(
         (["run", "x.yaml", "--engine", "vitual"], "virtual"),
         (["inspect", "x", "--verdict", "droped"], "dropped"),
         (["reproduce", "fig13"], ""),
+        (["reproduce", "--list", "P100"], "P10"),
         (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.from=h0_0_33"], "h0_0_3"),
         (["topo", str(CONFIGS / "fig3c.yaml"), "--set", "capture.ports=[e0_0-ethh1]"], "e0_0-eth1"),
     ],
@@ -99,6 +102,102 @@ def test_help_names_every_verb() -> None:
     )
     for verb in cli.VERBS:
         assert f"  {verb} " in done.stdout
+
+
+def test_only_the_named_figures_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "reproduce", "p10", "--list")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["id", "P10"]
+    _, out, _ = run(capsys, "reproduce", "--list")
+    assert {"P10", "T12"} <= {line.split()[0] for line in out.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["topo", str(CONFIGS / "linear-12.yaml"), "--png"],
+        ["inspect", "none", "--around", "1ms", "--png"],
+    ],
+)
+def test_a_picture_has_the_ending_of_what_it_is(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "x.txt"
+    status, _, err = run(capsys, *argv, str(picture))
+    assert (status, err) == (2, f"outcast: --png {picture}: allowed are names that end in .png\n")
+    assert not picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (
+            ImportError("\n\nIMPORTANT\nOriginal error was: a.so: failed to map segment\n"),
+            3,
+            "a library cannot be loaded: Original error was: a.so: failed to map segment; ",
+        ),
+        (
+            OSError("Could not find/load shared object file 'libllvmlite.so'"),
+            3,
+            "a library cannot be loaded: Could not find/load shared object file 'libllvmlite.so'; ",
+        ),
+        (ImportError(), 3, "a library cannot be loaded: ImportError(); "),
+        (MemoryError(), 1, "out of memory; "),
+        (MemoryError("Unable to allocate 8 GiB"), 1, "out of memory: Unable to allocate 8 GiB; "),
+    ],
+)
+@pytest.mark.parametrize(("limit_kb", "remedy"), [(None, ""), (700_000, "700000 KB (ulimit -v)")])
+def test_a_missing_library_or_memory_is_one_line(
+    error: Exception,
+    status: int,
+    text: str,
+    limit_kb: int | None,
+    remedy: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise error
+
+    soft = resource.RLIM_INFINITY if limit_kb is None else limit_kb * 1024
+    monkeypatch.setattr("outcast.cli.root.main", fail)
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft, resource.RLIM_INFINITY))
+    got, _, err = run(capsys, "topo")
+    assert got == status
+    assert err.startswith(f"outcast: {text}")
+    assert ("(ulimit -v)" in err) == bool(remedy)
+    assert remedy in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise SystemError("error return without exception set")
+
+    monkeypatch.setattr("outcast.cli.root.main", fail)
+    limits = (700_000 * 1024, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
+    status, _, err = run(capsys, "topo")
+    assert (status, err[:24]) == (1, "outcast: out of memory: ")
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (resource.RLIM_INFINITY,) * 2)
+    with pytest.raises(SystemError):
+        run(capsys, "topo")
+
+
+def test_a_verb_in_too_little_memory_says_so_in_one_line() -> None:
+    program = "from outcast.cli import main; main(['inspect', 'none'])"
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -v 700000; exec "$0" -c "$1"', sys.executable, program],
+        capture_output=True,
+        text=True,
+        # A thread more takes more of the address space, so the number of cores would count.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode in (1, 2, 3)
+    assert done.stderr.startswith("outcast: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_analysis_never_imports_mininet() -> None:

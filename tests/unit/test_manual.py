@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -119,3 +120,19 @@ def test_bash_completes(words: str, offered: set[str]) -> None:
         check=True,
     )
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered
+
+
+@pytest.mark.parametrize(("ctx", "command"), COMMANDS)
+def test_every_help_has_an_example_that_the_command_accepts(
+    ctx: click.Context, command: click.Command
+) -> None:
+    examples = re.findall(r"^  outcast (.*)$", command.epilog or "", re.MULTILINE)
+    assert examples
+    for text in examples:
+        words = shlex.split(text)
+        verb = ctx.command_path.split()[1:]
+        assert words[: len(verb)] == verb
+        command.make_context(ctx.info_name, words[len(verb) :], parent=ctx.parent)
+        assert f"outcast {text}" in _unescaped(manual.page())
+        for config in re.findall(r"configs/\S+", text):
+            assert (ROOT / config).is_file()

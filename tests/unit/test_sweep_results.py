@@ -133,6 +133,24 @@ def test_columns_are_listed(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not any("chains" in name or "wall_s" in name for name in out.split())
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ratio", "similar are outcast_ratio; --columns lists all"),
+        ("outcast_ratoi", "did you mean 'outcast_ratio'?"),
+        ("zebra", "allowed are run, repetition, seed, queue.limit,"),
+    ],
+)
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(
+    sweep: Path, name: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = results(capsys, str(sweep), "--value", name)
+    assert status == 2
+    assert f"--value {name}: there is no such column; " in err
+    assert told in err
+    assert "duration_s'" not in err
+
+
 def test_against_another_sweep(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,7 +233,7 @@ def test_groups_that_one_of_two_sweeps_has(
     )
     argv = ["--value", "outcast_ratio", "--by", "links.clock_offset_ppm"]
     _, out, _ = results(capsys, str(whole), "--against", str(parts), *argv)
-    assert "1 groups that only one of both sweeps has are left out" in out
+    assert "1 groups are left out, because only one of the sweeps has them" in out
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat", "cdf"])
@@ -254,13 +272,13 @@ def test_the_distribution_of_flows(
     [
         (["--where", "queue.limit"], "allowed is KEY=VALUE"),
         (["--where", "queue.limit=1KB"], "no run has that; allowed is 16KB, 512KB, 64KB"),
-        (["--where", "limit=16KB"], "no such column; allowed are queue.limit"),
+        (["--where", "limit=16KB"], "no such column; similar are queue.limit"),
         (["--by", "nothing"], "no such column"),
         (["--figure", "cdf", "--by", "nothing"], "no such column"),
         (["--value", "engine"], "holds no numbers"),
         (["--value", "none"], "no such column"),
         (["--figure", "heat", "--by", "queue.limit"], "two keys"),
-        (["-o", "x.png"], "allowed together with --figure"),
+        (["-o", "x.png"], "allowed only together with --figure"),
         (["--figure", "cdf", "--against", "x"], "a difference has no cdf"),
         (["--figure", "bar", "-o", "/nowhere/x.png"], "-o /nowhere/x.png"),
     ],
