@@ -1,7 +1,8 @@
 """Quantities as people write them (`1gbit`, `16KB`, `2ms`), parsed to integers in base units.
 
-Rates follow tc(8): bits per second in powers of ten. Sizes follow the sources of the project:
-a KB of switch buffer is 1024 bytes (16 KB = 16384), as in tc(8).
+Rates are bits per second in powers of ten, as in tc(8). `mbps` is read as `mbit`, as people write
+it, although tc(8) takes it for megabytes; `MBps`, which can only mean bytes, is refused. Sizes
+follow the sources of the project: a KB of switch buffer is 1024 bytes (16 KB = 16384), as in tc(8).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from fractions import Fraction
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+
+_BYTES_PER_SECOND = re.compile(r"Bps\s*$")
 
 RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 RATE_ALIASES = {"bps": "bit", "kbps": "kbit", "mbps": "mbit", "gbps": "gbit"}
@@ -47,6 +50,11 @@ def _parse(text: object, what: str, example: str, units: dict[str, int], aliases
 
 def parse_rate_bps(text: object) -> int:
     """A rate in bits per second. Raises ValueError with what is allowed."""
+    if isinstance(text, str) and _BYTES_PER_SECOND.search(text):
+        raise ValueError(
+            f"{text!r} counts bytes; allowed is a number of bits with a unit of "
+            f"{', '.join(RATE_UNITS)}, as 100mbit"
+        )
     return _parse(text, "rate", "100mbit", RATE_UNITS, RATE_ALIASES)
 
 

@@ -22,7 +22,8 @@ Schema = Mapping[str, Any]
 _INTRODUCTION = """# Configuration reference
 
 One YAML file describes one experiment. Times, rates and sizes carry their unit (`2ms`, `1gbit`,
-`16KB`; a KB is 1024 bytes). A key that is not listed here is refused, with the line it stands on.
+`16KB`; a KB is 1024 bytes). Rates count bits: `100mbps` is read as `100mbit`, although tc(8)
+takes it for bytes. A key that is not listed here is refused, with the line it stands on.
 
 An editor that knows the YAML language server checks and completes a file that begins with
 

@@ -9,17 +9,15 @@ import os
 import re
 import socket
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import FeatureMissingError, ReadBackError, did_you_mean
 from outcast.experiment import Transport
 
 _SYSCTL = Path("/proc/sys/net")
 ALLOWED_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_allowed_congestion_control"
 AVAILABLE_CONGESTION_CONTROLS = _SYSCTL / "ipv4/tcp_available_congestion_control"
-
-_GUEST_CONFIG = Path(__file__).parents[1] / "engines/kernel/fragment.config"
-"""What the virtual engine's kernel is built with."""
 
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_COMMANDS = {
@@ -90,28 +88,21 @@ def congestion_controls() -> list[str]:
         return []
 
 
-def require_congestion_control(name: str, why: str = "") -> None:
+def require_congestion_control(name: str, in_guest: Collection[str], why: str = "") -> None:
     """Raises FeatureMissingError where this kernel cannot use a congestion control.
 
-    `why` is the clause of the error that says why its module was not loaded.
+    Args:
+        name: the kernel's name of it.
+        in_guest: the congestion controls that the virtual engine's kernel has.
+        why: the clause of the error that says why its module was not loaded.
     """
     available = congestion_controls()
     if name not in available:
+        elsewhere = "; the virtual engine's kernel has (--engine virtual)"
+        near = did_you_mean(name, {*available, *in_guest})
         raise FeatureMissingError(
-            f"this kernel has no congestion control {name} (it has {', '.join(available)}){why}; "
-            "the virtual engine's kernel has (--engine virtual)"
-        )
-
-
-def require_guest_congestion_control(name: str) -> None:
-    """Raises FeatureMissingError where the virtual engine's kernel lacks it."""
-    built = re.findall(r"^CONFIG_TCP_CONG_([A-Z0-9]+)=y", _GUEST_CONFIG.read_text(), re.MULTILINE)
-    available = sorted({"reno", *(each.lower() for each in built)} - {"advanced"})
-    if name not in available:
-        raise FeatureMissingError(
-            f"the virtual engine's kernel has no congestion control {name} "
-            f"(it has {', '.join(available)}); the realtime engine takes what this machine's "
-            "kernel has (--engine realtime)"
+            f"this kernel has no congestion control {name} (it has {', '.join(available)}){why}"
+            f"{elsewhere if name in in_guest else near}"
         )
 
 

@@ -36,6 +36,7 @@ from outcast.engines import (
     private,
     require_compiler,
 )
+from outcast.engines.kernel.recipe import OURS
 from outcast.engines.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
 from outcast.engines.modules import Loading, Modules
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError
@@ -96,7 +97,8 @@ class RealtimeEngine:
         self._needed += controls & listed
         for each in transports:
             name = each.congestion_control
-            transport.require_congestion_control(name, why(modules.congestion_control(name)))
+            refused = why(modules.congestion_control(name))
+            transport.require_congestion_control(name, OURS.congestion_controls(), refused)
             if each.mptcp is not None:
                 multipath.require()
         queues.require_kinds(

@@ -10,18 +10,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import transport
 from outcast.emulation.commands import python_module
 from outcast.engines import INSIDE, EventReader, OnEvent, doctor, limits, require_compiler
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.recipe import OURS
 from outcast.engines.ledger import Entry, ProcessMark
-from outcast.errors import FeatureMissingError, GuestError
+from outcast.errors import FeatureMissingError, GuestError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.whole import make_plan
 from outcast.records.run_directory import RunDirectory
+
+
+def require_congestion_control(name: str) -> None:
+    """Raises FeatureMissingError where the virtual engine's kernel lacks a congestion control."""
+    available = OURS.congestion_controls()
+    if name not in available:
+        raise FeatureMissingError(
+            f"the virtual engine's kernel has no congestion control {name} "
+            f"(it has {', '.join(available)}); the realtime engine takes what this machine's "
+            f"kernel has (--engine realtime){did_you_mean(name, available)}"
+        )
 
 
 class VirtualEngine:
@@ -40,7 +51,7 @@ class VirtualEngine:
                         f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
                     )
         for each in plan_transport.all_of(experiment):
-            transport.require_guest_congestion_control(each.congestion_control)
+            require_congestion_control(each.congestion_control)
         require_compiler(experiment)
         boot.require(limits.processes(make_plan(experiment)))
 

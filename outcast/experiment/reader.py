@@ -155,8 +155,8 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     node: Any = tree
     # Keys of a sweep have dots of their own.
     parts = key.split(".", 1 if key.startswith("sweep.") else -1)
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        last = following is None
+    for depth, part in enumerate(parts):
+        last = depth == len(parts) - 1
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
                 raise ConfigError(
@@ -172,7 +172,8 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
             else:
                 node = node.setdefault(part, {})
         else:
-            raise ConfigError(f"{where}: nothing can be set below {part!r}")
+            above = ".".join(parts[:depth])
+            raise ConfigError(f"{where}: nothing can be set below {above}, which is {_short(node)}")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 

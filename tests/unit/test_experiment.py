@@ -92,6 +92,9 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("duration=[", "--set duration", "not valid YAML"),
         ("flows.9.hosts=1", "--set flows.9.hosts", "allowed are 0 to 1"),
         ("novalue", "--set novalue", "KEY=VALUE"),
+        ("links.rate.x=1", "--set links.rate.x", 'below links.rate, which is "1gbit"'),
+        ("flows.0.hosts.x.y=1", "--set flows.0.hosts.x.y", "below flows.0.hosts, which is 1"),
+        ("links.rate=1GBps", "--set links.rate", "counts bytes; allowed is a number of bits"),
     ],
 )
 def test_refusals_name_the_key_and_what_is_allowed(override: str, key: str, allowed: str) -> None:

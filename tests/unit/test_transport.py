@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast.emulation import transport
+from outcast.engines import virtual
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
 from outcast.plan import transport as plan_transport
@@ -61,16 +62,21 @@ def test_a_congestion_control_that_the_kernel_lacks(
     available = tmp_path / "available"
     available.write_text("reno cubic\n")
     monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
-    transport.require_congestion_control("cubic")
-    with pytest.raises(FeatureMissingError, match="no congestion control bic"):
-        transport.require_congestion_control("bic")
+    transport.require_congestion_control("cubic", ["bic"])
+    with pytest.raises(FeatureMissingError, match=r"no congestion control bic .*--engine virtual"):
+        transport.require_congestion_control("bic", ["bic", "cubic"])
+    # The engine that has it is named only where it has it.
+    with pytest.raises(FeatureMissingError, match=r"no congestion control cubik .* mean 'cubic'\?"):
+        transport.require_congestion_control("cubik", ["bic", "cubic"])
 
 
 def test_a_congestion_control_that_the_guest_lacks() -> None:
     for name in ("reno", "cubic", "bic", "dctcp", "bbr"):
-        transport.require_guest_congestion_control(name)
+        virtual.require_congestion_control(name)
     with pytest.raises(FeatureMissingError, match=r"no congestion control illinois .*--engine"):
-        transport.require_guest_congestion_control("illinois")
+        virtual.require_congestion_control("illinois")
+    with pytest.raises(FeatureMissingError, match=r"no congestion control cubik .* mean 'cubic'\?"):
+        virtual.require_congestion_control("cubik")
 
 
 def test_offloads_are_checked() -> None:

@@ -15,6 +15,12 @@ def test_rates(text: str, rate_bps: int) -> None:
     assert units.parse_rate_bps(text) == rate_bps
 
 
+@pytest.mark.parametrize("text", ["100MBps", "1GBps", "800 kBps", "5Bps "])
+def test_a_rate_in_bytes_is_refused_with_the_units_of_bits(text: str) -> None:
+    with pytest.raises(ValueError, match=r"counts bytes; .* bit, kbit, mbit, gbit"):
+        units.parse_rate_bps(text)
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("16KB", 16384), ("1600B", 1600), ("128 KiB", 131072), ("1mb", 1 << 20)]
 )

@@ -11,6 +11,7 @@ from outcast.errors import KernelError
 
 FOLDER = Path(__file__).parent
 _OPTIONAL = "# Only in some versions\n"
+_CONGESTION_CONTROL = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9]+)=y", re.MULTILINE)
 _SYMBOL = re.compile(r"^(CONFIG_[A-Z0-9_]+=\S+)$", re.MULTILINE)
 
 
@@ -34,6 +35,11 @@ class Recipe:
             text = path.read_bytes()
             digest.update(f"{path.name} {len(text)}\n".encode() + text)
         return digest.hexdigest()
+
+    def congestion_controls(self) -> list[str]:
+        """TCP's congestion controls that the configuration builds in; reno always is."""
+        built = _CONGESTION_CONTROL.findall(self.fragment.read_text())
+        return sorted({"reno", *(name.lower() for name in built)} - {"advanced"})
 
     def require_configured(self, effective: str) -> None:
         """Raises KernelError naming what of the fragment the configuration does not have."""
