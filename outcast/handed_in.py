@@ -15,10 +15,10 @@ import stat
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from outcast.errors import InputError
 
@@ -32,12 +32,47 @@ MOST_YAML_NODES = 50_000
 MOST_DEPTH = 50
 MOST_INTEGER = 2**63 - 1
 """The largest that a column of a table can hold."""
+_LONGEST_PROBLEM = 300
 MOST_ENTRIES = 100_000
 """Files and folders below a folder that is handed in."""
 
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters but for tabs and ends of lines, and halves of characters, which no file can
 hold."""
+
+
+class Versioned(BaseModel):
+    """A record whose file carries the version of its format, which `read_model` compares.
+
+    Unknown keys are refused. So a record raises the default of `format` when it gets a key, and
+    when a reader of the old format would misread the new one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    OLDEST_FORMAT: ClassVar[int] = 1
+
+    format: int = 1
+
+    @classmethod
+    def require_format(cls, tree: Any) -> None:
+        """Raises ValueError where a file, as parsed, is not of a format that is read here.
+
+        A file without the key is of the first format, because early summaries had no such key.
+        """
+        number = tree.get("format", 1) if isinstance(tree, dict) else 1
+        newest = cls.model_fields["format"].default
+        if type(number) is not int or number < 1:
+            raise ValueError("format: allowed is a whole number above 0")
+        for is_foreign, made_by in (
+            (number > newest, "a newer"),
+            (number < cls.OLDEST_FORMAT, "an older"),
+        ):
+            if is_foreign:
+                raise ValueError(
+                    f"made by {made_by} outcast: its format is {number}, and this one reads "
+                    f"{cls.OLDEST_FORMAT} to {newest}"
+                )
 
 
 def opened(path: Path) -> FileIO:
@@ -167,18 +202,29 @@ def read_json(path: Path) -> Any:
 
 
 def read_model(path: Path, model: type[_Model]) -> _Model:
-    """A file of JSON as a record. Raises as `read_json`, and naming the key that is not valid."""
+    """A file of JSON as a record. Raises as `read_json`, and naming the key that is not valid.
+
+    The file of a `Versioned` record is refused in a sentence of its own where another outcast made
+    it, before its keys are looked at.
+    """
+    tree = read_json(path)
     try:
-        return model.model_validate(read_json(path))
+        if issubclass(model, Versioned):
+            model.require_format(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def first_problem(error: ValidationError) -> str:
-    """The key that is not valid, and why, in one line."""
+    """The key that is not valid, and why, in one short line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    # Keys and values of the file stand in it: they may hold ends of lines and be of any length.
+    text = " ".join(f"{where}: {first['msg'].removeprefix('Value error, ')}".split())
+    return text if len(text) <= _LONGEST_PROBLEM else f"{text[: _LONGEST_PROBLEM - 3]}..."
 
 
 def parse_json(text: str) -> Any:

@@ -20,6 +20,7 @@ from outcast.engines import Engine, OnEvent, ledger
 from outcast.errors import ConfigError, OutcastError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.files import write_text
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 
@@ -87,7 +88,9 @@ def execute(
     """
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
-        write_text(directory.config, dump(resolve(experiment, engine.name)))
+        resolved = resolve(experiment, engine.name)
+        write_text(directory.config, dump(resolved))
+        directory.write_plan(make_plan(resolved))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
         figures, distrust = _evaluate(directory, wall_s, on_event, draw)
     return Outcome(

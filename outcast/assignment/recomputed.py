@@ -18,7 +18,7 @@ from outcast.errors import InputError, OutcastError
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 
-_RAW = ("config.yaml", "manifest.json", "counters.json", "blackout.json")
+_RAW = ("config.yaml", "plan.json", "manifest.json", "counters.json", "blackout.json")
 _RAW_FOLDERS = ("captures", "flows", "samples")
 _RELATIVE = 1e-9
 """How far sums may differ between processors that add in another order."""

@@ -64,7 +64,7 @@ def command(
     from outcast import workflow as execute
     from outcast.cli.kernel import provide
     from outcast.engines import choice
-    from outcast.plan.whole import make_plan
+    from outcast.plan.make import make_plan
     from outcast.records import replay
     from outcast.sweep import measured
     from outcast.view.terminal import tables

@@ -11,7 +11,7 @@ from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
-    from outcast.plan.whole import Plan
+    from outcast.plan.model import Plan
 
 
 @click.command(
@@ -31,7 +31,7 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     Needs no root and builds nothing.
     """
     from outcast import experiment
-    from outcast.plan.whole import make_plan
+    from outcast.plan.make import make_plan
     from outcast.view.figures import topology as drawing
 
     source = experiment.read(config, overrides)

@@ -15,7 +15,7 @@ from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.files import write_text
-from outcast.plan.whole import BLACKOUT_ENDS, Plan
+from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.records.run_directory import BlackoutRecord, RunDirectory
 
 SOURCE = Path(__file__).with_name("blackout_switch.c")

@@ -14,7 +14,7 @@ from outcast.emulation.commands import Commands, Process, python_module, wait_un
 from outcast.emulation.network import Network
 from outcast.emulation.probes import Probes
 from outcast.errors import DeadlineError, ReadBackError, RunError
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 
 ADDRESS = "127.0.0.1"
 PORT = 6653

@@ -22,7 +22,7 @@ from outcast.emulation import transport
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment.routing import RoutingKind
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 
 _THROUGH_IPTABLES = "bridge/bridge-nf-call-iptables"
 """Whether bridged frames take the way through iptables' rules, where the kernel has that."""

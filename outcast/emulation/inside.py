@@ -1,8 +1,9 @@
 """The run itself, inside an isolated environment: `python -m outcast.emulation.inside RUN_DIR`.
 
 Both engines start this program, the realtime one in fresh network, mount and process namespaces,
-the virtual one as the payload of its guest. It reads RUN_DIR/config.yaml, builds and verifies the
-network, captures, runs the flows, and writes captures, counters, flow logs and the manifest.
+the virtual one as the payload of its guest. It reads config.yaml and plan.json in RUN_DIR,
+builds and verifies the network, captures, runs the flows, and writes captures, counters, flow
+logs and the manifest.
 
 It reports on standard output, one JSON object a line:
 
@@ -60,7 +61,7 @@ from outcast.files import write_json
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
-from outcast.plan.whole import Plan, make_plan
+from outcast.plan.model import Plan
 from outcast.records.run_directory import (
     BlackoutRecord,
     BottleneckRecord,
@@ -89,7 +90,7 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
         OutcastError: whatever went wrong; everything started here has then been ended.
     """
     experiment = load_resolved(directory.config)
-    plan = make_plan(experiment)
+    plan = directory.read_plan()
     directory.captures.mkdir(exist_ok=True)
     directory.flows.mkdir(exist_ok=True)
     commands = SystemCommands()

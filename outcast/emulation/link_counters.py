@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.experiment import Experiment
+from outcast.plan.model import Plan
 from outcast.plan.paths import generated_ways
-from outcast.plan.whole import Plan
 from outcast.records.run_directory import LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]

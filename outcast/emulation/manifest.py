@@ -11,7 +11,7 @@ import mininet.net
 from outcast.emulation.commands import Commands
 from outcast.emulation.multipath import Subflows
 from outcast.experiment import Experiment
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 from outcast.records.run_directory import FlowRecord, SubflowRecord
 
 

@@ -28,8 +28,9 @@ from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
+from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.paths import port_name
-from outcast.plan.whole import BLACKOUT_ENDS, Plan
+from outcast.plan.topology import make_topo
 
 _PERMANENT = 0x80
 """NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
@@ -120,10 +121,11 @@ class Network:
         self.plan = plan
         self.commands = commands
         self.effective: dict[str, Any] = {}
+        self._topo = make_topo(experiment)
         # Mininet would otherwise change limits and buffers of the whole machine (fixLimits).
         Mininet.inited = True
         self.net = Mininet(
-            topo=plan.topo,
+            topo=self._topo,
             switch=PortSwitch,
             host=NamespaceHost,
             link=PlainLink,
@@ -136,7 +138,7 @@ class Network:
 
     def build(self) -> None:
         """Namespaces, links, addresses and TCP's settings; all read back."""
-        self.net.buildFromTopo(self.plan.topo)
+        self.net.buildFromTopo(self._topo)
         self.create_links()
         self.configure_hosts()
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from outcast.emulation.commands import entered
 from outcast.errors import DeadlineError, RunError
 from outcast.plan.flows import Flow
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 

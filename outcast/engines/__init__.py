@@ -17,7 +17,7 @@ from outcast.emulation import senders
 from outcast.emulation.phases import DURING
 from outcast.experiment import Experiment
 from outcast.plan import transport as plan_transport
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from outcast.errors import FeatureMissingError
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 
 FILES = 1350
 """Of the host, that the guest's programs open before the first flow."""

@@ -43,7 +43,8 @@ from outcast.errors import BusyError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
-from outcast.plan.whole import Plan, make_plan
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 
 _WHO = "the run's inner program"
@@ -119,7 +120,7 @@ class RealtimeEngine:
             for each in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(each.congestion_control)
             _stamp_in_order()
-            wall_s = _run_inside(directory, make_plan(experiment), entry, on_event)
+            wall_s = _run_inside(directory, directory.read_plan(), entry, on_event)
         self._record_modules(directory)
         return wall_s
 

@@ -20,7 +20,7 @@ from outcast.engines.ledger import Entry, ProcessMark
 from outcast.errors import FeatureMissingError, GuestError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 
@@ -59,7 +59,7 @@ class VirtualEngine:
         """See Engine.run."""
         kernel = _kernel()
         experiment = load_resolved(directory.config)
-        plan = make_plan(experiment)
+        plan = directory.read_plan()
         reader = EventReader(on_event)
         argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:

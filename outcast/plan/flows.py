@@ -14,7 +14,7 @@ from outcast import units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import transport
-from outcast.plan.topology import receiver
+from outcast.plan.paths import receiver
 
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""

@@ -67,3 +67,10 @@ def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
 def port_name(graph: Graph, node: str, neighbour: str) -> str:
     """The interface of `node` that leads to `neighbour`, as Mininet names it."""
     return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"
+
+
+def receiver(graph: Graph) -> str:
+    """The host that many-to-one flows go to unless the configuration names another."""
+    return str(
+        next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
+    )

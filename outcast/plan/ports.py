@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from outcast.experiment import Experiment, Limit, PacingFq, Pfifo, Queue
 
 if TYPE_CHECKING:
-    from outcast.plan.whole import Plan
+    from outcast.plan.model import Plan
 
 HOST_QUEUE = Limit(packets=1000)
 """A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""

@@ -49,10 +49,3 @@ def make_graph(topo: Topo) -> Graph:
             layers="-".join(between),
         )
     return graph
-
-
-def receiver(graph: Graph) -> str:
-    """The host that many-to-one flows go to unless the configuration names another."""
-    return str(
-        next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
-    )

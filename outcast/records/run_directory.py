@@ -2,6 +2,7 @@
 
 ```
 config.yaml         the experiment, resolved
+plan.json           what was to be built, captured and sent (outcast.plan.stored)
 manifest.json       this module's Manifest: what ran, on what, with which settings in effect
 captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
@@ -30,6 +31,8 @@ from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
+from outcast.plan import stored
+from outcast.plan.model import Plan
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -301,6 +304,10 @@ class RunDirectory:
         return self.path / "config.yaml"
 
     @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
     def manifest(self) -> Path:
         return self.path / "manifest.json"
 
@@ -331,6 +338,18 @@ class RunDirectory:
     @property
     def log(self) -> Path:
         return self.path / "log.txt"
+
+    def read_plan(self) -> Plan:
+        """The stored plan. Raises InputError where there is none or it cannot be read."""
+        try:
+            return stored.read(self.plan)
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: no {self.plan.name}; runs made before outcast stored it have none"
+            ) from None
+
+    def write_plan(self, plan: Plan) -> None:
+        write_text(self.plan, stored.dumps(plan))
 
     def read_manifest(self) -> Manifest:
         """The manifest. Raises InputError where there is none or it cannot be read, and where

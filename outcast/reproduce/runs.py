@@ -20,7 +20,7 @@ from outcast import experiment
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun, Run
 from outcast.reproduce.recipe import Mode, Point, Recipe

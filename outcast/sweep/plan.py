@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outcast.experiment import Experiment, Source, Sweep, dump
-from outcast.plan import whole as run_plan
+from outcast.plan import make as run_plan
 from outcast.sweep import measured
 from outcast.sweep.measured import Measurement, Size
 from outcast.sweep.points import Point, canonical, points

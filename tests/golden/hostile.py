@@ -331,6 +331,8 @@ def a_run(folder: Path, bases: Bases, draw: random.Random) -> Case:
     verb = draw.choice(("analyze", "analyze", "report", "inspect", "inspect"))
     if verb != "analyze":
         files += ["summary.json"] * 4 + [f"{each}.parquet" for each in _TABLES] * 2
+    if verb == "report":
+        files += ["plan.json"] * 6
     files += [f"captures/{each.name}" for each in (run / "captures").iterdir()]
     files += ["captures", "samples", "flows/schedule.jsonl", "samples/sockets.zst", "blackout.json"]
     path = run / draw.choice(files)

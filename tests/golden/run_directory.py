@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from outcast.experiment import load_resolved
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
@@ -45,6 +47,7 @@ def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
             "{window}", f"{microseconds // 2}us"
         )
     )
+    directory.write_plan(make_plan(load_resolved(directory.config)))
     ports = {"in0": ("s1-eth2", "in"), "in1": ("s1-eth3", "in"), "out": ("s1-eth1", "out")}
     records = []
     for name, made in captures(traffic).items():

@@ -13,6 +13,7 @@ from outcast import workflow as execute
 from outcast.assignment import folder, tasks
 from outcast.assignment.questions import ESSAYS, QUESTIONS
 from outcast.experiment import Experiment
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import Manifest, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -30,7 +31,9 @@ def traffic(seed: int, queue_kind: str) -> model.Traffic:
 def golden_run(target: Path, wanted: Experiment, **changes: object) -> RunDirectory:
     """A sealed and analysed run whose captures follow from the seed and the queue's kind."""
     directory = write_run(target, traffic(wanted.seed, wanted.queue.kind), DURATION_NS)
-    directory.config.write_text(experiment.dump(execute.resolve(wanted, "virtual")))
+    resolved = execute.resolve(wanted, "virtual")
+    directory.config.write_text(experiment.dump(resolved))
+    directory.write_plan(make_plan(resolved))
     manifest = directory.read_manifest()
     flows = [
         flow.model_copy(update={"hops": 6}) if flow.hops == 3 else flow for flow in manifest.flows

@@ -16,7 +16,7 @@ from outcast import cli, experiment
 from outcast.assignment import answers, check, folder, tasks
 from outcast.assignment.questions import ESSAYS, QUESTIONS
 from outcast.errors import ConfigError, InputError
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from tests.deadlines import HANG_S
 from tests.golden.submission import submit
 

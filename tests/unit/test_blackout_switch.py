@@ -8,7 +8,7 @@ import pytest
 
 from outcast import experiment
 from outcast.emulation.blackout_switch import on_ns
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 

@@ -9,7 +9,8 @@ import pytest
 
 import configs
 from outcast import experiment
-from outcast.plan.whole import Plan, make_plan
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.view.figures import topology as drawing
 
 

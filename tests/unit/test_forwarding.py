@@ -12,7 +12,8 @@ from outcast.emulation import forwarding
 from outcast.emulation.commands import Process
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import load
-from outcast.plan.whole import Plan, make_plan
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

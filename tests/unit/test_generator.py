@@ -24,8 +24,8 @@ from outcast.emulation.generator.programs import check_smallest_payloads, tasks,
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand
 from outcast.experiment.transport import Adaptive
+from outcast.plan.make import make_plan
 from outcast.plan.schedule import Generated
-from outcast.plan.whole import make_plan
 from outcast.records import generated as results
 from outcast.records.generated import Completed
 from outcast.records.run_directory import RunDirectory

@@ -15,7 +15,7 @@ from outcast.emulation import manifest as records
 from outcast.emulation.commands import SystemCommands
 from outcast.errors import ReadBackError
 from outcast.experiment import load
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from tests.flows import FLOW
 

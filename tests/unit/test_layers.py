@@ -83,7 +83,7 @@ def test_a_room_imports_from_below_only() -> None:
     assert upwards == []
 
 
-@pytest.mark.parametrize("room", ["analysis", "records"])
+@pytest.mark.parametrize("room", ["analysis", "records", "view"])
 def test_a_room_without_mininet(room: str) -> None:
     names = [name for name in sorted(NAMES) if room_of(name) == room]
     code = (

@@ -15,7 +15,8 @@ from outcast import analysis
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters as links
 from outcast.experiment import Experiment, load
-from outcast.plan.whole import Plan, make_plan
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run

@@ -14,9 +14,10 @@ import configs
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.plan import ports
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
 from outcast.plan.topology import make_graph
-from outcast.plan.whole import Plan, make_plan
 from topologies.fattree import FatTreeTopo
 
 

@@ -8,8 +8,9 @@ from outcast import experiment
 from outcast import workflow as execute
 from outcast.emulation import queues
 from outcast.plan import ports
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
-from outcast.plan.whole import Plan, make_plan
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -16,8 +16,8 @@ from outcast.experiment.queues.base import TICK_NS
 from outcast.experiment.queues.red import Red
 from outcast.netlink import encode as attribute
 from outcast.plan import ports
+from outcast.plan.make import make_plan
 from outcast.plan.ports import PortQueue
-from outcast.plan.whole import make_plan
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -25,7 +25,7 @@ from outcast.emulation.sampling import (
 )
 from outcast.errors import RunError
 from outcast.experiment import validate
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from outcast.records.samples import read_samples
 
 EXPERIMENT = """

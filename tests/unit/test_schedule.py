@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
 from outcast.plan.schedule import FIRST_SOURCE_PORT, Generated
-from outcast.plan.whole import Plan, make_plan
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -17,7 +17,7 @@ from outcast.engines import limits
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.ledger import clean, default_folder
-from outcast.plan.whole import make_plan
+from outcast.plan.make import make_plan
 from tests.processes import children, command
 
 ROOT = Path(__file__).resolve().parents[2]

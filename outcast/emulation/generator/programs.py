@@ -17,8 +17,8 @@ from outcast.emulation.generator import generator
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
+from outcast.plan.model import Plan
 from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated
-from outcast.plan.whole import Plan
 from outcast.records import generated as results
 from outcast.records.generated import Completed
 from outcast.records.run_directory import RunDirectory

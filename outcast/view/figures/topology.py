@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controllers.graph import LAYERS
 from outcast import files
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outcast.errors import InputError, OutcastError
+from outcast.errors import InputError
 from outcast.files import write_text
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import glossary, goodput, losses, measurements, overview, timeline, viewer
 from outcast.view.report.markup import Element, element
 from outcast.view.report.page import document
 from outcast.view.report.tables import RunTables, read
+from outcast.view.report.topology import draw
 from outcast.view.terminal.tables import reading
 
 NAME = "report.html"
@@ -63,16 +64,7 @@ def _harmless(json_text: str) -> str:
 
 
 def network(run: RunTables) -> Element:
-    """The drawing, from the run's configuration; in words what hinders it where it cannot be."""
-    from outcast import experiment
-
-    try:
-        from outcast.plan.whole import make_plan
-        from outcast.view.report.topology import draw
-
-        plan = make_plan(experiment.load_resolved(run.directory.config), str(run.directory.config))
-    except ImportError as error:
-        return element("p", f"No drawing of the topology: it needs Python's {error.name}.")
-    except OutcastError as error:
-        return element("p", f"No drawing of the topology: {error}")
-    return draw(plan)
+    """The drawing, from the run's plan; a sentence where an older outcast stored none."""
+    if not run.directory.plan.exists():
+        return element("p", "No drawing of the topology: an older outcast stored no plan.")
+    return draw(run.directory.read_plan())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from outcast.plan.whole import Plan
+from outcast.plan.model import Plan
 from outcast.view.figures import topology as drawing
 from outcast.view.report.colours import class_colours
 from outcast.view.report.markup import Element, element
@@ -50,7 +50,15 @@ def draw(plan: Plan) -> Element:
         if {one, two} == {plan.bottleneck.switch, bottleneck}:
             line.set("class", "bottleneck")
             line.set("stroke-width", "8")
-    nodes = [_node(plan, name, *at(name)) for name in placed]
+    classes: dict[str, set[int]] = {}
+    for flow in plan.flows:
+        classes.setdefault(flow.src, set()).add(flow.hops)
+    receivers = {flow.dst for flow in plan.flows}
+    colours = class_colours([flow.hops for flow in plan.flows])
+    nodes = []
+    for name in placed:
+        colour = colours[min(classes[name])] if name in classes else None
+        nodes.append(_node(plan, name, *at(name), colour, receives=name in receivers))
     x1, y1 = at(plan.bottleneck.switch)
     x2, y2 = at(bottleneck)
     label = element(
@@ -99,12 +107,12 @@ def _behind(plan: Plan) -> str:
     )
 
 
-def _node(plan: Plan, name: str, x: float, y: float) -> Element:
-    is_switch = name in plan.switches
-    colours = class_colours([flow.hops for flow in plan.flows])
-    hops = [flow.hops for flow in plan.flows if flow.src == name]
-    receives = any(flow.dst == name for flow in plan.flows)
-    role = "switch" if is_switch else "receiver" if receives else "sender" if hops else "idle"
+def _node(
+    plan: Plan, name: str, x: float, y: float, colour: str | None, *, receives: bool
+) -> Element:
+    """A box with the node's name; `colour` is that of the flows that it sends, if any."""
+    is_switch = plan.graph.nodes[name]["kind"] == "switch"
+    role = "switch" if is_switch else "receiver" if receives else "sender" if colour else "idle"
     wide = max(26.0, 6.6 * len(name) + 8)
     kind = f"{name}: {role}" + ("" if is_switch else f", {plan.ip(name)}")
     return element(
@@ -118,7 +126,7 @@ def _node(plan: Plan, name: str, x: float, y: float) -> Element:
             height=22,
             rx=2 if is_switch else 10,
             class_=role,
-            style=f"stroke:{colours[min(hops)]}" if hops else None,
+            style=f"stroke:{colour}" if colour else None,
         ),
         element("text", name, x=round(x, 1), y=round(y + 4, 1), text_anchor="middle"),
     )

@@ -6,143 +6,22 @@ Pure: nothing here touches the kernel, so that `outcast topo` and the tests run 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import replace
 
-from mininet.topo import Topo
-
-from controllers import routes
 from controllers.graph import Graph
-from controllers.hashing import FiveTuple
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import schedule, transport
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
+from outcast.plan.model import Plan
 from outcast.plan.paths import (
     compute_routes,
-    generated_packet,
     generated_ways,
-    ingress_port,
-    port_name,
+    receiver,
 )
 from outcast.plan.schedule import Generated
-from outcast.plan.topology import make_graph, make_topo, receiver
-
-BLACKOUT_ENDS = ("blackout-link", "blackout-port")
-"""The veth pair between a synthetic blackout's switch and the switch that it stands before."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that is to be built and run.
-
-    Attributes:
-        topo: the Mininet topology.
-        graph: the same as a networkx graph, in the form of controllers/routes.py.
-        routes: where every switch sends packets, by the host that they are for.
-        flows: every flow, in order of its number.
-        bottleneck: the port whose queue is studied.
-        capture_ports: (port, direction) of every capture.
-        generated: every flow of the workloads, in order of its number.
-        blackout_at: the port that a synthetic blackout stands before.
-        others: the ports at which flows that do not cross the bottleneck are measured.
-    """
-
-    topo: Topo
-    graph: Graph
-    routes: routes.Routes
-    flows: tuple[Flow, ...]
-    bottleneck: Bottleneck
-    capture_ports: tuple[tuple[str, str], ...]
-    generated: tuple[Generated, ...] = ()
-    blackout_at: str | None = None
-    others: tuple[Bottleneck, ...] = ()
-
-    @property
-    def pairs(self) -> set[tuple[str, str]]:
-        """(sender, receiver) of everything that will talk."""
-        pairs = {(flow.src, flow.dst) for flow in self.flows}
-        return pairs | {(flow.src, flow.dst) for flow in self.generated}
-
-    @property
-    def hosts(self) -> list[str]:
-        return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "host"]
-
-    @property
-    def switches(self) -> list[str]:
-        return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "switch"]
-
-    def ip(self, host: str) -> str:
-        """The host's IPv4 address."""
-        return str(self.graph.nodes[host]["ip"])
-
-    def mac(self, host: str) -> str:
-        """The host's Ethernet address."""
-        return str(self.graph.nodes[host]["mac"])
-
-    def path(self, src: str, dst: str, flow: FiveTuple | None = None) -> list[str]:
-        """The nodes from one host to another, both included; see `routes.path`."""
-        return routes.path(self.routes, self.graph, src, dst, flow)
-
-    @property
-    def openflow(self) -> str:
-        """The OpenFlow version that the switches speak, as ovs-vsctl(8) names it."""
-        return "OpenFlow15" if self.routes.choices else "OpenFlow13"
-
-    def ports_on(self, path: Sequence[str]) -> list[str]:
-        """The switch ports that a packet on a path leaves by, in its order."""
-        return [self.port(switch, following) for switch, following in pairwise(path[1:])]
-
-    def probes(self) -> list[FiveTuple]:
-        """Packets in both directions of which each takes a path of the flows, by which to try it.
-
-        One for each pair of hosts where paths depend on nothing else, else one for each flow;
-        of generated flows always one for each pair.
-        """
-        found: dict[object, FiveTuple] = {}
-        for flow in self.flows:
-            packet = flow.five_tuple
-            found[packet if self.routes.choices else (flow.src, flow.dst)] = packet
-        for generated in self.generated:
-            packet = generated_packet(self.graph, generated)
-            found.setdefault((generated.src, generated.dst), packet)
-        both = {each for packet in found.values() for each in (packet, packet.reversed())}
-        return sorted(both, key=lambda each: (each.src, each.dst, each.sport, each.dport))
-
-    def port(self, node: str, neighbour: str) -> str:
-        """The interface of `node` that leads to `neighbour`."""
-        return port_name(self.graph, node, neighbour)
-
-    @cached_property
-    def ends(self) -> dict[str, tuple[str, str]]:
-        """Every interface, of hosts too: the node that it is of, and the one that it leads to."""
-        return {
-            port_name(self.graph, node, neighbour): (node, neighbour)
-            for edge in self.graph.edges
-            for node, neighbour in (edge, edge[::-1])
-        }
-
-    def ingress(self, flow: Flow) -> str | None:
-        """The port by which a flow comes to its bottleneck; None where it crosses none."""
-        entered = (
-            ingress_port(self.graph, flow.path, each.egress)
-            for each in (self.bottleneck, *self.others)
-        )
-        return next((port for port in entered if port is not None), None)
-
-    def attached(self, port: str) -> str:
-        """The interface that the switch itself has for one of its ports."""
-        return BLACKOUT_ENDS[1] if port == self.blackout_at else port
-
-    def switch_ports(self) -> list[str]:
-        """The interface names of every switch port."""
-        return [
-            port_name(self.graph, switch, neighbour)
-            for switch in self.switches
-            for neighbour in self.graph.neighbors(switch)
-        ]
+from outcast.plan.topology import make_graph, make_topo
 
 
 def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
@@ -151,8 +30,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     Raises:
         ConfigError: where the flows do not fit the topology.
     """
-    topo = make_topo(experiment)
-    graph = make_graph(topo)
+    graph = make_graph(make_topo(experiment))
     try:
         table = compute_routes(experiment, graph)
         flows = resolve_flows(experiment, graph, table)
@@ -173,9 +51,9 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             for each in (first, *find_others(graph, flows, rate_bps, first))
         )
         plan = Plan(
-            topo=topo,
             graph=graph,
-            routes=table,
+            routing=table.kind,
+            hash_seed=table.hash_seed,
             flows=flows,
             bottleneck=bottleneck,
             capture_ports=(),

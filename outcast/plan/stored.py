@@ -1,0 +1,211 @@
+"""plan.json: the plan as the run directory keeps it.
+
+A run follows the stored plan, and the report draws it, so that nobody computes it a second time.
+Of the routes the kind and the seed are kept, because the graph and these two decide them
+(controllers/routes.py).
+
+A run directory may come from somebody else. So everything that the file says of the network is
+checked: each path follows links, and each port is a port of its switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from ipaddress import IPv4Address
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import networkx as nx
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from controllers import graph as graphs
+from controllers import routes
+from outcast import handed_in
+from outcast.errors import InputError
+from outcast.plan.bottleneck import Bottleneck
+from outcast.plan.flows import MOST_FLOWS, Flow
+from outcast.plan.model import Plan
+from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
+from outcast.plan.schedule import Generated
+
+MOST_NODES = 32_768
+"""More than the largest topology that an experiment can ask for."""
+
+
+def _member_of(allowed: Collection[str]) -> AfterValidator:
+    def check(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"allowed are {', '.join(allowed)}")
+        return text
+
+    return AfterValidator(check)
+
+
+_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=255)]
+_Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Switch(_Part):
+    id: _Name
+    kind: Literal["switch"] = "switch"
+    layer: Annotated[str, _member_of(graphs.LAYERS)]
+    dpid: int = Field(gt=0)
+
+
+class _Host(_Part):
+    id: _Name
+    kind: Literal["host"] = "host"
+    ip: _Address
+    mac: _Name
+    role: _Name
+
+
+class _Link(_Part):
+    source: _Name
+    target: _Name
+    ports: dict[_Name, int]
+    layers: _Name
+
+
+class _Network(_Part):
+    """The graph in the node-link form that controllers/graph.py describes."""
+
+    nodes: tuple[Annotated[_Switch | _Host, Field(discriminator="kind")], ...] = Field(
+        min_length=1, max_length=MOST_NODES
+    )
+    edges: tuple[_Link, ...]
+
+
+class _Document(handed_in.Versioned):
+    """The file's keys, in their order."""
+
+    graph: _Network
+    routing: Annotated[str, _member_of(routes.KINDS)]
+    hash_seed: int = Field(ge=0, lt=1 << 32)
+    flows: tuple[Flow, ...] = Field(max_length=MOST_FLOWS)
+    bottleneck: Bottleneck
+    others: tuple[Bottleneck, ...]
+    capture_ports: tuple[tuple[_Name, Literal["in", "out"]], ...]
+    generated: tuple[Generated, ...] = Field(max_length=MOST_GENERATED)
+    blackout_at: _Name | None
+
+
+def dumps(plan: Plan) -> str:
+    """The plan as the text of plan.json."""
+    document: dict[str, Any] = {
+        field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "graph"
+    }
+    document["graph"] = _network_document(plan.graph)
+    return _Document.model_validate(document).model_dump_json(by_alias=True) + "\n"
+
+
+def _network_document(graph: graphs.Graph) -> dict[str, Any]:
+    """The graph with its links in an order that gives every node its neighbours' order again.
+
+    Interfaces are made in that order, so a run of a stored plan makes them as the first one did.
+    """
+    earlier: nx.DiGraph[frozenset[str]] = nx.DiGraph()
+    for node in graph:
+        links = [frozenset((node, neighbour)) for neighbour in graph.adj[node]]
+        nx.add_path(earlier, links)
+    place = {link: number for number, link in enumerate(nx.topological_sort(earlier))}
+    edges = sorted(graph.edges(data=True), key=lambda edge: place[frozenset(edge[:2])])
+    return {
+        "nodes": [{"id": name, **data} for name, data in graph.nodes(data=True)],
+        "edges": [{"source": one, "target": other, **data} for one, other, data in edges],
+    }
+
+
+def read(path: Path) -> Plan:
+    """The plan from a plan.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        InputError: it cannot be read, is no stored plan, or a newer outcast wrote it.
+    """
+    document = handed_in.read_model(path, _Document)
+    try:
+        graph = _graph(document.graph)
+        _require_fitting(document, graph)
+    except (graphs.GraphError, _MisfitError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return Plan(
+        graph=graph,
+        routing=document.routing,
+        hash_seed=document.hash_seed,
+        flows=document.flows,
+        bottleneck=document.bottleneck,
+        others=document.others,
+        capture_ports=document.capture_ports,
+        generated=document.generated,
+        blackout_at=document.blackout_at,
+    )
+
+
+class _MisfitError(ValueError):
+    """Something in the plan does not fit its graph; the text says what."""
+
+
+def _graph(network: _Network) -> graphs.Graph:
+    graph: graphs.Graph = nx.Graph()
+    for node in network.nodes:
+        graph.add_node(node.id, **node.model_dump(exclude={"id"}))
+    if len(graph) < len(network.nodes):
+        raise _MisfitError("graph.nodes: two have the same id")
+    for number, link in enumerate(network.edges):
+        ends = (link.source, link.target)
+        if link.source == link.target or not all(node in graph for node in ends):
+            raise _MisfitError(f"graph.edges.{number}: does not lead from one node to another")
+        if graph.has_edge(*ends):
+            raise _MisfitError(f"graph.edges.{number}: these nodes are linked already")
+        graph.add_edge(*ends, ports=dict(link.ports), layers=link.layers)
+    graphs.check(graph)
+    return graph
+
+
+def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
+    """Raises _MisfitError where flows, ports or paths are not in the graph."""
+    hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
+    ports = {
+        switch: {f"{switch}-eth{data['ports'][switch]}" for data in graph.adj[switch].values()}
+        for switch in graph
+        if switch not in hosts
+    }
+    for number, flow in enumerate(document.flows):
+        where = f"flows.{number}"
+        if flow.flow != number or flow.hops < 1:
+            raise _MisfitError(f"{where}: is not numbered {number}, or has no hops")
+        if (hosts.get(flow.src), hosts.get(flow.dst)) != (flow.src_ip, flow.dst_ip):
+            raise _MisfitError(f"{where}: its src or dst is no host of the graph with that address")
+        _require_path(f"{where}.path", graph, flow.path, (flow.src, flow.dst))
+        _require_path(f"{where}.return_path", graph, flow.return_path, (flow.dst, flow.src))
+    for number, generated in enumerate(document.generated):
+        if generated.src not in hosts or generated.dst not in hosts:
+            raise _MisfitError(f"generated.{number}: its src or dst is no host of the graph")
+    for where, bottleneck in (
+        ("bottleneck", document.bottleneck),
+        *((f"others.{number}", other) for number, other in enumerate(document.others)),
+    ):
+        own = ports.get(bottleneck.switch, set())
+        if bottleneck.egress not in own or not own.issuperset(bottleneck.ingress):
+            raise _MisfitError(f"{where}: its ports are not those of a switch of the graph")
+    every = set().union(*ports.values())
+    for number, (port, _) in enumerate(document.capture_ports):
+        if port not in every:
+            raise _MisfitError(f"capture_ports.{number}: is no port of a switch of the graph")
+    if document.blackout_at not in (None, *document.bottleneck.ingress):
+        raise _MisfitError("blackout_at: is no input of the bottleneck")
+
+
+def _require_path(
+    where: str, graph: graphs.Graph, path: Sequence[str], ends: tuple[str, str]
+) -> None:
+    linked = all(graph.has_edge(*link) for link in pairwise(path))
+    if len(path) < 2 or (path[0], path[-1]) != ends or not linked:
+        raise _MisfitError(f"{where}: does not lead over links from its one end to the other")

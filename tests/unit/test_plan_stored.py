@@ -1,0 +1,134 @@
+"""plan.json: a stored plan is the plan again, and a broken one is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import configs
+from outcast import experiment
+from outcast.errors import InputError
+from outcast.plan import stored
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+from outcast.records.run_directory import RunDirectory
+
+
+def plan(name: str) -> Plan:
+    return make_plan(experiment.load(configs.find(name)))
+
+
+def stored_text(document: object, folder: Path) -> Path:
+    path = folder / "plan.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
+def test_a_stored_plan_is_the_same_plan(path: Path, tmp_path: Path) -> None:
+    first = make_plan(experiment.load(path))
+    text = stored.dumps(first)
+    again = stored.read(stored_text(text, tmp_path))
+    for field in fields(Plan):
+        if field.name != "graph":
+            assert getattr(again, field.name) == getattr(first, field.name), field.name
+    assert again.routes == first.routes
+    # Interfaces are made in the order of nodes and of each node's neighbours.
+    assert list(again.graph.nodes(data=True)) == list(first.graph.nodes(data=True))
+    for node in first.graph:
+        assert list(again.graph.adj[node].items()) == list(first.graph.adj[node].items())
+    assert stored.dumps(again) == text
+
+
+def test_a_stored_plan_is_read_without_mininet() -> None:
+    script = "import sys, outcast.plan.stored; sys.exit('mininet' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("format", 2, "made by a newer outcast: its format is 2, and this one reads 1 to 1"),
+        ("format", 0, "format: allowed is a whole number"),
+        ("format", "1", "format: allowed is a whole number"),
+        ("surplus", 1, "surplus"),
+        ("routing", "scenic", "routing: allowed are shortest"),
+        ("hash_seed", -1, "hash_seed"),
+        ("graph", {"nodes": []}, "graph.nodes"),
+        ("graph.nodes.14.layer", "attic", "graph.nodes.14.switch.layer"),
+        ("graph.nodes.0.kind", "a\nb", "graph.nodes.0: Input tag 'a b'"),
+        ("graph.nodes.1.id", "h1", "two have the same id"),
+        ("graph.nodes.15.dpid", 1, "dpid 1 is that of s1 too"),
+        ("graph.edges.0.target", "s9", "graph.edges.0: does not lead"),
+        ("graph.edges.1", ("graph.edges.0",), "graph.edges.1: these nodes are linked already"),
+        ("graph.edges.0.ports", {"s1": 1}, "`ports` must have a number for each end"),
+        ("flows", [{"flow": 1}], "flows.0"),
+        ("flows.0.flow", 7, "flows.0: is not numbered 0"),
+        ("flows.0.src", "h99", "flows.0: its src or dst is no host"),
+        ("flows.0.path.1", "h3", "flows.0.path: does not lead over links"),
+        ("flows.0.return_path", [], "flows.0.return_path: does not lead over links"),
+        ("flows.0.transport.min_rto", "soon", "flows.0.transport.min_rto"),
+        ("bottleneck.egress", "s9-eth1", "bottleneck: its ports are not those"),
+        ("others", ("bottleneck",), "others"),
+        ("capture_ports.0.0", "eth0", "capture_ports.0: is no port"),
+        ("blackout_at", "s9-eth9", "blackout_at: is no input of the bottleneck"),
+        (
+            "generated",
+            [
+                dict(flow=0, workload=0, kind="poisson", src="x", dst="y", sport=1)
+                | dict(size_bytes=1, start_ns=0)
+            ],
+            "generated.0: its src or dst is no host",
+        ),
+    ],
+)
+def test_a_broken_plan_is_refused_by_its_place(
+    place: str, value: object, said: str, tmp_path: Path
+) -> None:
+    document = json.loads(stored.dumps(plan("linear-12")))
+
+    def at(keys: list[str]) -> Any:
+        tree = document
+        for key in keys:
+            tree = tree[int(key) if isinstance(tree, list) else key]
+        return tree
+
+    *above, last = place.split(".")
+    holder = at(above)
+    # A place in a tuple stands for the value there.
+    new = at(value[0].split(".")) if isinstance(value, tuple) else value
+    holder[int(last) if isinstance(holder, list) else last] = new
+    path = stored_text(document, tmp_path)
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        stored.read(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 3000 + "]" * 3000, '{"format": 1e999}', '{"format": NaN}']
+)
+def test_what_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"plan\.json: ") as refused:
+        stored.read(stored_text(text, tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    path = stored_text("{", tmp_path)
+    os.truncate(path, 40 << 30)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        stored.read(path)
+
+
+def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no plan\.json; runs made before outcast stored it"):
+        RunDirectory(tmp_path).read_plan()
