@@ -25,7 +25,7 @@ ROOT_PAGES = {
 """Pages of the site that stand beside docs/, and their names on the site."""
 
 _CODE = re.compile(r"`[^`]+`")
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)\)")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[0]
         path = PurePosixPath(target.resolve().relative_to(docs.parent))
         if on_site := ROOT_PAGES.get(str(path)):
-            return f"[{match[1]}]({os.path.relpath(docs / on_site, folder)})"
+            return f"[{match[1]}]({os.path.relpath(docs / on_site, folder)}{match[3] or ''})"
         named = f"`{path}`"
         return named if match[1].strip("`") in (path.name, str(path)) else f"{match[1]} ({named})"
 
@@ -82,7 +82,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def _from_docs(match: re.Match[str], root: Path) -> str:
     """A link of a root page to what is not in docs/, as seen from docs/."""
     if on_site := ROOT_PAGES.get(match[2]):
-        return f"[{match[1]}]({on_site})"
+        return f"[{match[1]}]({on_site}{match[3] or ''})"
     if (root / match[2]).exists() and not (root / "docs" / match[2]).exists():
-        return f"[{match[1]}](../{match[2]})"
+        return f"[{match[1]}](../{match[2]}{match[3] or ''})"
     return match[0]
