@@ -21,22 +21,23 @@ def compute(directory: RunDirectory) -> Analysis:
     Raises InputError where the directory, its configuration or a capture is missing or broken.
     """
     from outcast import experiment
-    from outcast.analysis import run_analysis, store
+    from outcast.analysis import run_analysis
+    from outcast.records.tables import refusing
 
     directory.read_manifest()
     settings = experiment.load_resolved(directory.config).analysis
-    with store.refusing(f"{directory.path}: its records do not fit its captures"):
+    with refusing(f"{directory.path}: its records do not fit its captures"):
         return run_analysis.compute(directory, settings.windows_ns, settings.bin_ns)
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the tables and summary.json, whose `wall_s` is what the manifest then says."""
-    from outcast.analysis import store
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
     from outcast.files import write_text
+    from outcast.records.tables import refusing
 
-    with store.refusing(f"{directory.path}: its records do not fit its captures"):
+    with refusing(f"{directory.path}: its records do not fit its captures"):
         # Read again: `wall_s` may have grown since `compute`.
         summary = summarize(analysis, directory.read_manifest().wall_s)
         write_tables(directory, analysis)

@@ -21,6 +21,7 @@ from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
 from outcast.records.run_directory import RunDirectory
+from outcast.records.tables import write_table
 
 
 def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
@@ -31,7 +32,7 @@ def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
         if frame is None:
             path.unlink(missing_ok=True)
         else:
-            store.write(frame, path)
+            write_table(frame, path)
 
 
 def packet_table(analysis: Analysis) -> pl.DataFrame:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outcast import experiment
-from outcast.assignment import answers, evidence, questions, seal, tasks
+from outcast.assignment import answers, evidence, seal, tasks
 from outcast.assignment.folder import Folder, Identity
 from outcast.errors import OutcastError
+from outcast.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def check(folder: Folder) -> Checked:
         absent, broken = _of_run(folder, identity, task)
         missing += absent
         doubtful += broken
-    missing += answers.read_answers(folder.answers).missing
+    missing += answers.read(folder.answers).missing
     return Checked(tuple(missing), tuple(doubtful))
 
 
@@ -60,7 +61,7 @@ def _of_run(folder: Folder, identity: Identity, task: tasks.Task) -> tuple[list[
         manifest = directory.read_manifest()
         broken = seal.verify(directory, manifest).broken
         wrong = evidence.departures(folder, identity, task, manifest)
-        capture = questions.summary_of(directory).capture
+        capture = Run(directory).summary.capture
     except (OutcastError, OSError, ValueError) as error:
         return [], [f"{name}: not whole: {str(error).replace(f'{folder.path}/', '')}"]
     reasons = [broken] if broken else []

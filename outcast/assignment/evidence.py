@@ -16,6 +16,7 @@ from outcast.assignment.folder import Folder, Identity
 from outcast.assignment.questions import QUESTIONS, Known
 from outcast.errors import InputError, OutcastError
 from outcast.files import sha256
+from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 
 State = Literal["genuine", "consistent", "untrusted", "other", "forged", "missing"]
@@ -124,12 +125,12 @@ def _examined(
 
 
 def _known(made: recomputed.Recomputed, task: tasks.Task) -> dict[str, Known]:
-    known = {}
+    known, run = {}, Run(made.directory)
     for question in QUESTIONS:
         if question.task == task:
             try:
-                known[question.key] = question.known(made.directory)
-            except pl.exceptions.PolarsError:
+                known[question.key] = question.known(run)
+            except (InputError, pl.exceptions.PolarsError):
                 known[question.key] = ()
     return known
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from outcast.analysis import store
 from outcast.assignment import tasks
-from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import PortDrops, Summary
-from outcast.view.terminal.tables import read_summary
+from outcast.records.run import Run
+from outcast.records.summary import PortDrops
 
 Known = tuple[float, ...]
 """Every value that is right; several where the question does not tell them apart."""
@@ -34,7 +32,7 @@ class Question:
     task: tasks.Task
     asked: str
     where: str
-    known: Callable[[RunDirectory], Known]
+    known: Callable[[Run], Known]
     relative: float = 0.0
     absolute: float = 0.0
 
@@ -57,53 +55,48 @@ LEAST_WORDS = 15
 """Of an answer in words; fewer explain nothing."""
 
 
-def summary_of(directory: RunDirectory) -> Summary:
-    """The run's summary.json. Raises InputError where there is none."""
-    return read_summary(directory)
-
-
-def _goodput(hops: int) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
-        found = summary_of(directory).classes.get(str(hops))
+def _goodput(hops: int) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
+        found = run.summary.classes.get(str(hops))
         return () if found is None else (found.mean_goodput_bps / 1e6,)
 
     return known
 
 
-def _round_trip(hops: int) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
-        found = summary_of(directory).classes.get(str(hops))
+def _round_trip(hops: int) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
+        found = run.summary.classes.get(str(hops))
         return () if found is None or found.srtt_ms is None else (found.srtt_ms.p50,)
 
     return known
 
 
-def _ratio(directory: RunDirectory) -> Known:
-    found = summary_of(directory).outcast_ratio
+def _ratio(run: Run) -> Known:
+    found = run.summary.outcast_ratio
     return () if found is None else (found,)
 
 
-def _total(directory: RunDirectory) -> Known:
-    return (summary_of(directory).total_goodput_bps / 1e6,)
+def _total(run: Run) -> Known:
+    return (run.summary.total_goodput_bps / 1e6,)
 
 
-def _by_sender(source: str) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
-        flows = store.read(directory.path / "flows.parquet")
+def _by_sender(source: str) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
+        flows = run.table("flows")
         rates = flows.filter(pl.col("src") == source)["goodput_bps"].to_list()
         return (sum(rates) / len(rates) / 1e6,) if rates else ()
 
     return known
 
 
-def _ports(directory: RunDirectory, hops: int) -> list[tuple[str, PortDrops]]:
-    return [each for each in summary_of(directory).drops.items() if each[1].hops == [hops]]
+def _ports(run: Run, hops: int) -> list[tuple[str, PortDrops]]:
+    return [each for each in run.summary.drops.items() if each[1].hops == [hops]]
 
 
-def _lost_share(hops: int) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
+def _lost_share(hops: int) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
         return tuple(
-            100 * port.dropped / port.packets for _, port in _ports(directory, hops) if port.packets
+            100 * port.dropped / port.packets for _, port in _ports(run, hops) if port.packets
         )
 
     return known
@@ -114,10 +107,10 @@ SHORT_NS = 1_000_000
 with a timeout between: a consequence of a blackout, and no sight of one."""
 
 
-def _longest_blackouts(directory: RunDirectory) -> pl.DataFrame:
+def _longest_blackouts(run: Run) -> pl.DataFrame:
     """The lone flow's short blackouts with the most drops; more than one where they tie."""
-    names = [name for name, _ in _ports(directory, 2)]
-    found = store.read(directory.path / "blackouts.parquet").filter(
+    names = [name for name, _ in _ports(run, 2)]
+    found = run.table("blackouts").filter(
         pl.col("ingress").cast(pl.String).is_in(names)
         & (pl.col("others_through") > 0)
         & (pl.col("t_end") - pl.col("t_start") < SHORT_NS)
@@ -125,27 +118,27 @@ def _longest_blackouts(directory: RunDirectory) -> pl.DataFrame:
     return found.filter(pl.col("drops") == pl.col("drops").max())
 
 
-def _blackout(column: str) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
-        return tuple(float(value) for value in _longest_blackouts(directory)[column].unique())
+def _blackout(column: str) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
+        return tuple(float(value) for value in _longest_blackouts(run)[column].unique())
 
     return known
 
 
-def _blackout_start(directory: RunDirectory) -> Known:
-    began = directory.read_manifest().traffic.t_start_ns
-    return tuple((value - began) / 1e6 for value in _longest_blackouts(directory)["t_start"])
+def _blackout_start(run: Run) -> Known:
+    began = run.manifest.traffic.t_start_ns
+    return tuple((value - began) / 1e6 for value in _longest_blackouts(run)["t_start"])
 
 
-def _packet_time(directory: RunDirectory) -> Known:
-    return tuple(port.packet_time_us for port in summary_of(directory).phase.values())
+def _packet_time(run: Run) -> Known:
+    return tuple(port.packet_time_us for port in run.summary.phase.values())
 
 
-def _first_tenth(lost: bool) -> Callable[[RunDirectory], Known]:
-    def known(directory: RunDirectory) -> Known:
+def _first_tenth(lost: bool) -> Callable[[Run], Known]:
+    def known(run: Run) -> Known:
         return tuple(
             100 * (port.during_lost if lost else port.during_others)[0]
-            for port in summary_of(directory).phase.values()
+            for port in run.summary.phase.values()
             if port.blackouts
         )
 

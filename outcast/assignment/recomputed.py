@@ -12,9 +12,9 @@ from typing import Any
 from polars.testing import assert_frame_equal
 
 from outcast import analysis
-from outcast.analysis import run_tables, store
-from outcast.assignment import questions
+from outcast.analysis import run_tables
 from outcast.errors import InputError, OutcastError
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 
@@ -76,7 +76,7 @@ def differences(one: Summary, other: Summary) -> list[str]:
 
 def _summary_differences(submitted: RunDirectory, fresh: Summary) -> list[str]:
     try:
-        stated = questions.summary_of(submitted)
+        stated = Run(submitted).summary
     except InputError:
         return ["summary.json is missing or cannot be read"]
     keys = differences(stated, fresh)
@@ -87,16 +87,15 @@ def _summary_differences(submitted: RunDirectory, fresh: Summary) -> list[str]:
 
 
 def _table_differences(submitted: RunDirectory, fresh: RunDirectory) -> list[str]:
+    here, there = Run(submitted), Run(fresh)
     wrong = []
-    for table, _ in run_tables.TABLES:
-        name = f"{table}.parquet"
-        here, there = submitted.path / name, fresh.path / name
-        if not here.exists() and not there.exists():
+    for name, _ in run_tables.TABLES:
+        if name not in here.tables and name not in there.tables:
             continue
         try:
-            assert_frame_equal(store.read(here), store.read(there))
+            assert_frame_equal(here.table(name), there.table(name))
         except (AssertionError, InputError):
-            wrong.append(f"{name} is not what the captures give")
+            wrong.append(f"{name}.parquet is not what the captures give")
     return wrong
 
 

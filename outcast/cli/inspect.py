@@ -71,7 +71,7 @@ def command(
 
     Times are milliseconds after the start of the traffic or, in a table, after the first packet.
     """
-    from outcast.analysis import store
+    from outcast.records.tables import refusing
     from outcast.view.terminal import listing
 
     if with_links:
@@ -87,7 +87,7 @@ def command(
     if packet is not None:
         if not source.is_dir():
             raise ConfigError("--packet: needs a run's folder, where the captures are")
-        with store.refusing(f"{source}: packet {packet} cannot be read"):
+        with refusing(f"{source}: packet {packet} cannot be read"):
             text = listing.detail(source, packet)
         terminal.echo(text)
         return
@@ -130,14 +130,14 @@ def _around_ns(text: str) -> int:
 
 def _show_links(source: Path, form: str) -> None:
     from outcast.analysis.measure import links
-    from outcast.records.run_directory import RunDirectory
-    from outcast.view.terminal.tables import reading
+    from outcast.records.run import Run
 
     if not source.is_dir():
         raise ConfigError("--links: needs a run's folder, where the counters are")
     if form == "table":
-        with reading(RunDirectory(source)):
-            terminal.console().print(links.render(RunDirectory(source)))
+        run = Run(source)
+        with run.reading():
+            terminal.console().print(links.render(run.table("links")))
         return
-    for line in links.lines(RunDirectory(source), form):
+    for line in links.lines(Run(source).table("links"), form):
         terminal.echo(line)

@@ -138,6 +138,7 @@ def command(
     from outcast.analysis.join.join import JoinOptions, join
     from outcast.analysis.measure import blackout
     from outcast.analysis.measure import queue as queues
+    from outcast.records.tables import write_table
 
     captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
     for text in _flaws(captures):
@@ -160,7 +161,7 @@ def command(
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(
             pool.map(
-                lambda item: store.write(item[1](), item[0]),
+                lambda item: write_table(item[1](), item[0]),
                 [(path, table) for path, table in tables.items() if path is not None],
             )
         )

@@ -42,7 +42,6 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
-        doctor.require_programs()
         kernel = _kernel()
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():

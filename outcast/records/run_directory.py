@@ -357,11 +357,11 @@ class RunDirectory:
         """
         if self.path.is_dir():
             handed_in.require_plain(self.path)
-        return _read(self.manifest, Manifest)
+        return read_record(self.manifest, Manifest)
 
     def read_counters(self) -> Counters:
         """The counters. Raises InputError where there are none or they cannot be read."""
-        return _read(self.counters, Counters)
+        return read_record(self.counters, Counters)
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")
@@ -381,10 +381,11 @@ class RunDirectory:
         return manifest
 
 
-def _read(path: Path, model: type[_Model]) -> _Model:
+def read_record(
+    path: Path, model: type[_Model], hint: str = "a folder that `outcast run` wrote is needed"
+) -> _Model:
+    """A record of a run. Raises InputError where it is missing, with the hint, or not readable."""
     try:
         return handed_in.read_model(path, model)
     except FileNotFoundError:
-        raise InputError(
-            f"{path.parent}: no {path.name}; a folder that `outcast run` wrote is needed"
-        ) from None
+        raise InputError(f"{path.parent}: no {path.name}; {hint}") from None

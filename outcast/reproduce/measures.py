@@ -8,46 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
-from pathlib import Path
 
 import polars as pl
 
-from outcast.analysis import store
 from outcast.analysis.measure.blackout import is_dense
 from outcast.errors import ConfigError
-from outcast.experiment import MTU_FRAME_BYTES
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, Summary, Window
 from outcast.reproduce import model
 from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
-from outcast.view.terminal.tables import read_summary
 
 SEGMENT_BYTES = 1448
-
-
-class Run:
-    """A finished run: its summary, and its tables when they are asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.directory = RunDirectory(path)
-
-    @cached_property
-    def summary(self) -> Summary:
-        return read_summary(self.directory)
-
-    @cached_property
-    def flows(self) -> pl.DataFrame:
-        return self.table("flows")
-
-    def table(self, name: str) -> pl.DataFrame:
-        """A table by its name without the ending."""
-        return store.read(self.directory.path / f"{name}.parquet")
-
-    def window(self, name: str | None) -> Summary | Window:
-        """The whole run, or one of its windows."""
-        return self.summary if name is None else self.summary.windows[name]
 
 
 class ModelRun(Run):
@@ -83,8 +55,13 @@ def neither_queued(run: Run, _measure: Measure) -> float:
     return _enqueued(run).neither
 
 
+def _window(run: Run, measure: Measure) -> Summary | Window:
+    """The whole run, or the measure's window of it."""
+    return run.summary if measure.window is None else run.summary.windows[measure.window]
+
+
 def _class(run: Run, measure: Measure) -> ClassSummary | None:
-    return run.window(measure.window).classes.get(str(measure.hops))
+    return _window(run, measure).classes.get(str(measure.hops))
 
 
 def _or_nan(value: float | None) -> float:
@@ -105,7 +82,7 @@ def _mean_bps(whole: Summary | Window, found: ClassSummary) -> float:
 
 def outcast_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that with the fewest."""
-    whole = run.window(measure.window)
+    whole = _window(run, measure)
     if len(whole.classes) < 2:
         return math.nan
     nearest, furthest = (whole.classes[pick(whole.classes, key=int)] for pick in (min, max))
@@ -118,7 +95,7 @@ def late_outcast_ratio(run: Run, _measure: Measure) -> float:
     late = (
         run.table("throughput")
         .filter(pl.col("t").is_between((begin + end) / 2, end, closed="left"))
-        .join(run.flows.select("flow", "hops"), on="flow")
+        .join(run.table("flows").select("flow", "hops"), on="flow")
     )
     means = (
         late.group_by("hops")
@@ -142,7 +119,7 @@ def class_goodput_bps(run: Run, measure: Measure) -> float:
 
 def class_share(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows in units of the fair share."""
-    whole = run.window(measure.window)
+    whole = _window(run, measure)
     found = _class(run, measure)
     count = sum(each.flows for each in whole.classes.values())
     if found is None or not whole.total_goodput_bps:
@@ -152,11 +129,11 @@ def class_share(run: Run, measure: Measure) -> float:
 
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of a group's."""
-    manifest = run.directory.read_manifest()
+    manifest = run.manifest
     numbers = [flow.flow for flow in manifest.flows if flow.group == measure.group]
     inside = pl.col("flow").is_in(numbers)
     means = []
-    for part in (run.flows.filter(~inside), run.flows.filter(inside)):
+    for part in (run.table("flows").filter(~inside), run.table("flows").filter(inside)):
         mean = part["goodput_bps"].mean()
         if not isinstance(mean, float):
             return math.nan
@@ -166,19 +143,19 @@ def group_ratio(run: Run, measure: Measure) -> float:
 
 def jain_index(run: Run, measure: Measure) -> float:
     """Jain's index over all flows."""
-    return _or_nan(run.window(measure.window).jain_index)
+    return _or_nan(_window(run, measure).jain_index)
 
 
 def sender_jain_index(run: Run, _measure: Measure) -> float:
     """Jain's index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
-    means = run.flows.group_by("src").agg(pl.col("goodput_bps").mean())["goodput_bps"]
+    means = run.table("flows").group_by("src").agg(pl.col("goodput_bps").mean())["goodput_bps"]
     squares = float((means**2).sum())
     return float(means.sum()) ** 2 / (len(means) * squares) if squares else math.nan
 
 
 def total_goodput_bps(run: Run, measure: Measure) -> float:
     """Of all flows."""
-    return run.window(measure.window).total_goodput_bps
+    return _window(run, measure).total_goodput_bps
 
 
 def _chains(run: Run, hops: int | None) -> dict[int, int]:
@@ -207,12 +184,6 @@ def long_chains_per_flow(run: Run, measure: Measure) -> float:
     return some / found.flows if found else math.nan
 
 
-def packet_ns(run: Run) -> int:
-    """How long a full frame takes at the bottleneck."""
-    rate_bps = run.directory.read_manifest().bottlenecks[0].queue.rate_bps or 10**9
-    return MTU_FRAME_BYTES * 8 * 10**9 // rate_bps
-
-
 def dense_blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops of one input while others got through, the most drops first.
 
@@ -220,7 +191,7 @@ def dense_blackouts(run: Run) -> pl.DataFrame:
     """
     return (
         run.table("blackouts")
-        .filter(pl.col("others_through") > 0, is_dense(packet_ns(run)))
+        .filter(pl.col("others_through") > 0, is_dense(run.frame_ns))
         .with_columns(pl.col("ingress").cast(pl.String))
         .sort("drops", "t_start", descending=[True, False])
     )
@@ -241,14 +212,15 @@ def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
     if not found.height:
         return math.nan
     begin, end = found["t_start"][0], found["t_end"][0]
-    lengths = run.table("queue").filter(pl.col("t").is_between(begin, end))["queue_packets"]
+    queue = run.scan("queue").filter(pl.col("t").is_between(begin, end))
+    lengths = queue.select("queue_packets").collect()["queue_packets"]
     least, most = lengths.min(), lengths.max()
     return float(most - least) if isinstance(least, int) and isinstance(most, int) else math.nan
 
 
 def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another."""
-    whole = run.window(measure.window)
+    whole = _window(run, measure)
     mine = whole.classes.get(str(measure.hops))
     if mine is None:
         return math.nan
@@ -258,7 +230,7 @@ def class_ratio(run: Run, measure: Measure) -> float:
 
 def least_of_far(run: Run, _measure: Measure) -> float:
     """The least goodput among the flows with the most hops, over their mean."""
-    far = run.flows.filter(pl.col("hops") == pl.col("hops").max())["goodput_bps"]
+    far = run.table("flows").filter(pl.col("hops") == pl.col("hops").max())["goodput_bps"]
     mean, least = far.mean(), far.min()
     if not isinstance(mean, float) or not isinstance(least, float) or not mean:
         return math.nan
@@ -280,7 +252,7 @@ def timeouts_per_flow(run: Run, measure: Measure) -> float:
 
 def rtt_ms(run: Run, measure: Measure) -> float:
     """Mean of the smoothed round-trip time that a class's sockets showed while all flows ran."""
-    flows = run.flows.filter(pl.col("hops") == measure.hops)["flow"]
+    flows = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
     whole = run.summary
     mine = run.table("sockets").filter(
         pl.col("flow").is_in(flows.implode()),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import __version__
+from outcast.records.run import Run
 from outcast.reproduce import measures, pictures, result, runs
-from outcast.reproduce.measures import ModelRun, Run
+from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.result import FailureRecord, PointRecord, Result
-from outcast.reproduce.runs import PlannedRun
+from outcast.reproduce.runs import Wanted
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
 
@@ -22,7 +23,7 @@ FIGURE = "figure.png"
 def conclude(
     recipe: Recipe,
     mode: Literal["quick", "full"],
-    wanted: Sequence[PlannedRun],
+    wanted: Sequence[Wanted],
     store: SweepDirectory,
     failed: Mapping[str, Failure],
 ) -> Result:
@@ -51,7 +52,7 @@ def conclude(
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
     emulated = [run for each in good.values() for run in each if not isinstance(run, ModelRun)]
-    manifests = [run.directory.read_manifest() for run in emulated]
+    manifests = [run.manifest for run in emulated]
     kernels = sorted({manifest.kernel.get("release", "unknown") for manifest in manifests})
     versions = sorted({manifest.outcast for manifest in manifests} or {__version__})
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
@@ -83,18 +84,18 @@ def conclude(
         command=f"outcast reproduce {recipe.id} --{mode}",
         figure=FIGURE,
     )
-    result.write_result(folder, made)
+    result.write(folder, made)
     return made
 
 
-def _why_not(one: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
+def _why_not(one: Wanted, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
     if one.name in failed:
         return failed[one.name].message
     if run is None:
         return "not run"
-    if isinstance(run, ModelRun) or run.summary.capture.trusted:
+    if isinstance(run, ModelRun) or run.trusted:
         return None
-    return f"not to be trusted: {'; '.join(run.summary.capture.reasons)}"
+    return f"not to be trusted: {'; '.join(run.reasons)}"
 
 
 def _without_value(
@@ -121,7 +122,7 @@ def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
     """The results that a folder holds, of these recipes, in their order."""
     return [
-        result.read_result(folder / recipe.id)
+        result.read(folder / recipe.id)
         for recipe in recipes
         if (folder / recipe.id / result.FILE).exists()
     ]

@@ -17,10 +17,11 @@ from typing import Any
 
 import polars as pl
 
-from outcast import handed_in
-from outcast.analysis import store as tables
 from outcast.errors import InputError
 from outcast.experiment import Sweep
+from outcast.records.run import Run
+from outcast.records.summary import Summary
+from outcast.records.tables import read_table, refusing, write_table
 from outcast.sweep.points import Point, as_text, points, swept_keys
 from outcast.sweep.store import SweepDirectory
 
@@ -55,8 +56,8 @@ def load(path: Path) -> Dataset:
     planned = planned_points(directory)
     done = [point.name for point in planned if directory.run(point.name).manifest.exists()]
     try:
-        runs = tables.read(path / "runs.parquet")
-        flows = tables.read(path / "run_flows.parquet")
+        runs = read_table(path / "runs.parquet")
+        flows = read_table(path / "run_flows.parquet")
         written = (path / "runs.parquet").stat().st_mtime_ns
         fresh = runs["run"].to_list() == done and all(
             directory.run(name).summary.stat().st_mtime_ns <= written for name in done
@@ -71,8 +72,8 @@ def load(path: Path) -> Dataset:
 def write(directory: SweepDirectory) -> Dataset:
     """Builds the dataset and stores both tables, each whole or not at all."""
     dataset = build(directory)
-    tables.write(dataset.flows, directory.path / "run_flows.parquet")
-    tables.write(dataset.runs, directory.path / "runs.parquet")
+    write_table(dataset.flows, directory.path / "run_flows.parquet")
+    write_table(dataset.runs, directory.path / "runs.parquet")
     return dataset
 
 
@@ -84,13 +85,13 @@ def build(directory: SweepDirectory) -> Dataset:
     rows: list[dict[str, Any]] = []
     flows: list[pl.DataFrame] = []
     for point in planned:
-        run = directory.run(point.name)
-        if not run.manifest.exists():
+        run = Run(directory.run(point.name))
+        if not run.directory.manifest.exists():
             continue
         head = _head(point, types)
-        rows.append({**head, **dict(_flattened(_read_json(run.summary)))})
-        flows.append(_flow_rows(run.path / "flows.parquet", head, types))
-    with tables.refusing(f"{directory.path}: its results cannot be put into one table"):
+        rows.append({**head, **dict(_flattened(run.summary))})
+        flows.append(_flow_rows(run.table("flows"), head, types))
+    with refusing(f"{directory.path}: its results cannot be put into one table"):
         return Dataset(
             keys=tuple(keys),
             planned=len(planned),
@@ -137,20 +138,9 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
     return head
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        tree = handed_in.read_json(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("capture", {}), dict):
-        raise InputError(f"{path}: not the summary of a run")
-    return tree
-
-
-def _flattened(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    capture = summary.get("capture", {})
-    yield "trusted", capture.get("trusted")
-    for key, value in summary.items():
+def _flattened(summary: Summary) -> Iterator[tuple[str, Any]]:
+    yield "trusted", summary.capture.trusted
+    for key, value in summary.model_dump(mode="json").items():
         yield from _leaves(key, value)
 
 
@@ -184,9 +174,8 @@ def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
 
 
 def _flow_rows(
-    path: Path, head: Mapping[str, Any], types: Mapping[str, type[pl.DataType]]
+    frame: pl.DataFrame, head: Mapping[str, Any], types: Mapping[str, type[pl.DataType]]
 ) -> pl.DataFrame:
-    frame = tables.read(path)
     # Enumerations have other members in every run.
     frame = frame.with_columns(pl.col(pl.Enum, pl.Categorical).cast(pl.String))
     own = [

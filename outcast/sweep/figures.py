@@ -14,19 +14,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast import units
+from outcast.analysis.compiled import Array
+from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.render import heading, scale
-from outcast.view.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, STYLE, VERMILION
+from outcast.view.figures.parts import (
+    Bars,
+    Line,
+    bounds,
+    draw_bars,
+    draw_lines,
+    draw_shares,
+    set_amounts,
+)
+from outcast.view.figures.style import STYLE
+from outcast.view.palette import SERIES, series_colour
 
 FigureKind = Literal["line", "bar", "heat", "cdf"]
 
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _LETTERS_SIDE_BY_SIDE = 60
 """More than these would overlap along the axis."""
-_LOGARITHMIC_FROM = 20.0
-"""An axis whose greatest value is so many times the least is logarithmic."""
 _PAGE_INCHES = (4.6, 3.1)
 """So large that letters keep about their size in a page, also in a narrow one."""
 
@@ -58,7 +67,7 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str) -> Drawn | No
         x_key, series = _series(groups)
         places = {_label(group.at[x_key]): quantity(group.at[x_key]) for group in groups}
         known = [each for each in places.values() if each is not None]
-        if len(series) > len(COLOURS):
+        if len(series) > len(MARKS):
             if len(groups[0].at) != 2:
                 return None
             kind, figure = "A heat map", heat(groups, value)
@@ -83,13 +92,13 @@ def line(groups: Sequence[Group], value: str) -> Figure:
     figure, axes = _axes()
     x_key, series = _series(groups)
     places = _place(axes, [group.at[x_key] for group in groups])
+    lines = []
     for number, (label, members) in enumerate(series.items()):
         members = sorted(members, key=lambda group: places(group.at[x_key]))
-        x = [places(group.at[x_key]) for group in members]
-        center, low, high = _bounds(members, value)
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(x, center, color=colour, marker=MARKS[number % len(MARKS)], label=label)
-        axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        x = np.array([places(group.at[x_key]) for group in members])
+        mark = MARKS[number % len(MARKS)]
+        lines.append(Line(label, series_colour(number), x, *_bounds(members, value), marker=mark))
+    draw_lines(axes, lines)
     return _labelled(figure, axes, x_key, value, series)
 
 
@@ -98,23 +107,12 @@ def bar(groups: Sequence[Group], value: str) -> Figure:
     figure, axes = _axes()
     x_key, series = _series(groups)
     ticks = list(dict.fromkeys(_label(group.at[x_key]) for group in groups))
-    width = 0.8 / len(series)
+    bars = []
     for number, (label, members) in enumerate(series.items()):
-        offset = (number - (len(series) - 1) / 2) * width
-        x = [ticks.index(_label(group.at[x_key])) + offset for group in members]
-        center, low, high = _bounds(members, value)
-        axes.bar(
-            x,
-            center,
-            width * 0.92,
-            color=COLOURS[number % len(COLOURS)],
-            label=label,
-            # No whisker where there is no interval: one of no length would claim certainty.
-            yerr=np.where(high > low, [center - low, high - center], np.nan),
-            capsize=3,
-            error_kw={"elinewidth": 1},
-        )
-    axes.set_xticks(range(len(ticks)), ticks)
+        there = {_label(group.at[x_key]): group for group in members}
+        found = [there.get(tick) for tick in ticks]
+        bars.append(Bars(label, series_colour(number), *_bounds(found, value)))
+    draw_bars(axes, bars, ticks)
     return _labelled(figure, axes, x_key, value, series)
 
 
@@ -160,20 +158,13 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str) -> Figure:
     factor, _ = scale(value)
     labels = []
     for number, (at, rows) in enumerate(grouped(frame, by)):
-        found = np.sort(np.array(numbers(rows, value)) / factor)
-        if not found.size:
+        of_rows = np.array(numbers(rows, value)) / factor
+        if not of_rows.size:
             continue
-        share = np.arange(1, found.size + 1) / found.size
         labels.append(", ".join(f"{k}={_label(v)}" for k, v in at.items()))
-        axes.step(
-            np.concatenate([found[:1], found]),
-            np.concatenate([[0.0], share]),
-            where="post",
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=("-", "--", ":", "-.")[number // len(COLOURS) % 4],
-            label=f"{labels[-1]} ({found.size})" if labels[-1] else str(found.size),
-        )
-    axes.set_ylim(0, 1.02)
+        label = f"{labels[-1]} ({of_rows.size})" if labels[-1] else str(of_rows.size)
+        dash = ("-", "--", ":", "-.")[number // len(SERIES) % 4]
+        draw_shares(axes, of_rows, series_colour(number), label, dash=dash)
     axes.set_xlabel(heading(value))
     axes.set_ylabel("share of flows" if "flow" in frame.columns else "share of runs")
     if by and labels:
@@ -205,18 +196,11 @@ def _cell(group: Group, value: str) -> Any:
     return next(cell for cell in group.cells if cell.value == value)
 
 
-def _bounds(groups: Sequence[Group], value: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centre, low and high; where there is no interval, both are the centre."""
-    factor, _ = scale(value)
-    rows = []
-    for group in groups:
-        each = _cell(group, value).interval
-        center = np.nan if each.value is None else each.value
-        low = center if each.low is None else each.low
-        high = center if each.high is None else each.high
-        rows.append((center, low, high))
-    center, low, high = np.array(rows, np.float64).T / factor
-    return center, low, high
+def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, Array]:
+    """Centres, lows and highs in the unit for people; without a group all are nan."""
+    nothing = Interval(0, None, None, None)
+    found = [nothing if group is None else _cell(group, value).interval for group in groups]
+    return bounds(found, scale(value)[0])
 
 
 def _labelled(
@@ -242,10 +226,7 @@ def _place(axes: Axes, values: Sequence[Any]) -> Callable[[Any], float]:
         order = list(known)
         axes.set_xticks(range(len(order)), order)
         return lambda value: float(order.index(_label(value)))
-    if min(amounts) > 0 and max(amounts) >= _LOGARITHMIC_FROM * min(amounts):
-        axes.set_xscale("log")
-    axes.set_xticks(amounts, list(known))
-    axes.set_xticks([], minor=True)
+    set_amounts(axes, amounts, list(known))
     return lambda value: known[_label(value)] or 0.0
 
 

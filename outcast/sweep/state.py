@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outcast import handed_in
-from outcast.errors import InputError
 from outcast.experiment import Experiment
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run import Run
 from outcast.sweep import dataset
 from outcast.sweep.dataset import Dataset
 from outcast.sweep.points import Point, canonical
@@ -52,7 +50,7 @@ class State:
         return list({canonical(point.settings): point.settings for point in self.planned}.values())
 
 
-def read_state(directory: SweepDirectory) -> State:
+def read(directory: SweepDirectory) -> State:
     """Raises InputError where the folder is no sweep's, or a result cannot be read."""
     experiment = directory.read_experiment()
     planned = dataset.planned_points(directory)
@@ -65,12 +63,11 @@ def read_state(directory: SweepDirectory) -> State:
     warnings: Counter[str] = Counter()
     makers: Counter[str] = Counter()
     for name in finished:
-        run = directory.run(name)
-        reasons, warned = _told(run)
-        if reasons:
-            untrusted[name] = "; ".join(reasons)
-        warnings.update(set(warned))
-        manifest = run.read_manifest()
+        run = Run(directory.run(name))
+        if not run.trusted:
+            untrusted[name] = "; ".join(run.reasons)
+        warnings.update(set(run.summary.warnings))
+        manifest = run.manifest
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1
     return State(
@@ -84,14 +81,3 @@ def read_state(directory: SweepDirectory) -> State:
         warnings=dict(sorted(warnings.items())),
         makers=dict(sorted(makers.items())),
     )
-
-
-def _told(run: RunDirectory) -> tuple[list[str], list[str]]:
-    """Why a run cannot be trusted, and its warnings."""
-    try:
-        told = handed_in.read_json(run.summary)
-        capture = told["capture"]
-        reasons = [] if capture["trusted"] else [*capture["reasons"]] or ["no reason is given"]
-        return reasons, [*told["warnings"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{run.summary}: cannot be read: {error}") from None

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page
 
 from outcast.analysis import analyze
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import report
-from outcast.view.report import tables
-from outcast.view.terminal.tables import format_bps, read_summary
+from outcast.view.terminal.tables import format_bps
 from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -280,7 +280,7 @@ def test_a_flow_is_highlighted(page: Page) -> None:
 
 def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_page: Open) -> None:
     path = tmp_path / "thin.html"
-    path.write_text(report.make(tables.read(run), most_packets=7_000), encoding="utf-8")
+    path.write_text(report.make(Run(run), most_packets=7_000), encoding="utf-8")
     page = open_page(path)
     packets = table(run, "packets").with_row_index("row")
     columns: dict[str, Any] = page.evaluate(COLUMNS)
@@ -335,5 +335,5 @@ def test_a_run_without_drops(tmp_path: Path, open_page: Open) -> None:
         "No blackout: no chain of drops while other ports got through."
     )
     assert "There was no blackout" in page.inner_text("#viewer")
-    assert read_summary(directory).capture.trusted
+    assert Run(directory).summary.capture.trusted
     assert "Captures and counters agree" in page.inner_text("#trust")

@@ -11,7 +11,7 @@ import polars as pl
 
 from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
-from outcast.files import write_json, write_text
+from outcast.files import write_text
 from outcast.records.run_directory import (
     CaptureRecord,
     Counters,
@@ -19,6 +19,7 @@ from outcast.records.run_directory import (
     RunDirectory,
     TrafficRecord,
 )
+from outcast.records.summary import CaptureSummary, ClassSummary, PortDrops, Summary
 
 NAME = "tests.golden.fake_run:execute"
 
@@ -57,18 +58,7 @@ def execute(experiment: Experiment, target: Path) -> None:
     (target / capture.file).write_bytes(draw.randbytes(100) * 100)
     directory.write_counters(Counters(ports={}, hosts={}, captures=[capture]))
     ratio = draw.uniform(1, 8)
-    summary = {
-        "name": experiment.name,
-        "engine": "virtual",
-        "outcast_ratio": ratio,
-        "jain_index": None,
-        "classes": {"2": {"flows": 1, "mean_goodput_bps": 1e6 / ratio}},
-        "drops": {"s1-eth2": {"packets": 5, "chains": {"3": 1}, "hops": [2]}},
-        "warnings": [],
-        "capture": {"trusted": experiment.name != "untrusted", "reasons": []},
-        "wall_s": {"boot": time.time()},
-    }
-    write_json(directory.summary, summary)
+    write_text(directory.summary, _summary(experiment, ratio).model_dump_json())
     pl.DataFrame(
         {
             "flow": [0, 1],
@@ -94,3 +84,44 @@ def execute(experiment: Experiment, target: Path) -> None:
     )
     directory.write_manifest(manifest)
     directory.seal()
+
+
+def _summary(experiment: Experiment, ratio: float) -> Summary:
+    lone = ClassSummary(
+        flows=1, mean_goodput_bps=1e6 / ratio, min_goodput_bps=0, timeouts=None, retransmits=None
+    )
+    port = PortDrops(packets=5, dropped=3, longest_chain=3, chains={"3": 1}, blackouts=0, hops=[2])
+    capture = CaptureSummary(
+        tcpdump_kernel_drops=0,
+        inferred_drops=3,
+        qdisc_drops=3,
+        unmatched=0,
+        in_flight=0,
+        trusted=experiment.name != "untrusted",
+        reasons=[],
+    )
+    return Summary(
+        name=experiment.name,
+        engine="virtual",
+        duration_s=1,
+        interval="whole",
+        start_s=0,
+        end_s=1,
+        jain_index=None,
+        total_goodput_bps=1e6,
+        classes={"2": lone},
+        outcast_ratio=ratio,
+        windows={},
+        drops={"s1-eth2": port},
+        flow_chains={},
+        tcp={},
+        queue={},
+        phase={},
+        fairness={},
+        convergence=[],
+        synchronisation=None,
+        samples=None,
+        warnings=[],
+        capture=capture,
+        wall_s={"boot": time.time()},
+    )

@@ -8,6 +8,7 @@ import numpy as np
 
 from outcast.experiment import load_resolved
 from outcast.plan.make import make_plan
+from outcast.records.run import Run
 from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
@@ -134,3 +135,10 @@ def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
         )
     )
     return directory
+
+
+def with_records(run: Run, **values: object) -> Run:
+    """The run with other records than those in its folder, as `summary=...`."""
+    other = Run(run.directory)
+    vars(other).update({**vars(run), **values})
+    return other

@@ -14,6 +14,7 @@ from outcast.assignment import folder, tasks
 from outcast.assignment.questions import ESSAYS, QUESTIONS
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
+from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -55,14 +56,14 @@ def wanted(task: tasks.Task, seed: int) -> Experiment:
 
 def submit(target: Path, identity: folder.Identity) -> folder.Folder:
     """An honest submission; what the golden captures have no number for is answered with 1."""
-    made = folder.make_folder(target, identity)
+    made = folder.make(target, identity)
     answers: dict[str, object] = {}
     for task in tasks.TASKS:
         config = wanted(task, identity.seed)
         made.config(task).write_text(experiment.dump(config))
         golden_run(made.run(task).path, config)
     for question in QUESTIONS:
-        known = question.known(made.run(question.task))
+        known = question.known(Run(made.run(question.task)))
         answers[question.key] = round(known[0], 4) if known else 1
     for essay in ESSAYS:
         answers[essay.key] = f"{identity.student} thinks: {essay.asked} " + "because " * 15

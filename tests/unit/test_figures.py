@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +17,13 @@ from matplotlib.figure import Figure
 from outcast.analysis import analyze
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view import figures
-from outcast.view.figures import drops, goodput, queue, style
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.terminal.tables import format_bps, read_summary
+from outcast.view import figures, palette
+from outcast.view.figures import drops, goodput, queue
+from outcast.view.terminal.tables import format_bps
 from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import with_records, write_run
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 @pytest.fixture
-def drawn(run: RunDirectory) -> DrawnRun:
-    return DrawnRun(run, run.read_manifest(), read_summary(run))
+def drawn(run: RunDirectory) -> Run:
+    return Run(run)
 
 
 def texts(figure: Figure) -> str:
@@ -60,14 +59,14 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
     assert not list(run.path.glob("*.tmp*"))
 
 
-def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: DrawnRun) -> None:
+def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
     figure = goodput.goodput_over_time(drawn)
     (axes,) = figure.axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert len(labels) == 13
     assert labels[-1] == "h2 #0 (2-hop)"
     assert axes.get_yticklabels()[-1].get_fontweight() == "bold"
-    assert to_hex(axes.get_yticklabels()[-1].get_color()) == style.VERMILION.lower()
+    assert to_hex(axes.get_yticklabels()[-1].get_color()) == palette.VERMILION.lower()
     flows = pl.read_parquet(drawn.directory.path / "flows.parquet")
     lone = flows.filter(flow=0)["goodput_bps"].item()
     assert format_bps(lone) in texts(figure)
@@ -78,7 +77,7 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: DrawnRun) -> None
     assert any(np.allclose(top.values - base, table["goodput_bps"].to_numpy()) for top in tops)
 
 
-def test_bars_of_the_classes(drawn: DrawnRun) -> None:
+def test_bars_of_the_classes(drawn: Run) -> None:
     figure = goodput.goodput_by_class(drawn)
     (axes,) = figure.axes
     heights = sorted(round(bar.get_height(), 6) for bar in axes.patches)
@@ -91,7 +90,7 @@ def test_bars_of_the_classes(drawn: DrawnRun) -> None:
         assert word in shown
 
 
-def test_bars_of_the_chains(drawn: DrawnRun) -> None:
+def test_bars_of_the_chains(drawn: Run) -> None:
     figure = drops.chain_lengths(drawn)
     left, right = figure.axes
     chains = drawn.summary.drops["s1-eth2"].chains
@@ -109,7 +108,7 @@ def marks(axes: Axes) -> Iterator[tuple[float, float]]:
         yield from np.asarray(collection.get_offsets()).tolist()
 
 
-def test_the_worst_blackout_packet_by_packet(drawn: DrawnRun) -> None:
+def test_the_worst_blackout_packet_by_packet(drawn: Run) -> None:
     figure = drops.drops_over_time(drawn)
     zooms = [axes for axes in figure.axes if "blackout of" in axes.get_title()]
     assert len(zooms) == 2
@@ -124,7 +123,7 @@ def test_the_worst_blackout_packet_by_packet(drawn: DrawnRun) -> None:
     assert len(list(marks(of_port))) == expected
 
 
-def test_the_queue_stays_below_its_limit(drawn: DrawnRun) -> None:
+def test_the_queue_stays_below_its_limit(drawn: Run) -> None:
     figure = queue.queue_in_blackout(drawn)
     upper, lower = figure.axes
     steps = upper.lines[0].get_ydata()
@@ -158,7 +157,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     assert len(figures.draw(directory)) == 9
-    drawn = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    drawn = Run(directory)
     assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
     assert "no blackout" in texts(queue.queue_in_blackout(drawn))
     assert "no blackout" in texts(drops.drops_over_time(drawn))
@@ -168,10 +167,10 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     traffic = model.taildrop(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
-    drawn = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    drawn = Run(directory)
     manifest = drawn.manifest
     senders = [flow.model_copy(update={"src": f"h{flow.flow % 13}"}) for flow in manifest.flows]
-    together = replace(drawn, manifest=manifest.model_copy(update={"flows": senders}))
+    together = with_records(drawn, manifest=manifest.model_copy(update={"flows": senders}))
     figure = goodput.goodput_over_time(together)
     assert "every sender" in texts(figure)
     assert len(figure.axes[0].get_yticklabels()) == len({(flow.src, flow.hops) for flow in senders})
@@ -191,6 +190,14 @@ def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
     (directory.path / "queue.parquet").write_bytes(b"nothing")
     with pytest.raises(InputError, match="cannot be read as a table"):
         figures.draw(directory)
+
+
+def test_a_picture_by_its_name(drawn: Run) -> None:
+    assert "mean goodput per class" in texts(figures.figure(drawn, "classes"))
+    with pytest.raises(InputError, match="figure goodputs: allowed are goodput, flows, classes"):
+        figures.figure(drawn, "goodputs")
+    with pytest.raises(InputError, match="measured nothing for the figure cwnd"):
+        figures.figure(drawn, "cwnd")
 
 
 def test_no_state_of_pyplot() -> None:

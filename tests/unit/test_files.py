@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from outcast import cli, files
-from outcast.analysis import store
 from outcast.errors import InputError
+from outcast.records.tables import write_table
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
 
     monkeypatch.setattr(pl.DataFrame, f"write_{ending}", fail)
     with pytest.raises(InputError, match=r"cannot be written: No space left on device$"):
-        store.write(pl.DataFrame({"a": [1]}), tmp_path / f"table.{ending}")
+        write_table(pl.DataFrame({"a": [1]}), tmp_path / f"table.{ending}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from outcast.analysis import analyze
 from outcast.cli import invoke as outcast
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import CompletionSummary, TimesSummary
 from outcast.view import report
-from outcast.view.report import charts, markup, tables, timeline
-from outcast.view.report.colours import PALETTE
+from outcast.view.report import charts, markup, timeline
 from outcast.view.report.overview import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
 from tests.golden import model
-from tests.golden.run_directory import write_run
+from tests.golden.run_directory import with_records, write_run
 
 
 def unpack(text: str, rows: int, width: int, encoding: Encoding) -> list[int]:
@@ -110,7 +110,7 @@ def packet_columns(made: timeline.Timeline) -> dict[str, list[int]]:
 
 
 def test_the_page_carries_every_packet_as_it_was(run: RunDirectory) -> None:
-    made = timeline.make(tables.read(run))
+    made = timeline.make(Run(run))
     packets = pl.read_parquet(run.path / "packets.parquet")
     got = packet_columns(made)
     assert (made.kept, made.packets) == (packets.height, packets.height)
@@ -130,7 +130,7 @@ def test_a_kept_packet_stands_for_those_left_out_before_it(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline, "NEAR_PACKETS", 1)
-    made = timeline.make(tables.read(run), most=4000)
+    made = timeline.make(Run(run), most=4000)
     assert made.every > 1
     got = packet_columns(made)
     packets = pl.read_parquet(run.path / "packets.parquet")
@@ -161,18 +161,6 @@ def test_ticks_are_round_and_within() -> None:
     assert charts.ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
     assert charts.ticks(0, 137, 4) == [0, 50, 100]
     assert charts.ticks(2, 2) == [2]
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
-
-
-def test_colours_are_dark_enough_on_white() -> None:
-    for colour in PALETTE:
-        assert 1.05 / (luminance(colour) + 0.05) >= 3, colour
-    assert len(set(PALETTE)) == len(PALETTE)
 
 
 def test_texts_are_escaped_and_scripts_cannot_be_ended() -> None:
@@ -238,10 +226,10 @@ def test_the_page_is_whole_and_loads_nothing(run: RunDirectory) -> None:
 
 
 def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
-    chains = timeline.blackouts(tables.read(run))
+    chains = timeline.blackouts(Run(run))
     assert chains["others_through"].min() > 0
     assert chains["t_start"].is_sorted()
-    made = timeline.make(tables.read(run))
+    made = timeline.make(Run(run))
     assert made.packets == made.kept == pl.read_parquet(run.path / "packets.parquet").height
 
 
@@ -275,13 +263,10 @@ def test_a_configuration_that_is_no_text(run: RunDirectory, tmp_path: Path) -> N
 
 
 def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
-    read = tables.read(run)
+    read = Run(run)
     capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
-    doubtful = tables.RunTables(
-        run,
-        read.manifest,
-        read.summary.model_copy(update={"capture": capture, "warnings": ["the clock jumped"]}),
-    )
+    warned = {"capture": capture, "warnings": ["the clock jumped"]}
+    doubtful = with_records(read, summary=read.summary.model_copy(update=warned))
     text = report.make(doubtful)
     before = text[: text.index("<nav")]
     assert "Captures and counters do not agree" in before
@@ -324,7 +309,7 @@ def identities(directory: RunDirectory) -> list[str]:
 
 
 def test_the_experiment_in_words(run: RunDirectory) -> None:
-    read = tables.read(run)
+    read = Run(run)
     words = " ".join(sentences(read))
     assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
     assert "They start all at once. The run lasts 30 ms." in words
@@ -333,7 +318,7 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
 
 
 def test_generated_traffic_alone(run: RunDirectory) -> None:
-    read = tables.read(run)
+    read = Run(run)
     times = TimesSummary(
         flows=20, finished=19, mean_ms=2.0, p50_ms=1.5, p95_ms=9.0, p99_ms=9.5, max_ms=9.9
     )
@@ -351,10 +336,11 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
         latest_start_ms=0.0,
         times={"all": times},
     )
-    alone = tables.RunTables(
-        run,
-        read.manifest.model_copy(update={"flows": []}),
-        read.summary.model_copy(update={"classes": {}, "completions": {"0": workload}}),
+    of_workload = {"classes": {}, "completions": {"0": workload}}
+    alone = with_records(
+        read,
+        manifest=read.manifest.model_copy(update={"flows": []}),
+        summary=read.summary.model_copy(update=of_workload),
     )
     text = report.make(alone)
     assert "20 generated flows (incast) ran, 1 of them not to the end, at 950 Mbps" in text
@@ -363,27 +349,24 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
 
 
 def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
-    read = tables.read(run)
+    read = Run(run)
     port, queue = next(iter(read.summary.queue.items()))
     assert queue.capacity is not None
     unknown = queue.capacity.model_copy(update={"configured": None, "agrees": None})
     of_port = {port: queue.model_copy(update={"capacity": unknown})}
-    text = report.make(
-        tables.RunTables(run, read.manifest, read.summary.model_copy(update={"queue": of_port}))
-    )
+    summary = read.summary.model_copy(update={"queue": of_port})
+    text = report.make(with_records(read, summary=summary))
     assert f"{port} has room for at least {unknown.at_least}" in text
     assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]
 
 
 def test_few_flows_of_one_class_have_a_curve_each(run: RunDirectory) -> None:
-    read = tables.read(run)
+    read = Run(run)
     few = [flow.model_copy(update={"hops": 3}) for flow in read.manifest.flows[:4]]
-    numbers = [flow.flow for flow in few]
     summary = read.summary.model_copy(
         update={"classes": {"3": read.summary.classes["3"]}, "windows": {}}
     )
-    alone = tables.RunTables(run, read.manifest.model_copy(update={"flows": few}), summary)
-    alone.__dict__["throughput"] = read.throughput.filter(pl.col("flow").is_in(numbers))
-    text = report.make(alone)
+    manifest = read.manifest.model_copy(update={"flows": few})
+    text = report.make(with_records(read, manifest=manifest, summary=summary))
     assert "Goodput of every flow, in bins of" in text
     assert f"{few[0].flow}: {few[0].src}" in text

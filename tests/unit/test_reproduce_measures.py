@@ -11,14 +11,13 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, reproduce, result
-from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import Measure, Mode, Point
-from outcast.reproduce.runs import PlannedRun
+from outcast.reproduce.runs import Wanted
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.store import SweepDirectory
-from outcast.view.terminal.tables import read_summary
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
@@ -137,7 +136,7 @@ def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) ->
 def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_path: Path) -> None:
     run = changed(analysed, tmp_path, {})
     by_hops = {port.hops[0]: name for name, port in run.summary.drops.items()}
-    packet = measures.packet_ns(run)
+    packet = run.frame_ns
     rows = [
         (by_hops[2], 0, 2, 3, 5),
         (by_hops[3], 100, 104, 4, 5),
@@ -264,7 +263,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     store = SweepDirectory(tmp_path)
     store.runs.mkdir()
     point = Point(label="A", config="none")
-    three = [PlannedRun(point, seed, f"run-{seed}", None) for seed in (1, 2, 3)]
+    three = [Wanted(point, seed, f"run-{seed}", None) for seed in (1, 2, 3)]
     for each in three:
         changed(analysed, store.runs, {2: 1e7, 3: 1e8}).directory.path.rename(
             store.runs / each.name
@@ -277,12 +276,12 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     tree = json.loads(alone.read_text())
     tree["classes"].pop("3")
     alone.write_text(json.dumps(tree))
-    assert len(read_summary(store.run("run-3")).classes) == 1
+    assert len(Run(store.run("run-3")).summary.classes) == 1
     claim = recipe.SizeClaim(
         text="7 times", measure=Measure(kind="outcast_ratio"), at="A", reported=7, none=1
     )
     made = recipe_of(point, claim)
-    wanted = [*three, PlannedRun(point, 4, "run-4", None)]
+    wanted = [*three, Wanted(point, 4, "run-4", None)]
     found = reproduce.conclude(made, "quick", wanted, store, {})
     assert [(each.seed, each.reason) for each in found.failures] == [
         (2, "not to be trusted: packets are missing"),

@@ -13,13 +13,13 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from outcast import analysis, cli
-from outcast.analysis import store
 from outcast.errors import InputError
+from outcast.records import tables
 from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
-PACKAGE = Path(store.__file__).parents[1]
+PACKAGE = Path(tables.__file__).parents[1]
 TEMPLATES = PACKAGE / "assignment/templates"
 NAMES = ["q[1]", "a*b", "a?b", "ü b", "~", "[!x]", "run=1", "{a,b}"]
 
@@ -43,14 +43,14 @@ def test_a_table_is_the_one_named(
     frame = pl.DataFrame({"one": [1, 2], "two": ["x", "y"]})
     for neighbour in ("q1", "axb", "a", "b"):
         (tmp_path / neighbour).mkdir()
-        store.write(frame.with_columns(one=7), tmp_path / neighbour / f"t{ending}")
+        tables.write_table(frame.with_columns(one=7), tmp_path / neighbour / f"t{ending}")
     (tmp_path / name).mkdir()
-    store.write(frame, tmp_path / name / f"t{ending}")
+    tables.write_table(frame, tmp_path / name / f"t{ending}")
     monkeypatch.chdir(tmp_path)
     for path in (tmp_path / name / f"t{ending}", Path(name) / f"t{ending}"):
-        assert_frame_equal(store.read(path), frame)
+        assert_frame_equal(tables.read_table(path), frame)
     shutil.move(tmp_path / name / f"t{ending}", f"{name}{ending}")
-    assert_frame_equal(store.read(Path(f"{name}{ending}")), frame)
+    assert_frame_equal(tables.read_table(Path(f"{name}{ending}")), frame)
 
 
 @pytest.mark.parametrize("name", ["q[1]", "q?", "*", "ü q"])
@@ -84,7 +84,7 @@ def test_a_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     """Failed before: 400 kB stood for 1.6 GB, and would for any number."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(200_000_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
-    for reader in (store.read, store.scan):
+    for reader in (tables.read_table, tables.scan_table):
         with pytest.raises(InputError, match="bytes that stand for 1600000000"):
             reader(path)
 
@@ -93,7 +93,7 @@ def test_a_fifo_is_no_table(tmp_path: Path) -> None:
     """Failed before: it waited for a writer for ever."""
     os.mkfifo(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="is a FIFO; allowed is a regular file"):
-        store.read(tmp_path / "t.parquet")
+        tables.read_table(tmp_path / "t.parquet")
 
 
 def test_a_broken_table_is_refused_in_one_line(
@@ -106,7 +106,7 @@ def test_a_broken_table_is_refused_in_one_line(
     for at in range(4, len(whole) - 12, 7):
         path.write_bytes(whole[:at] + b"\xff\x00\xff" + whole[at + 3 :])
         with contextlib.suppress(InputError):
-            store.read(path)
+            tables.read_table(path)
     assert capfd.readouterr().err == ""
 
 
@@ -115,7 +115,7 @@ def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) 
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (tmp_path / f".t.csv.{os.getpid()}.tmp").symlink_to(precious)
-    store.write(pl.DataFrame({"one": [1]}), tmp_path / "t.csv")
+    tables.write_table(pl.DataFrame({"one": [1]}), tmp_path / "t.csv")
     assert precious.read_text() == "mine"
     assert (tmp_path / "t.csv").read_text() == "one\n1\n"
 
@@ -125,7 +125,7 @@ def test_no_other_module_opens_tables() -> None:
     forbidden = {"read", "scan", "sink"}
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path == Path(store.__file__) or path.is_relative_to(TEMPLATES):
+        if path == Path(tables.__file__) or path.is_relative_to(TEMPLATES):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Attribute):

@@ -11,11 +11,9 @@ import polars as pl
 from rich.console import RenderableType
 from rich.table import Table
 
-from outcast.analysis import store
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.errors import InputError
-from outcast.records.run_directory import LinkRecord, Manifest, RunDirectory
+from outcast.records.run_directory import LinkRecord, Manifest
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
@@ -86,18 +84,8 @@ def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> set[tuple
     return {(link.node, link.neighbour) for link in links if link.port in ports}
 
 
-def read(directory: RunDirectory) -> pl.DataFrame:
-    """links.parquet. Raises InputError where there is none or it cannot be read."""
-    path = directory.path / "links.parquet"
-    if not path.exists():
-        raise InputError(f"{directory.path}: no links.parquet; a finished run's folder is needed")
-    directory.read_manifest()
-    return store.read(path)
-
-
-def render(directory: RunDirectory) -> RenderableType:
+def render(frame: pl.DataFrame) -> RenderableType:
     """The directions that sent or were to send something; the last line counts the others."""
-    frame = read(directory)
     used = frame.filter(
         (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
     )
@@ -115,9 +103,8 @@ def render(directory: RunDirectory) -> RenderableType:
     return table
 
 
-def lines(directory: RunDirectory, form: str) -> Iterator[str]:
+def lines(frame: pl.DataFrame, form: str) -> Iterator[str]:
     """All rows as `csv` or `json`, a line each."""
-    frame = read(directory)
     if form == "csv":
         yield from frame.write_csv().splitlines()
     else:

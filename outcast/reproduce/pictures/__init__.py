@@ -12,11 +12,10 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure, FigureBase
 
-from outcast import files
 from outcast.reproduce.pictures import curves, drops, goodput
 from outcast.reproduce.pictures.parts import Runs, Size
 from outcast.reproduce.recipe import Recipe
-from outcast.view.figures.style import STYLE
+from outcast.view.figures.style import STYLE, save
 
 
 def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
@@ -24,8 +23,7 @@ def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
-        with files.writing(path) as stream:
-            figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
+        save(figure, path)
 
 
 PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
@@ -34,16 +32,16 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         goodput.window_bars,
         goodput.host_bars,
         goodput.figure3,
-        goodput.goodput_over_time,
+        goodput.flow_curves,
         goodput.chains,
         goodput.bars_and_chains,
-        drops.drops_over_time,
-        drops.queue_over_time,
+        drops.blackout_panels,
+        drops.queue_in_blackout,
         drops.trace,
         curves.lines,
         curves.bars,
         curves.goodput_and_rtt,
-        curves.windows_over_time,
+        curves.window_curves,
         curves.enqueue_probabilities,
     )
 }

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.reproduce import measures
-from outcast.reproduce.measures import Run
-from outcast.reproduce.pictures.parts import (
-    Runs,
-    Size,
-    class_colours,
-    grid,
-    hops_of,
-    label_of,
-    panels,
-    spread,
-)
+from outcast.records.run import Run
+from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval, label_of, panels
 from outcast.reproduce.recipe import Measure, Point, Recipe
-from outcast.view.figures.style import CLASS_COLOURS
+from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
+from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
+from outcast.view.palette import class_colours, flow_colours
 
 LONGEST_CHAIN = 5
 """Chains of so many drops and more share the last bar, as in figure 11 of the Outcast paper."""
@@ -31,34 +22,23 @@ LONGEST_CHAIN = 5
 
 def draw_window_bars(axes: Axes, runs: Sequence[Run], *, per_host: bool = False) -> None:
     """Mean goodput of each class in each window."""
-    first = runs[0]
-    windows = list(first.summary.windows) or [""]
-    hops = hops_of(first)
-    colours = class_colours(hops)
-    width = 0.8 / len(hops)
-    scale = 1e6
-    for place, each in enumerate(hops):
-        heights, below, above = [], [], []
-        for window in windows:
-            measure = Measure(kind="class_goodput_bps", hops=each, window=window or None)
-            factor = _flows_per_host(first, each) if per_host else 1.0
-            mean, down, up = spread([factor * measures.take(run, measure) for run in runs])
-            heights.append(mean / scale)
-            below.append(down / scale)
-            above.append(up / scale)
-        at = np.arange(len(windows)) + (place - (len(hops) - 1) / 2) * width
-        axes.bar(
-            at, heights, width, yerr=(below, above), color=colours[each],
-            label=label_of(each), error_kw={"elinewidth": 0.8, "capsize": 2},
-        )  # fmt: skip
-    axes.set_xticks(np.arange(len(windows)), windows)
+    windows = list(runs[0].summary.windows) or [""]
+    groups = []
+    for hops, colour in class_colours(hops_of(runs[0])).items():
+        means = [
+            interval(runs, Measure(kind="class_goodput_bps", hops=hops, window=window or None))
+            for window in windows
+        ]
+        unit = 1e6 / (_flows_per_host(runs[0], hops) if per_host else 1.0)
+        groups.append(Bars(label_of(hops), colour, *bounds(means, unit)))
+    draw_bars(axes, groups, windows)
     axes.set_ylabel("Mbps a host" if per_host else "Mbps a flow")
     axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
-    axes.legend(fontsize=7, ncols=len(hops), loc="upper left")
+    axes.legend(fontsize=7, ncols=len(groups), loc="upper left")
 
 
 def _flows_per_host(run: Run, hops: int) -> float:
-    mine = run.flows.filter(pl.col("hops") == hops)
+    mine = run.table("flows").filter(pl.col("hops") == hops)
     return mine.height / max(1, mine["src"].n_unique())
 
 
@@ -76,65 +56,40 @@ def host_bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """Above, every flow's goodput over time, offset to be told apart; below, means by class."""
+    """Above, every flow's goodput over time, one above the other; below, means by class."""
     points = panels(recipe, runs)
     for number, point in enumerate(points):
         above = figure.add_subplot(2, len(points), number + 1)
         above.set_title(f"({chr(97 + number)}) {point.label}")
-        _offset_curves(above, runs[point.label][0])
+        run = runs[point.label][0]
+        edges, curves = goodput_curves(run)
+        named = [replace(curve, label=label_of(curve.hops)) for curve in curves]
+        fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
+        draw_rows(above, edges, named, fair_bps, fontsize=6)
         below = figure.add_subplot(2, len(points), len(points) + number + 1)
         below.set_title(f"({chr(97 + len(points) + number)}) mean of {len(runs[point.label])} runs")
         draw_window_bars(below, runs[point.label])
     return 3.3 * len(points), 5.6
 
 
-def _curves(run: Run) -> list[tuple[int, int, np.ndarray, np.ndarray]]:
-    """Flow, hops, seconds after the start, bps; flows with fewer hops first."""
-    table = run.table("throughput")
-    order = run.flows.sort("hops", "flow").select("flow", "hops").iter_rows()
-    found = []
-    for flow, hops in order:
-        mine = table.filter(pl.col("flow") == flow).sort("t")
-        seconds = mine["t"].to_numpy() / 1e9
-        found.append((flow, hops, seconds, mine["goodput_bps"].to_numpy()))
-    return found
-
-
-def _offset_curves(axes: Axes, run: Run) -> None:
-    curves = _curves(run)
-    colours = class_colours(hops_of(run))
-    step = max((float(bps.max()) for *_, bps in curves if bps.size), default=1.0) / 1e6
-    step = math.ceil(step / 50) * 50 / (2.0 if len(curves) > 4 else 1.0)
-    for place, (_, hops, seconds, bps) in enumerate(curves):
-        base = place * step
-        axes.axhline(base, color="0.85", linewidth=0.5)
-        axes.plot(seconds, base + bps / 1e6, color=colours[hops], linewidth=0.8)
-    axes.set_xlabel("s")
-    axes.set_ylabel(f"Mbps, each flow offset by {step:g}")
-    axes.set_yticks(
-        [place * step for place in range(len(curves))],
-        [f"{label_of(hops)}" for _, hops, *_ in curves],
-        fontsize=6,
-    )
-
-
-def goodput_over_time(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each point: every flow's goodput over time, in one frame."""
 
     def panel(axes: Axes, point: Point) -> None:
         run = runs[point.label][0]
-        colours = class_colours(hops_of(run))
-        named: set[int] = set()
-        several = len(colours) > 1
-        for number, (flow, hops, seconds, bps) in enumerate(reversed(_curves(run))):
-            label = label_of(hops) if several else f"flow {flow + 1}"
-            axes.plot(
-                seconds, bps / 1e6,
-                color=colours[hops] if several else CLASS_COLOURS[number % len(CLASS_COLOURS)],
-                linewidth=1.6 if several and hops == min(colours) else 0.7,
-                label=None if several and hops in named else label,
-            )  # fmt: skip
-            named.add(hops)
+        edges, rates = flow_rates(run)
+        of_class, of_flow = class_colours(run.hops), flow_colours(run.manifest.flows)
+        lines: list[Line] = []
+        for flow in sorted(run.manifest.flows, key=lambda flow: (-flow.hops, -flow.flow)):
+            y = rates[flow.flow] / 1e6
+            line = Line(f"flow {flow.flow + 1}", of_flow[flow.flow], edges[:-1], y, width=0.7)
+            if len(of_class) > 1:
+                label, colour = label_of(flow.hops), of_class[flow.hops]
+                known = any(label == other.label for other in lines)
+                width = 1.6 if flow.hops == run.hops[0] else 0.7
+                line = Line(None if known else label, colour, edges[:-1], y, width=width)
+            lines.append(line)
+        draw_lines(axes, lines)
         axes.set_xlabel("s")
         axes.set_ylabel("Mbps")
         axes.set_ylim(bottom=0)
@@ -147,25 +102,15 @@ def chains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each point: what share of a class's episodes of drops has k drops."""
 
     def panel(axes: Axes, point: Point) -> None:
-        hops = hops_of(runs[point.label][0])
-        colours = class_colours(hops)
-        width = 0.8 / len(hops)
-        lengths = range(1, LONGEST_CHAIN + 1)
-        for place, each in enumerate(hops):
-            means, below, above = [], [], []
-            for length in lengths:
-                kind = "long_chain_share" if length == LONGEST_CHAIN else "chain_share"
-                measure = Measure(kind=kind, hops=each, length=length)
-                mean, down, up = spread([measures.take(run, measure) for run in runs[point.label]])
-                means.append(100 * mean)
-                below.append(100 * down)
-                above.append(100 * up)
-            at = np.array(lengths) + (place - (len(hops) - 1) / 2) * width
-            axes.bar(
-                at, means, width, yerr=(below, above), color=colours[each],
-                label=label_of(each), error_kw={"elinewidth": 0.8, "capsize": 2},
-            )  # fmt: skip
-        axes.set_xticks(list(lengths), [*map(str, lengths[:-1]), f"{LONGEST_CHAIN}+"])
+        kinds = ["chain_share"] * (LONGEST_CHAIN - 1) + ["long_chain_share"]
+        groups = []
+        for hops, colour in class_colours(hops_of(runs[point.label][0])).items():
+            shares = [
+                interval(runs[point.label], Measure(kind=kind, hops=hops, length=length))
+                for length, kind in enumerate(kinds, 1)
+            ]
+            groups.append(Bars(label_of(hops), colour, *bounds(shares, 0.01)))
+        draw_bars(axes, groups, [*map(str, range(1, LONGEST_CHAIN)), f"{LONGEST_CHAIN}+"])
         axes.set_xlabel("consecutive drops of a flow")
         axes.set_ylabel("% of episodes")
         axes.legend(fontsize=7)

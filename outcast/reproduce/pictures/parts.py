@@ -1,4 +1,4 @@
-"""What the pictures share: panels, colours, means with their reach."""
+"""What the pictures share: panels, and a measure over runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
 from outcast.analysis.statistics import Interval
+from outcast.records.run import Run
 from outcast.reproduce import measures
-from outcast.reproduce.measures import Run
 from outcast.reproduce.recipe import Measure, Point, Recipe
 from outcast.reproduce.verdict import estimate
-from outcast.view.figures.style import CLASS_COLOURS
 
 Runs = Mapping[str, Sequence[Run]]
 """The runs of every point, by its label."""
@@ -40,14 +39,9 @@ def grid(
     return max(4.0, 3.0 * columns), 2.6 * rows
 
 
-def class_colours(hops: Sequence[int]) -> dict[int, str]:
-    """A colour for each class; the one with the fewest hops is vermilion."""
-    return {each: CLASS_COLOURS[n % len(CLASS_COLOURS)] for n, each in enumerate(sorted(hops))}
-
-
 def hops_of(run: Run) -> list[int]:
     """The hop counts of a run's classes."""
-    return sorted(int(each) for each in run.summary.classes)
+    return sorted(int(hops) for hops in run.summary.classes)
 
 
 def label_of(hops: int) -> str:
@@ -55,25 +49,11 @@ def label_of(hops: int) -> str:
     return f"{hops}-hop"
 
 
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean, and how far its interval reaches down and up; no reach of a single value."""
-    found = estimate(values, logarithmic=False)
-    if found.value is None:
-        return 0.0, 0.0, 0.0
-    if found.low is None or found.high is None:
-        return found.value, 0.0, 0.0
-    return found.value, found.value - found.low, found.high - found.value
-
-
-def values(runs: Runs, point: Point, measure: Measure) -> list[float]:
-    """The measure of every run of a point."""
-    return [measures.take(run, measure) for run in runs.get(point.label, [])]
-
-
-def interval(runs: Sequence[Run], measure: Measure) -> Interval:
-    """Its mean over runs with the interval."""
-    values = [measures.take(run, measure) for run in runs]
-    return estimate(values, logarithmic=measures.is_logarithmic(measure))
+def interval(runs: Sequence[Run], measure: Measure, *, logarithmic: bool | None = None) -> Interval:
+    """The measure's mean over runs with its interval; of the logarithm where it is a ratio."""
+    if logarithmic is None:
+        logarithmic = measures.is_logarithmic(measure)
+    return estimate([measures.take(run, measure) for run in runs], logarithmic=logarithmic)
 
 
 def measure_of(recipe: Recipe) -> Measure:

@@ -1,6 +1,6 @@
 """The pictures of a run, from its directory alone, after the figures of the papers.
 
-A picture is a function of a `DrawnRun` that returns a figure, or None where the run has nothing
+A picture is a function of a `Run` that returns a figure, or None where the run has nothing
 of the kind. To add one, write it in a file of its own here and name it in FIGURES.
 """
 
@@ -13,9 +13,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from outcast.errors import InputError
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.completions import completion_times
-from outcast.view.figures.drawn_run import DrawnRun
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
@@ -23,26 +23,39 @@ from outcast.view.figures.link import link_over_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import STYLE, save
-from outcast.view.terminal.tables import read_summary, reading
 
-__all__ = ["FIGURES", "draw", "draw_queue"]
+__all__ = ["FIGURES", "draw", "draw_queue", "figure"]
 
-FIGURES: tuple[tuple[str, Callable[[DrawnRun], Figure | None]], ...] = (
-    ("goodput.png", goodput_over_time),
-    ("flows.png", goodput_by_flow),
-    ("classes.png", goodput_by_class),
-    ("fairness.png", fairness_over_time),
-    ("convergence.png", convergence),
-    ("rtt.png", rtt_over_time),
-    ("cwnd.png", windows_over_time),
-    ("timeouts.png", timeouts_by_class),
-    ("link.png", link_over_time),
-    ("chains.png", chain_lengths),
-    ("drops.png", drops_over_time),
-    ("queue.png", queue_in_blackout),
-    ("completions.png", completion_times),
-)
-"""Every picture of a run, by its file's name, in the order in which they are shown."""
+FIGURES: dict[str, Callable[[Run], Figure | None]] = {
+    "goodput": goodput_over_time,
+    "flows": goodput_by_flow,
+    "classes": goodput_by_class,
+    "fairness": fairness_over_time,
+    "convergence": convergence,
+    "rtt": rtt_over_time,
+    "cwnd": windows_over_time,
+    "timeouts": timeouts_by_class,
+    "link": link_over_time,
+    "chains": chain_lengths,
+    "drops": drops_over_time,
+    "queue": queue_in_blackout,
+    "completions": completion_times,
+}
+"""Every picture of a run, by the stem of its file's name, in the order in which they are shown."""
+
+
+def figure(run: Run, name: str) -> Figure:
+    """A picture of an analysed run.
+
+    Raises InputError where there is none of that name or the run has nothing for it.
+    """
+    if name not in FIGURES:
+        raise InputError(f"figure {name}: allowed are {', '.join(FIGURES)}")
+    with run.reading(), matplotlib.rc_context(STYLE):
+        drawn = FIGURES[name](run)
+    if drawn is None:
+        raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
+    return drawn
 
 
 def draw(directory: RunDirectory) -> list[Path]:
@@ -50,17 +63,17 @@ def draw(directory: RunDirectory) -> list[Path]:
 
     Raises InputError where the run has not been analysed.
     """
-    run = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    run = Run(directory)
     paths = []
-    with reading(directory), matplotlib.rc_context(STYLE):
-        for name, make in FIGURES:
-            path = directory.path / name
-            figure = make(run)
+    with run.reading(), matplotlib.rc_context(STYLE):
+        for name, make in FIGURES.items():
+            path = directory.path / f"{name}.png"
+            drawn = make(run)
             try:
-                if figure is None:
+                if drawn is None:
                     path.unlink(missing_ok=True)
                 else:
-                    paths.append(save(figure, path))
+                    paths.append(save(drawn, path))
             except OSError as error:
                 raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     return paths

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
 from outcast.analysis.measure.completions import LONG_BYTES, SHORT_BYTES
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.figures.style import BLUE, GREEN, VERMILION, nothing
+from outcast.records.run import Run
+from outcast.view.figures.parts import draw_shares
+from outcast.view.figures.style import heading, nothing
+from outcast.view.palette import BLUE, GREEN, VERMILION
 
 _SIZES = (
     ("short (below 100 KB)", VERMILION, pl.col("size_bytes") < SHORT_BYTES),
@@ -17,13 +18,13 @@ _SIZES = (
 )
 
 
-def completion_times(run: DrawnRun) -> Figure | None:
+def completion_times(run: Run) -> Figure | None:
     """The cumulative distribution of completion times by size; unfinished flows are those that
     a curve leaves out below 1.
     """
-    if not run.has("completions"):
+    if "completions" not in run.tables:
         return None
-    table = run.table("completions").filter(pl.col("size_bytes").is_not_null()).collect()
+    table = run.table("completions").filter(pl.col("size_bytes").is_not_null())
     if table.is_empty():
         return None
     workloads = table["workload"].unique().sort().to_list()
@@ -36,30 +37,17 @@ def completion_times(run: DrawnRun) -> Figure | None:
         if mine["fct"].drop_nulls().is_empty():
             nothing(axes, "no flow finished")
             continue
-        for label, colour, chosen in _SIZES:
+        for size, colour, chosen in _SIZES:
             of_size = mine.filter(chosen)
             if of_size.is_empty():
                 continue
-            times_ms = of_size["fct"].drop_nulls().sort().to_numpy() / 1e6
-            shares = np.arange(1, times_ms.size + 1) / of_size.height
-            axes.step(
-                times_ms,
-                shares,
-                where="post",
-                color=colour,
-                label=f"{label}: {times_ms.size} of {of_size.height} finished",
-            )
+            times_ms = of_size["fct"].drop_nulls().to_numpy() / 1e6
+            label = f"{size}: {times_ms.size} of {of_size.height} finished"
+            draw_shares(axes, times_ms, colour, label, of_size.height)
         axes.set_xscale("log")
-        axes.set_ylim(0, 1.02)
         axes.set_xlabel("flow completion time (ms)")
         axes.set_ylabel("share of flows")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
         axes.grid(alpha=0.25)
-    figure.suptitle(
-        f"{run.summary.name}: flow completion times",
-        x=0.01,
-        ha="left",
-        fontsize=10,
-        fontweight="bold",
-    )
+    heading(figure, f"{run.summary.name}: flow completion times")
     return figure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,89 +11,95 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.analysis.compiled import Array
 from outcast.analysis.measure.blackout import is_dense
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.figures.style import BLUE, CLASS_COLOURS, GREY, VERMILION, nothing, time_unit
+from outcast.records.run import Run
+from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes
+from outcast.view.figures.style import heading, nothing, time_unit
+from outcast.view.palette import DROPPED, FORWARDED, GREY, class_colours, port_colours
 
 ZOOM_PACKETS = 40
 """So many packet times are shown of a blackout, that each packet can be told apart."""
 LONGEST_BAR = 10
 """Chains longer than this share one bar."""
+MOST_PORTS = 6
+"""The chains of more input ports are added up."""
 
 
-def chain_lengths(run: DrawnRun) -> Figure:
+def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
+    """How many chains there are of each length from 1 to `longest`, and then of longer ones."""
+    counts = [0] * (longest + 1)
+    for length, count in chains.items():
+        counts[min(int(length), longest + 1) - 1] += count
+    return counts
+
+
+def chain_lengths(run: Run) -> Figure:
     """Figure 11: how many chains of consecutive drops there were of each length."""
-    classes = [
-        (
-            f"{hops}-hop ({run.summary.classes[hops].flows} flows, mean)"
-            if run.summary.classes[hops].flows > 1
-            else f"{hops}-hop (1 flow)",
-            run.colour(int(hops)),
-            chains,
-            run.summary.classes[hops].flows,
-        )
-        for hops, chains in run.summary.flow_chains.items()
-    ]
     # Generated traffic alone has no classes, and then there is no second panel.
-    panels = 2 if classes else 1
+    panels = 2 if run.summary.flow_chains else 1
     figure = Figure(figsize=(4.2 * panels, 3.4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
-    if classes:
-        _chain_bars(axes[1], classes, "chains of drops of a flow")
-    figure.suptitle(
-        f"{run.summary.name}: consecutive drops", x=0.01, ha="left", fontsize=10, fontweight="bold"
-    )
+    if run.summary.flow_chains:
+        _chain_bars(axes[1], _by_class(run), "chains of drops of a flow")
+    heading(figure, f"{run.summary.name}: consecutive drops")
     return figure
 
 
-def _by_port(run: DrawnRun) -> list[tuple[str, str, dict[str, int], int]]:
-    """Label, colour, chains by length, and how many it is the mean of: of each input port, or,
-    where they are more than there are colours, of all together.
-    """
-    ports = run.summary.drops
-    if len(ports) > len(CLASS_COLOURS):
-        chains: Counter[str] = Counter()
-        for part in ports.values():
-            chains.update(part.chains)
-        return [(f"all {len(ports)} input ports", GREY, dict(chains), 1)]
-    colours = [run.port_colour(port) for port in ports]
-    if len(set(colours)) < len(colours):
-        colours = list(CLASS_COLOURS[: len(colours)])
-    return [
-        (run.port_label(port), colour, part.chains, 1)
-        for (port, part), colour in zip(ports.items(), colours, strict=True)
-    ]
+def _by_class(run: Run) -> list[Bars]:
+    colours = class_colours(run.hops)
+    groups = []
+    for hops, chains in run.summary.flow_chains.items():
+        flows = run.summary.classes[hops].flows
+        label = f"{hops}-hop ({flows} flows, mean)" if flows > 1 else f"{hops}-hop (1 flow)"
+        counts = np.array(chain_counts(chains, LONGEST_BAR)) / flows
+        groups.append(Bars(label, colours[int(hops)], counts))
+    return groups
 
 
-def _chain_bars(axes: Axes, groups: list[tuple[str, str, dict[str, int], int]], what: str) -> None:
-    if not any(chains for _, _, chains, _ in groups):
+def _by_port(run: Run) -> list[Bars]:
+    """Of each input port, or, where they are many, of all together."""
+    ports = {
+        run.port_label(port): np.array(chain_counts(part.chains, LONGEST_BAR))
+        for port, part in run.summary.drops.items()
+    }
+    if len(ports) > MOST_PORTS:
+        return [Bars(f"all {len(ports)} input ports", GREY, np.sum([*ports.values()], axis=0))]
+    colours = port_colours({port: run.port_hops(port) for port in run.summary.drops}).values()
+    return [Bars(*row) for row in zip(ports, colours, ports.values(), strict=True)]
+
+
+def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
+    used = np.flatnonzero(np.sum([group.heights for group in groups], axis=0))
+    if not used.size:
         nothing(axes, "no packet was dropped")
         return
-    longest = min(
-        max(int(length) for _, _, chains, _ in groups for length in chains), LONGEST_BAR + 1
-    )
-    width = 0.84 / len(groups)
-    lowest = 1.0
-    for place, (label, colour, chains, share) in enumerate(groups):
-        heights = np.zeros(longest)
-        for length, count in chains.items():
-            heights[min(int(length), longest) - 1] += count / share
-        at = np.arange(1, longest + 1) - 0.42 + (place + 0.5) * width
-        lowest = min(lowest, *heights[heights > 0], 1.0)
-        axes.bar(at, heights, width * 0.92, color=colour, label=label)
+    longest = int(used[-1]) + 1
+    ticks = [*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}"][:longest]
+    draw_bars(axes, [replace(group, heights=group.heights[:longest]) for group in groups], ticks)
     axes.set_yscale("log")
+    lowest = min(group.heights[group.heights > 0].min(initial=1.0) for group in groups)
     axes.set_ylim(lowest / 2, None)
-    names = [str(length) for length in range(1, longest + 1)]
-    if longest > LONGEST_BAR:
-        names[-1] = f"> {LONGEST_BAR}"
-    axes.set_xticks(range(1, longest + 1), names)
     axes.set_xlabel("packets dropped in a row")
     axes.set_ylabel(what)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2, borderaxespad=0.2)
 
 
-def drops_over_time(run: DrawnRun) -> Figure:
+def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
+    """How many packets came in by a port in each bin, and how many of these were dropped."""
+    frame = (
+        run.scan("packets")
+        .filter(pl.col("ingress").cast(pl.String) == port)
+        .select("t_in", dropped=pl.col("verdict").cast(pl.String) == "dropped")
+        .collect()
+    )
+    time_s = (frame["t_in"].to_numpy() - run.manifest.traffic.t_start_ns) / 1e9
+    lost = frame["dropped"].to_numpy()
+    return np.histogram(time_s, edges_s)[0], np.histogram(time_s[lost], edges_s)[0]
+
+
+def drops_over_time(run: Run) -> Figure:
     """Figure 10: packets sent and dropped per input port, and each port's densest blackout."""
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
@@ -105,20 +112,14 @@ def drops_over_time(run: DrawnRun) -> Figure:
     overview = upper.subplots(len(ports), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     bins = 400
     edges = np.linspace(0, duration_s, bins + 1)
+    width_ms = duration_s / bins * 1e3
     for axes, port in zip(overview, ports, strict=True):
-        frame = (
-            run.table("packets")
-            .filter(pl.col("ingress") == port)
-            .select("t_in", pl.col("verdict") == "dropped")
-            .collect()
+        packets, dropped = arrivals(run, port, edges)
+        sent = packets - dropped
+        axes.stairs(
+            sent / width_ms, edges, fill=True, color=FORWARDED, alpha=0.55, label="forwarded"
         )
-        time_s = (frame["t_in"].to_numpy() - begin) / 1e9
-        lost = frame["verdict"].to_numpy()
-        width_ms = duration_s / bins * 1e3
-        sent, _ = np.histogram(time_s[~lost], edges)
-        dropped, _ = np.histogram(time_s[lost], edges)
-        axes.stairs(sent / width_ms, edges, fill=True, color=BLUE, alpha=0.55, label="forwarded")
-        axes.stairs(-dropped / width_ms, edges, fill=True, color=VERMILION, label="dropped")
+        axes.stairs(-dropped / width_ms, edges, fill=True, color=DROPPED, label="dropped")
         axes.axhline(0, color="black", linewidth=0.5)
         axes.set_title(run.port_label(port), fontsize=9, pad=3)
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -126,13 +127,7 @@ def drops_over_time(run: DrawnRun) -> Figure:
     overview[-1].set_xlim(0, duration_s)
     overview[-1].set_xlabel("time (s)")
     upper.supylabel("packets per ms", fontsize=9)
-    upper.suptitle(
-        f"{run.summary.name}: packets forwarded and dropped, by input port",
-        x=0.01,
-        ha="left",
-        fontsize=10,
-        fontweight="bold",
-    )
+    heading(upper, f"{run.summary.name}: packets forwarded and dropped, by input port")
     if not zooms:
         nothing(lower.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
@@ -144,14 +139,14 @@ def drops_over_time(run: DrawnRun) -> Figure:
     return figure
 
 
-def worst_blackout(run: DrawnRun, port: str) -> dict[str, Any] | None:
+def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:
     """The port's densest blackout: of those whose drops follow each other closely the one with
     the most drops; among equals the shortest. Without such, the same of all.
     """
     rows = (
-        run.table("blackouts")
+        run.scan("blackouts")
         .filter((pl.col("ingress") == port) & (pl.col("others_through") > 0))
-        .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.packet_ns))
+        .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
         .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)
         .collect()
@@ -159,36 +154,47 @@ def worst_blackout(run: DrawnRun, port: str) -> dict[str, Any] | None:
     return rows.row(0, named=True) if rows.height else None
 
 
-def around(run: DrawnRun, row: dict[str, Any]) -> tuple[int, int]:
+def around(run: Run, row: dict[str, Any]) -> tuple[int, int]:
     """A blackout's beginning, `ZOOM_PACKETS` packet times at most, and somewhat around it."""
-    lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.packet_ns)
-    margin = max(lasts * 3 // 10, 5 * run.packet_ns)
+    lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.frame_ns)
+    margin = max(lasts * 3 // 10, 5 * run.frame_ns)
     return row["t_start"] - margin, row["t_start"] + lasts + margin
 
 
-def _zoom(run: DrawnRun, axes: Axes, ports: list[str], port: str, row: dict[str, Any]) -> None:
-    low, high = around(run, row)
+def draw_packets(
+    axes: Axes, run: Run, ports: Sequence[str], span_ns: tuple[int, int], zero_ns: int, marker: str
+) -> tuple[float, str]:
+    """The packets that came in within a span of time, a mark each, in a lane for each port.
+
+    `marker` stands for a packet that was forwarded. Returns the nanoseconds and the name of the
+    unit in which the x axis counts from `zero_ns`.
+    """
     frame = (
-        run.table("packets")
-        .filter(pl.col("t_in").is_between(low, high))
-        .select("t_in", pl.col("ingress").cast(pl.String), pl.col("verdict").cast(pl.String))
+        run.scan("packets")
+        .filter(pl.col("t_in").is_between(*span_ns))
+        .select("t_in", pl.col("ingress", "verdict").cast(pl.String))
+        .filter(pl.col("ingress").is_in(list(ports)))
         .collect()
     )
-    scale, unit = time_unit(high - low)
+    scale, unit = time_unit(span_ns[1] - span_ns[0])
+    marks = []
+    for verdict, shape, colour, lift in (
+        ("forwarded", marker, FORWARDED, -0.12),
+        ("dropped", "x", DROPPED, 0.12),
+        ("unknown", "d", GREY, -0.12),
+    ):
+        rows = frame.filter(verdict=verdict)
+        x = (rows["t_in"].to_numpy() - zero_ns) / scale
+        label = verdict if rows.height else None
+        marks.append(Marks(label, shape, colour, rows["ingress"].to_list(), x, lift))
+    draw_lanes(axes, ports, marks)
+    axes.set_xlim(*((edge - zero_ns) / scale for edge in span_ns))
+    return scale, unit
+
+
+def _zoom(run: Run, axes: Axes, ports: list[str], port: str, row: dict[str, Any]) -> None:
+    scale, unit = draw_packets(axes, run, ports, around(run, row), row["t_start"], "o")
     axes.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
-    for place, name in enumerate(reversed(ports)):
-        for verdict, marker, colour, size in (
-            ("forwarded", "o", BLUE, 18),
-            ("dropped", "x", VERMILION, 26),
-            ("unknown", "d", GREY, 18),
-        ):
-            rows = frame.filter((pl.col("ingress") == name) & (pl.col("verdict") == verdict))
-            x = (rows["t_in"].to_numpy() - row["t_start"]) / scale
-            y = np.full(x.size, place + (0.12 if verdict == "dropped" else -0.12))
-            axes.scatter(x, y, s=size, marker=marker, color=colour, linewidths=1.2)
-    axes.set_yticks(range(len(ports)), list(reversed(ports)))
-    axes.set_ylim(-0.6, len(ports) - 0.4)
-    axes.set_xlim((low - row["t_start"]) / scale, (high - row["t_start"]) / scale)
     axes.set_xlabel(f"time after the first of these drops ({unit})")
     at_s = (row["t_start"] - run.manifest.traffic.t_start_ns) / 1e9
     axes.set_title(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.records.run import Run
 from outcast.units import format_time
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.figures.goodput import goodput_curves
-from outcast.view.figures.style import CLASS_COLOURS, GREY, heading
+from outcast.view.figures.goodput import flow_rates
+from outcast.view.figures.parts import Line, draw_lines
+from outcast.view.figures.senders import MOST_LINES, flow_label
+from outcast.view.figures.style import heading
+from outcast.view.palette import GREY, flow_colours, series_colour
 
 
-def fairness_over_time(run: DrawnRun) -> Figure | None:
+def fairness_over_time(run: Run) -> Figure | None:
     """Jain's index over windows that slide, one curve for each length."""
-    if not run.has("fairness"):
+    if "fairness" not in run.tables:
         return None
     figure = Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
@@ -27,20 +29,18 @@ def fairness_over_time(run: DrawnRun) -> Figure | None:
     return figure
 
 
-def _indices(run: DrawnRun, axes: Axes) -> None:
-    frame = run.table("fairness").with_columns(width=pl.col("t_end") - pl.col("t_start")).collect()
-    for colour, ((width,), part) in zip(
-        CLASS_COLOURS[1:] * 10, frame.group_by("width", maintain_order=True), strict=False
-    ):
+def _indices(run: Run, axes: Axes) -> None:
+    frame = run.table("fairness").with_columns(width=pl.col("t_end") - pl.col("t_start"))
+    lines = []
+    for place, ((width,), part) in enumerate(frame.group_by("width", maintain_order=True)):
         # Where at a time fewer than two flows were active, the curve has a gap.
         time_s = part["t_end"].to_numpy() / 1e9
-        step_s = min((b - a for a, b in pairwise(time_s)), default=0)
-        breaks = [n + 1 for n, (a, b) in enumerate(pairwise(time_s)) if b - a > 1.5 * step_s]
-        bounds = [0, *breaks, time_s.size]
-        jain = part["jain"].to_numpy()
-        for n, (first, last) in enumerate(pairwise(bounds)):
-            label = f"windows of {format_time(int(width))}" if n == 0 else None
-            axes.plot(time_s[first:last], jain[first:last], color=colour, lw=1.2, label=label)
+        steps_s = np.diff(time_s)
+        gaps = np.flatnonzero(steps_s > 1.5 * steps_s.min(initial=np.inf)) + 1
+        x, jain = (np.insert(each, gaps, np.nan) for each in (time_s, part["jain"].to_numpy()))
+        label = f"windows of {format_time(int(width))}"
+        lines.append(Line(label, series_colour(place), x, jain))
+    draw_lines(axes, lines)
     axes.axhline(1, color=GREY, lw=0.5, ls=":")
     axes.set_xlim(0, run.summary.duration_s)
     axes.set_ylim(0, 1.05)
@@ -48,32 +48,32 @@ def _indices(run: DrawnRun, axes: Axes) -> None:
     _mark_changes(run, axes)
 
 
-def _mark_changes(run: DrawnRun, axes: Axes) -> None:
+def _mark_changes(run: Run, axes: Axes) -> None:
     for change in run.summary.convergence:
         if change.t_s > 0:
             axes.axvline(change.t_s, color=GREY, lw=0.7, ls="--", zorder=0)
 
 
-def convergence(run: DrawnRun) -> Figure | None:
+def convergence(run: Run) -> Figure | None:
     """TCPRand's figure 16: goodput of every flow where flows join or leave, and the index."""
-    spans = {(flow.start_ns, flow.duration_ns) for flow in run.manifest.flows}
-    if len(spans) < 2 or len(run.manifest.flows) > len(CLASS_COLOURS) or not run.has("fairness"):
+    flows = run.manifest.flows
+    if len({(flow.start_ns, flow.duration_ns) for flow in flows}) < 2:
         return None
-    time_s, drawn = goodput_curves(run)
+    if len(flows) > MOST_LINES or "fairness" not in run.tables:
+        return None
+    edges, rates = flow_rates(run)
+    colours = flow_colours(flows)
     figure = Figure(figsize=(8, 5), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    by_label = {curve.label: curve for curve in drawn}
-    for colour, flow in zip(CLASS_COLOURS, run.manifest.flows, strict=False):
-        curve = by_label[f"{flow.src} #{flow.flow}"]
-        begin_s = flow.start_ns / 1e9
-        end_s = run.summary.duration_s
+    lines = []
+    for flow in flows:
+        begin_s, end_s = flow.start_ns / 1e9, run.summary.duration_s
         if flow.duration_ns is not None:
             end_s = begin_s + flow.duration_ns / 1e9
-        inside = (time_s >= begin_s) & (time_s < end_s)
-        label = f"{curve.label} ({flow.hops}-hop)"
-        upper.plot(
-            time_s[inside], curve.goodput_bps[inside] / 1e6, color=colour, lw=1.2, label=label
-        )
+        active = (edges[:-1] >= begin_s) & (edges[:-1] < end_s)
+        x, y = edges[:-1][active], rates[flow.flow][active] / 1e6
+        lines.append(Line(flow_label(flow), colours[flow.flow], x, y))
+    draw_lines(upper, lines)
     upper.set_ylabel("goodput (Mbps)")
     upper.set_ylim(0, None)
     _mark_changes(run, upper)

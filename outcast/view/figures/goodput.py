@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from outcast.records.summary import Window
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.figures.style import GREY, heading
+from outcast.analysis.compiled import Array
+from outcast.records.run import Run
+from outcast.records.summary import Summary, Window
+from outcast.view.figures.parts import Bars, draw_bars
+from outcast.view.figures.style import heading
+from outcast.view.palette import GREY, class_colours
 from outcast.view.terminal.tables import format_bps
 
 MOST_CURVES = 40
@@ -24,100 +29,102 @@ class Curve:
     label: str
     hops: int
     flows: int
-    goodput_bps: np.ndarray
+    goodput_bps: Array
 
 
-def goodput_curves(run: DrawnRun) -> tuple[np.ndarray, list[Curve]]:
-    """Time in seconds and one curve per flow or, if they are many, per sender; the fewest hops
-    come last, which is on top.
+def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
+    """The edges of the bins in seconds, and by flow the goodput in each bin in bit/s."""
+    frame = run.table("throughput").sort("flow", "t")
+    starts = frame["t"].unique().sort().to_numpy() / 1e9
+    bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
+    edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
+    rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
+    flows = frame["flow"].unique(maintain_order=True).to_list()
+    return edges, dict(zip(flows, rates, strict=True))
+
+
+def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
+    """The bins' edges in seconds and one curve per flow or, if they are many, per sender; the
+    fewest hops come last, which is on top.
     """
-    frame = run.table("throughput").collect()
-    time_s = frame["t"].unique().sort().to_numpy() / 1e9
-    rates = frame["goodput_bps"].to_numpy().reshape(-1, time_s.size)
-    order = frame["flow"].to_numpy()[:: time_s.size]
-    rows = {int(flow): rate for flow, rate in zip(order, rates, strict=True)}
+    edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
     grouped: dict[tuple[int, str], list[int]] = {}
     for flow in run.manifest.flows:
         key = flow.src if together else f"{flow.src} #{flow.flow}"
         grouped.setdefault((flow.hops, key), []).append(flow.flow)
     curves = [
-        Curve(key, hops, len(flows), np.sum([rows[flow] for flow in flows], axis=0))
+        Curve(f"{key} ({hops}-hop)", hops, len(flows), np.sum([rates[f] for f in flows], axis=0))
         for (hops, key), flows in grouped.items()
     ]
     curves.sort(key=lambda curve: -curve.hops)
     if len(curves) > MOST_CURVES:
         # Evenly chosen, from both ends on.
         curves = [curves[at] for at in np.linspace(0, len(curves) - 1, MOST_CURVES).astype(int)]
-    return time_s, curves
+    return edges, curves
 
 
-def goodput_over_time(run: DrawnRun) -> Figure | None:
-    """Figure 3(a)-(c): every flow's goodput over time, one above the other."""
-    if not run.manifest.flows:
-        return None
-    time_s, curves = goodput_curves(run)
-    bin_s = float(time_s[1] - time_s[0]) if time_s.size > 1 else run.summary.duration_s
-    edges = np.append(time_s, time_s[-1] + bin_s)
+def draw_rows(
+    axes: Axes, edges: Array, curves: Sequence[Curve], fair_bps: float, fontsize: float = 9
+) -> float:
+    """Curves one above the other, with their means at the right and an equal share dotted.
+
+    Returns how far their base lines are apart, in bit/s.
+    """
+    colours = class_colours([curve.hops for curve in curves])
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
     step = max(peak, 1.0) * 0.8
-    figure = Figure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
-    axes = figure.subplots()
-    fair = run.summary.total_goodput_bps / len(run.manifest.flows)
     for index, curve in enumerate(curves):
-        base = index * step
-        colour = run.colour(curve.hops)
-        lone = curve.hops == run.hops[0] and len(run.hops) > 1
-        axes.stairs(
-            base + curve.goodput_bps,
-            edges,
-            baseline=base,
-            fill=True,
-            color=colour,
-            alpha=0.85 if lone else 0.45,
-            zorder=2 * (len(curves) - index),
-        )
-        axes.stairs(
-            base + curve.goodput_bps,
-            edges,
-            baseline=None,
-            color=colour,
-            linewidth=0.9,
-            zorder=2 * (len(curves) - index) + 1,
-        )
+        base, colour = index * step, colours[curve.hops]
+        lone = curve.hops == min(colours) and len(colours) > 1
+        top, order = base + curve.goodput_bps, 2 * (len(curves) - index)
+        alpha = 0.85 if lone else 0.45
+        axes.stairs(top, edges, baseline=base, fill=True, color=colour, alpha=alpha, zorder=order)
+        axes.stairs(top, edges, baseline=None, color=colour, linewidth=0.9, zorder=order + 1)
         axes.axhline(base, color=GREY, linewidth=0.5, zorder=1)
-        axes.axhline(base + fair * curve.flows, color=GREY, linewidth=0.5, linestyle=":", zorder=1)
-        mean = format_bps(float(curve.goodput_bps.mean()))
+        axes.axhline(
+            base + fair_bps * curve.flows, color=GREY, linewidth=0.5, linestyle=":", zorder=1
+        )
         axes.text(
             1.01,
             base + step * 0.1,
-            mean,
+            format_bps(float(curve.goodput_bps.mean())),
             color=colour,
+            fontsize=fontsize,
             fontweight="bold" if lone else "normal",
             transform=axes.get_yaxis_transform(),
         )
-    axes.set_yticks(
-        [index * step for index in range(len(curves))],
-        [f"{curve.label} ({curve.hops}-hop)" for curve in curves],
-    )
+    labels = [curve.label for curve in curves]
+    axes.set_yticks([index * step for index in range(len(curves))], labels, fontsize=fontsize)
     for tick, curve in zip(axes.get_yticklabels(), curves, strict=True):
-        tick.set_color(run.colour(curve.hops))
+        tick.set_color(colours[curve.hops])
         tick.set_verticalalignment("bottom")
-        if curve.hops == run.hops[0] and len(run.hops) > 1:
+        if curve.hops == min(colours) and len(colours) > 1:
             tick.set_fontweight("bold")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlim(0, edges[-1])
     axes.set_ylim(0, (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max()) * 1.05)
     axes.set_xlabel("time (s)")
+    return step
+
+
+def goodput_over_time(run: Run) -> Figure | None:
+    """Figure 3(a)-(c): every flow's goodput over time, one above the other."""
+    if not run.manifest.flows:
+        return None
+    edges, curves = goodput_curves(run)
+    figure = Figure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
+    fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
+    step = draw_rows(figure.subplots(), edges, curves, fair_bps)
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
         what = "every sender" if senders <= MOST_CURVES else f"{len(curves)} of {senders} senders"
     figure.suptitle(
-        f"{run.summary.name}: goodput of {what}, in bins of {bin_s * 1000:g} ms, one above "
-        f"the other\nspacing of the lines {format_bps(step)}; dotted: an equal share "
-        f"({format_bps(fair)} a flow); at the right: the mean",
+        f"{run.summary.name}: goodput of {what}, in bins of {(edges[1] - edges[0]) * 1000:g} ms, "
+        f"one above the other\nspacing of the lines {format_bps(step)}; dotted: an equal share "
+        f"({format_bps(fair_bps)} a flow); at the right: the mean",
         fontsize=9.5,
         x=0.01,
         ha="left",
@@ -125,86 +132,53 @@ def goodput_over_time(run: DrawnRun) -> Figure | None:
     return figure
 
 
-def goodput_by_class(run: DrawnRun) -> Figure | None:
+def goodput_by_class(run: Run) -> Figure | None:
     """Figure 3(d)-(f): mean goodput per class over the windows."""
     if not run.manifest.flows:
         return None
-    main = Window(
-        start_s=run.summary.start_s,
-        end_s=run.summary.end_s,
-        jain_index=run.summary.jain_index,
-        total_goodput_bps=run.summary.total_goodput_bps,
-        classes=run.summary.classes,
-        outcast_ratio=run.summary.outcast_ratio,
-    )
-    windows = list(run.summary.windows.values())
-    if all((window.start_s, window.end_s) != (main.start_s, main.end_s) for window in windows):
-        windows.append(main)
+    windows: list[Window | Summary] = [*run.summary.windows.values()]
+    whole = run.summary
+    if all((window.start_s, window.end_s) != (whole.start_s, whole.end_s) for window in windows):
+        windows.append(whole)
     figure = Figure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
     axes = figure.subplots()
-    width = 0.8 / len(run.hops)
-    top = 0.0
-    for place, hops in enumerate(run.hops):
-        for index, window in enumerate(windows):
-            mean = window.classes[str(hops)].mean_goodput_bps / 1e6
-            top = max(top, mean)
-            at = index - 0.4 + (place + 0.5) * width
-            label = None
-            if index == 0:
-                count = window.classes[str(hops)].flows
-                label = f"{hops}-hop ({count} flow{'s' if count > 1 else ''})"
-            axes.bar(at, mean, width * 0.92, color=run.colour(hops), label=label)
-            axes.annotate(
-                f"{mean:.3g}",
-                (at, mean),
-                (0, 2),
-                textcoords="offset points",
-                ha="center",
-                va="bottom",
-                fontsize=8,
-                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"},
-                zorder=5,
-            )
+    groups = []
+    for hops, colour in class_colours(run.hops).items():
+        parts = [window.classes[str(hops)] for window in windows]
+        label = f"{hops}-hop ({parts[0].flows} flow{'s' if parts[0].flows > 1 else ''})"
+        means = np.array([part.mean_goodput_bps / 1e6 for part in parts])
+        groups.append(Bars(label, colour, means))
+    ticks = [
+        f"{window.start_s:g}-{window.end_s:g} s"
+        + (f"\nratio {window.outcast_ratio:.2f}" if window.outcast_ratio is not None else "")
+        for window in windows
+    ]
+    draw_bars(axes, groups, ticks, written=True)
     for index, window in enumerate(windows):
-        flows = sum(part.flows for part in window.classes.values())
-        equal = window.total_goodput_bps / flows / 1e6
+        equal = window.total_goodput_bps / sum(part.flows for part in window.classes.values()) / 1e6
         label = "an equal share" if index == 0 else ""
         axes.hlines(
             equal, index - 0.45, index + 0.45, color="black", linestyle=":", lw=1, label=label
         )
-    axes.set_xticks(
-        range(len(windows)),
-        [
-            f"{window.start_s:g}-{window.end_s:g} s"
-            + (f"\nratio {window.outcast_ratio:.2f}" if window.outcast_ratio is not None else "")
-            for window in windows
-        ],
-    )
+    top = max(float(group.heights.max()) for group in groups)
     axes.set_ylim(0, (top or 1) * 1.12)
     axes.set_ylabel("mean goodput of a flow (Mbps)")
-    figure.suptitle(
-        f"{run.summary.name}: mean goodput per class",
-        x=0.01,
-        ha="left",
-        fontsize=10,
-        fontweight="bold",
-    )
+    heading(figure, f"{run.summary.name}: mean goodput per class")
     figure.legend(loc="outside right center")
     return figure
 
 
-def goodput_by_flow(run: DrawnRun) -> Figure | None:
+def goodput_by_flow(run: Run) -> Figure | None:
     """The mean goodput of every flow as a bar, the fewest hops first."""
-    flows = run.table("flows").select("flow", "src", "hops", "goodput_bps").collect()
+    flows = run.table("flows").sort("hops", "flow")
     if not 1 < flows.height <= MOST_CURVES:
         return None
-    flows = flows.sort("hops", "flow")
     figure = Figure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
     axes = figure.subplots()
-    for hops in run.hops:
-        places = [n for n, found in enumerate(flows["hops"]) if found == hops]
+    for hops, colour in class_colours(run.hops).items():
+        places = (flows["hops"] == hops).arg_true()
         values = flows["goodput_bps"].gather(places) / 1e6
-        axes.bar(places, values, 0.75, color=run.colour(hops), label=f"{hops}-hop")
+        axes.bar(places, values, 0.75, color=colour, label=f"{hops}-hop")
     fair = run.summary.total_goodput_bps / flows.height / 1e6
     axes.axhline(fair, color="black", ls=":", lw=1, label="an equal share")
     axes.set_xticks(

@@ -7,15 +7,16 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
-from outcast.view.figures.drawn_run import DrawnRun
-from outcast.view.figures.style import BLUE, GREEN, ORANGE, VERMILION, heading
+from outcast.view.figures.style import heading
+from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, VERMILION
 
 
-def link_over_time(run: DrawnRun) -> Figure | None:
+def link_over_time(run: Run) -> Figure | None:
     """Utilisation, queue length, drops and marks of the first bottleneck port in bins."""
     record = run.manifest.bottlenecks[0]
-    frame = run.table("bins").filter(pl.col("port") == record.egress).collect()
+    frame = run.scan("bins").filter(pl.col("port") == record.egress).collect()
     if not frame.height:
         return None
     start = frame["t"].to_numpy() / 1e9
@@ -41,14 +42,14 @@ def link_over_time(run: DrawnRun) -> Figure | None:
 
 
 def _queue(
-    run: DrawnRun,
+    run: Run,
     record: BottleneckRecord,
     axes: Axes,
     frame: pl.DataFrame,
     edges: np.ndarray,
 ) -> None:
     most, mean = (frame[name].to_numpy() / 1024 for name in ("queue_max_bytes", "queue_mean_bytes"))
-    axes.stairs(most, edges, baseline=None, color=ORANGE, lw=0.9, label="most")
+    axes.stairs(most, edges, baseline=None, color=BROWN, lw=0.9, label="most")
     axes.stairs(mean, edges, baseline=None, color=BLUE, lw=1.2, label="mean over time")
     limit = record.queue.limit_bytes
     if limit is not None and limit / 1024 <= 3 * most.max():
@@ -62,7 +63,7 @@ def _queue(
 
 
 def _losses(
-    run: DrawnRun,
+    run: Run,
     record: BottleneckRecord,
     axes: Axes,
     frame: pl.DataFrame,
@@ -72,13 +73,13 @@ def _losses(
         frame["dropped"].to_numpy() / np.diff(edges) / 1e3,
         edges,
         fill=True,
-        color=VERMILION,
+        color=DROPPED,
         alpha=0.8,
         label="dropped",
     )
-    if run.has("ports"):
+    if "ports" in run.tables:
         samples = (
-            run.table("ports")
+            run.scan("ports")
             .filter((pl.col("port") == record.egress) & (pl.col("t") <= edges[-1] * 1e9))
             .select("t", "marks")
             .collect()

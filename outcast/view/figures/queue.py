@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast.errors import InputError
+from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
-from outcast.view.figures.drawn_run import DrawnRun
 from outcast.view.figures.drops import around, worst_blackout
-from outcast.view.figures.style import EVENT_MARKS, GREY, STYLE, VERMILION, nothing, save, time_unit
-from outcast.view.terminal.tables import read_summary, reading
+from outcast.view.figures.parts import Marks, draw_lanes
+from outcast.view.figures.style import STYLE, nothing, save, time_unit
+from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
+
+EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
+"""What happens to a queue, with its mark."""
+UNITS = {"queue_bytes": (1024, "KiB"), "queue_packets": (1, "packets")}
+"""Columns of a queue's length, with the divisor and the unit in which they are shown."""
 
 
 def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Path) -> None:
@@ -28,12 +35,12 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
     Raises InputError where there is nothing to draw or the picture cannot be written.
     """
-    run = DrawnRun(directory, directory.read_manifest(), read_summary(directory))
+    run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns
     low, high = middle - within_ns, middle + within_ns
-    with reading(directory), matplotlib.rc_context(STYLE):
+    with run.reading(), matplotlib.rc_context(STYLE):
         busiest = (
-            run.table("queue")
+            run.scan("queue")
             .filter(pl.col("t").is_between(low, high))
             .group_by(pl.col("egress").cast(pl.String))
             .len()
@@ -56,7 +63,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
             raise InputError(f"{path}: cannot be written: {reason}") from None
 
 
-def queue_in_blackout(run: DrawnRun) -> Figure:
+def queue_in_blackout(run: Run) -> Figure:
     """Figure 12: the queue and what happened to it around the densest blackout."""
     worst = [
         (port, row)
@@ -87,7 +94,7 @@ def queue_in_blackout(run: DrawnRun) -> Figure:
 
 
 def _queue(
-    run: DrawnRun,
+    run: Run,
     record: BottleneckRecord,
     span: tuple[int, int],
     zero_ns: int,
@@ -101,73 +108,81 @@ def _queue(
     )
     low, high = span
     scale, unit = time_unit(high - low)
-    events = (
-        run.table("queue")
-        .filter((pl.col("egress") == record.egress) & pl.col("t").is_between(low, high))
-        .select("t", pl.col("event").cast(pl.String), "packet", "queue_bytes")
-        .collect()
-    )
-    ingress = (
-        run.table("packets")
-        .select(pl.col("ingress").cast(pl.String))
-        .with_row_index("packet")
-        .with_columns(pl.col("packet").cast(pl.Int32))
-        .join(events.lazy().select("packet").unique(), on="packet", how="semi")
-        .collect()
-    )
-    events = events.join(ingress, on="packet", how="left").sort("t", maintain_order=True)
-    time = (events["t"].to_numpy() - zero_ns) / scale
-    held = events["queue_bytes"].to_numpy() / 1024
-    upper.step(time, held, where="post", color="black", linewidth=1)
+    events = queue_events(run, record, span)
+    draw_length(upper, events, zero_ns, scale, "queue_bytes")
     if record.queue.limit_bytes:
         limit = record.queue.limit_bytes / 1024
         upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
         upper.annotate(
             f"limit\n{limit:g} KiB",
             (1.005, limit),
-            (0, 0),
             xycoords=("axes fraction", "data"),
-            textcoords="offset points",
             ha="left",
             va="center",
             fontsize=8,
             color=VERMILION,
         )
-    of_what = ", of what it forwarded" if record.queue.drops == "later" else ""
-    upper.set_ylabel(f"queue (KiB){of_what}")
+    if record.queue.drops == "later":
+        upper.set_ylabel(f"{upper.get_ylabel()}, of what it forwarded")
     upper.set_title(title, fontsize=9)
-    rows = [*record.ingress, record.egress]
-    for place, name in enumerate(reversed(rows)):
-        lower.axhline(place, color=GREY, linewidth=0.4, zorder=0)
-        for event, marker, colour in EVENT_MARKS:
-            if (event == "dequeue") != (name == record.egress):
-                continue
-            chosen = events["event"].eq(event).to_numpy()
-            if event != "dequeue":
-                chosen &= events["ingress"].eq_missing(name).to_numpy()
-            lower.scatter(
-                time[chosen],
-                np.full(int(chosen.sum()), place),
-                s=24,
-                marker=marker,
-                color=colour,
-                linewidths=1.2,
-                label=event if place in (0, len(rows) - 1) else None,
-            )
-    lower.set_yticks(range(len(rows)), list(reversed(rows)))
-    lower.set_ylim(-0.6, len(rows) - 0.4)
+    draw_events(lower, events, [*record.ingress, record.egress], zero_ns, scale)
     lower.set_xlim((low - zero_ns) / scale, (high - zero_ns) / scale)
     at_s = (zero_ns - run.manifest.traffic.t_start_ns) / 1e9
     lower.set_xlabel(f"time after {zero_is}{at_s:.6f} s ({unit})")
-    handles, labels = lower.get_legend_handles_labels()
-    distinct = dict(zip(labels, handles, strict=True))
-    lower.legend(
-        [distinct[name] for name in ("enqueue", "drop", "dequeue") if name in distinct],
-        [name for name in ("enqueue", "drop", "dequeue") if name in distinct],
+    return figure
+
+
+def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -> pl.DataFrame:
+    """What happened to an output's queue in a span of time: `t`, `event`, `queue_bytes`,
+    `queue_packets`, and `lane`, the output of a departure and the input of all else.
+    """
+    events = (
+        run.scan("queue")
+        .filter((pl.col("egress") == record.egress) & pl.col("t").is_between(*span_ns))
+        .select("t", pl.col("event").cast(pl.String), "packet", "queue_bytes", "queue_packets")
+        .collect()
+    )
+    ingress = (
+        run.scan("packets")
+        .select(pl.col("ingress").cast(pl.String))
+        .with_row_index("packet")
+        .with_columns(pl.col("packet").cast(pl.Int32))
+        .join(events.lazy().select("packet").unique(), on="packet", how="semi")
+        .collect()
+    )
+    left = pl.col("event") == "dequeue"
+    return (
+        events.join(ingress, on="packet", how="left")
+        .sort("t", maintain_order=True)
+        .with_columns(lane=pl.when(left).then(pl.lit(record.egress)).otherwise("ingress"))
+    )
+
+
+def draw_length(axes: Axes, events: pl.DataFrame, zero_ns: int, scale: float, column: str) -> None:
+    """A queue's length over time, counted from `zero_ns` in units of `scale` nanoseconds."""
+    divisor, unit = UNITS[column]
+    x, y = (events["t"].to_numpy() - zero_ns) / scale, events[column].to_numpy() / divisor
+    axes.step(x, y, where="post", color="black", linewidth=1)
+    axes.set_ylabel(f"queue ({unit})")
+
+
+def draw_events(
+    axes: Axes, events: pl.DataFrame, lanes: Sequence[str], zero_ns: int, scale: float
+) -> None:
+    """A mark for every event of a queue, in a lane for each input and one for the output."""
+    marks = []
+    for event, marker, colour in EVENTS:
+        rows = events.filter(pl.col("lane").is_in(list(lanes)), event=event)
+        x = (rows["t"].to_numpy() - zero_ns) / scale
+        label = event if rows.height else None
+        marks.append(Marks(label, marker, colour, rows["lane"].to_list(), x))
+    draw_lanes(axes, lanes, marks)
+    for place in range(len(lanes)):
+        axes.axhline(place, color=GREY, linewidth=0.4, zorder=0)
+    axes.legend(
         loc="lower right",
         bbox_to_anchor=(1, 1),
         ncols=3,
         borderaxespad=0,
         handletextpad=0.2,
     )
-    return figure

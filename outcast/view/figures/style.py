@@ -1,7 +1,4 @@
-"""How all pictures look, and how one is stored.
-
-Colours are Okabe and Ito's, which the colour-blind tell apart; marks differ in shape too.
-"""
+"""How all pictures look, and how one is stored."""
 
 from __future__ import annotations
 
@@ -15,18 +12,7 @@ from PIL import Image
 
 from outcast import files
 from outcast.errors import InputError
-
-VERMILION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY = (
-    "#D55E00",
-    "#0072B2",
-    "#009E73",
-    "#E69F00",
-    "#CC79A7",
-    "#56B4E9",
-    "#8C8C8C",
-)
-CLASS_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
-EVENT_MARKS = (("enqueue", "^", BLUE), ("drop", "x", VERMILION), ("dequeue", "v", GREEN))
+from outcast.view.palette import GREY
 
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,

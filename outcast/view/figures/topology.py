@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from controllers.graph import LAYERS
 from outcast import files
 from outcast.plan.model import Plan
+from outcast.view.palette import BLUE, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_USED, _UNUSED = "#0072b2", "#c8c8c8"
 _MOST_UPRIGHT = 20
 """Boxes in the hosts' row from which on names are written upwards."""
 _MOST_HOSTS = 128
@@ -120,12 +120,12 @@ def picture(plan: Plan, title: str) -> Figure:
     lines = {frozenset(edge): [placed[edge[0]], placed[edge[1]]] for edge in plan.graph.edges}
     unused = [line for edge, line in lines.items() if edge not in used]
     thin = 0.7 if upright else 0.3
-    axes.add_collection(LineCollection(unused, colors=_UNUSED, linewidths=thin, zorder=1))
+    axes.add_collection(LineCollection(unused, colors="#c8c8c8", linewidths=thin, zorder=1))
     widths = [1.2 + 4 * count / most for count in used.values()]
     taken = [lines[edge] for edge in used]
-    axes.add_collection(LineCollection(taken, colors=_USED, linewidths=widths, zorder=2))
+    axes.add_collection(LineCollection(taken, colors=BLUE, linewidths=widths, zorder=2))
     (x1, y1), (x2, y2) = (placed[node] for node in plan.ends[plan.bottleneck.egress])
-    axes.plot([x1, x2], [y1, y2], color="#d55e00", linewidth=6, zorder=3)
+    axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
     axes.annotate(
         f"bottleneck {plan.bottleneck.egress}",
         ((x1 + x2) / 2, (y1 + y2) / 2),

@@ -10,13 +10,12 @@ from pathlib import Path
 
 from outcast.errors import InputError
 from outcast.files import write_text
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import glossary, goodput, losses, measurements, overview, timeline, viewer
 from outcast.view.report.markup import Element, element
 from outcast.view.report.page import document
-from outcast.view.report.tables import RunTables, read
 from outcast.view.report.topology import draw
-from outcast.view.terminal.tables import reading
 
 NAME = "report.html"
 
@@ -26,8 +25,9 @@ def write(directory: RunDirectory) -> Path:
 
     Raises InputError where the run has not been analysed or the file cannot be written.
     """
-    with reading(directory):
-        text = make(read(directory))
+    run = Run(directory)
+    with run.reading():
+        text = make(run)
     path = directory.path / NAME
     try:
         write_text(path, text)
@@ -36,7 +36,7 @@ def write(directory: RunDirectory) -> Path:
     return path
 
 
-def make(run: RunTables, most_packets: int = timeline.MOST_PACKETS) -> str:
+def make(run: Run, most_packets: int = timeline.MOST_PACKETS) -> str:
     """The report as text. `most_packets` is how many the viewer carries."""
     made = timeline.make(run, most_packets)
     sections = [
@@ -63,8 +63,8 @@ def _harmless(json_text: str) -> str:
     return json_text.replace("<", "\\u003c")
 
 
-def network(run: RunTables) -> Element:
+def network(run: Run) -> Element:
     """The drawing, from the run's plan; a sentence where an older outcast stored none."""
-    if not run.directory.plan.exists():
+    if run.plan is None:
         return element("p", "No drawing of the topology: an older outcast stored no plan.")
-    return draw(run.directory.read_plan())
+    return draw(run.plan)

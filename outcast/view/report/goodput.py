@@ -8,12 +8,13 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array
+from outcast.records.run import Run
+from outcast.view.figures.goodput import flow_rates
+from outcast.view.palette import GREY, class_colours, flow_colours, series_colour
 from outcast.view.report import charts
 from outcast.view.report.charts import Bar, Line
-from outcast.view.report.colours import PALETTE, class_colours, flow_colours
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.report.tables import RunTables
 from outcast.view.terminal.tables import format_bps
 
 MOST_FLOWS = 200
@@ -23,25 +24,19 @@ MOST_CURVES = 6
 MOST_BINS = 500
 MOST_STEPS = 110
 """Of the small curves in the list of flows."""
-FAIRNESS = ("#2B8CC4", "#1B2A8A", "#00815F", "#9A6B00")
 
 
-def _rates(run: RunTables) -> tuple[Array, dict[int, Array]]:
+def _rates(run: Run) -> tuple[Array, dict[int, Array]]:
     """The bins' edges in seconds, and the goodput of every flow in each bin.
 
     Of a long run so many bins are put together that there are MOST_BINS at most.
     """
-    frame = run.throughput.sort("flow", "t")
-    starts = frame["t"].unique().sort().to_numpy() / 1e9
-    bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
-    edges = np.append(starts, starts[-1] + bin_s if starts.size else bin_s)
-    rates = frame["goodput_bps"].to_numpy().reshape(-1, starts.size)
-    flows = frame["flow"].unique(maintain_order=True).to_list()
-    together = -(-starts.size // MOST_BINS)
+    edges, rates = flow_rates(run)
+    together = -(-(edges.size - 1) // MOST_BINS)
     if together > 1:
         edges = np.append(edges[:-1:together], edges[-1])
-        rates = np.array([coarser(rate, together) for rate in rates])
-    return edges, dict(zip(flows, rates, strict=True))
+        rates = {flow: coarser(rate, together) for flow, rate in rates.items()}
+    return edges, rates
 
 
 def coarser(rate: Array, together: int) -> Array:
@@ -50,7 +45,7 @@ def coarser(rate: Array, together: int) -> Array:
     return np.asarray(np.add.reduceat(rate, first) / np.diff(np.append(first, rate.size)))
 
 
-def goodput(run: RunTables) -> Element:
+def goodput(run: Run) -> Element:
     """Goodput per class, over time and in the mean, and of every flow."""
     edges, rates = _rates(run)
     colours = class_colours(run.hops)
@@ -63,12 +58,12 @@ def goodput(run: RunTables) -> Element:
             label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
             lines.append(Line(label, colours[hops], mean, charts.dash(place)))
     of_what = "a flow of each class"
-    if len(run.hops) == 1 and 1 < len(rates) <= MOST_CURVES:
-        of_what, places = "every flow", flow_colours(run.manifest.flows)
+    if len(run.hops) == 1 and 1 < len(run.manifest.flows) <= MOST_CURVES:
+        of_what, of_flow = "every flow", flow_colours(run.manifest.flows)
         lines = [
             Line(
                 f"{flow.flow}: {flow.src}",
-                PALETTE[places[flow.flow]],
+                of_flow[flow.flow],
                 rates[flow.flow] / 1e6,
                 charts.dash(place),
             )
@@ -102,7 +97,7 @@ def goodput(run: RunTables) -> Element:
     )
 
 
-def _windows(run: RunTables) -> Element | None:
+def _windows(run: Run) -> Element | None:
     if not run.summary.windows:
         return None
     rows: list[list[Part]] = []
@@ -121,18 +116,18 @@ def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
+def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
     colours = class_colours(run.hops)
     peak = max((float(np.percentile(rate, 99)) for rate in rates.values()), default=1.0)
     ceiling = max(peak, fair_bps * 1.5)
     rows: list[list[Part]] = []
-    frame = run.flows.sort("hops", "flow")
+    frame = run.table("flows").sort("hops", "flow")
     for row in frame.head(MOST_FLOWS).iter_rows(named=True):
         rate = rates.get(row["flow"], np.zeros(1))
         curve = charts.sparkline(
             coarser(rate, -(-rate.size // MOST_STEPS)),
             ceiling,
-            colours.get(row["hops"], "#555555"),
+            colours.get(row["hops"], GREY),
             fair_bps,
             f"goodput of flow {row['flow']} over time, from {format_bps(float(rate.min()))} to "
             f"{format_bps(float(rate.max()))}",
@@ -160,7 +155,7 @@ def _flows(run: RunTables, rates: dict[int, Array], fair_bps: float) -> Element:
     return listed
 
 
-def fairness(run: RunTables) -> Element:
+def fairness(run: Run) -> Element:
     """Jain's index over time, in the analysis's windows."""
     text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
     if run.summary.outcast_ratio is not None:
@@ -168,11 +163,9 @@ def fairness(run: RunTables) -> Element:
             f" and the outcast ratio {run.summary.outcast_ratio:.2f}: the mean of the class with "
             "the most hops over that of the class with the fewest"
         )
-    measured = run.table("fairness")
-    if measured is None:
-        chart = element("p", "At no time two flows were active.")
-    else:
-        chart = _sliding_fairness(measured)
+    chart = element("p", "At no time two flows were active.")
+    if "fairness" in run.tables:
+        chart = _sliding_fairness(run.table("fairness"))
     return section("fairness", "Fairness over time", element("p", f"{text}."), chart)
 
 
@@ -186,7 +179,7 @@ def _sliding_fairness(frame: pl.DataFrame) -> Element:
         mine = frame.filter(pl.col("width") == width).select("t_end", "jain")
         y = grid.join(mine, on="t_end", how="left").sort("t_end")["jain"]
         label = f"over the {width / 1e6:g} ms before"
-        lines.append(Line(label, FAIRNESS[place % len(FAIRNESS)], y.to_numpy().astype(float), None))
+        lines.append(Line(label, series_colour(place), y.to_numpy().astype(float), None))
     known = frame["jain"].drop_nulls().to_list()
     seen = f"between {min(known):.2f} and {max(known):.2f}" if known else "nowhere known"
     # A single curve has no legend, so that its window stands in the title.

@@ -5,26 +5,27 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from outcast.records.run import Run
+from outcast.view.figures.drops import arrivals, chain_counts
+from outcast.view.palette import BLUE, BROWN, GREEN, port_colours
 from outcast.view.report import charts
 from outcast.view.report.charts import Line
-from outcast.view.report.colours import OTHERS, class_colours
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.report.tables import RunTables
 
 BINS = 250
 LONGEST = 10
 """Chains longer than this share one column."""
 
 
-def queue(run: RunTables) -> Element:
+def queue(run: Run) -> Element:
     """The queue's length over time, and its distribution."""
     parts: list[Element] = []
     start_ns = run.manifest.traffic.t_start_ns
     edges_ns = np.linspace(0, run.manifest.traffic.duration_ns, BINS + 1)
     for record in run.manifest.bottlenecks:
         frame = (
-            run.queue.lazy()
+            run.scan("queue")
             .filter(pl.col("egress").cast(pl.String) == record.egress)
             .select(
                 ((pl.col("t") - start_ns) / edges_ns[1]).floor().cast(pl.Int64).alias("bin"),
@@ -53,9 +54,9 @@ def queue(run: RunTables) -> Element:
                 else "nothing was queued",
                 edges_ns / 1e9,
                 [
-                    Line("most", OTHERS[4], curves["most"]),
-                    Line("mean over its changes", OTHERS[11], curves["mean"]),
-                    Line("least", OTHERS[1], curves["least"], "2 3"),
+                    Line("most", BROWN, curves["most"]),
+                    Line("mean over its changes", BLUE, curves["mean"]),
+                    Line("least", GREEN, curves["least"], "2 3"),
                 ],
                 "time (s)",
                 "KiB",
@@ -79,7 +80,7 @@ def queue(run: RunTables) -> Element:
     return section("queue", "The queue", *parts)
 
 
-def _capacity(run: RunTables) -> list[str]:
+def _capacity(run: Run) -> list[str]:
     texts = []
     for port, part in run.summary.queue.items():
         found = part.capacity
@@ -99,22 +100,14 @@ def _capacity(run: RunTables) -> list[str]:
     return texts
 
 
-def drops(run: RunTables) -> Element:
+def drops(run: Run) -> Element:
     """What each input port lost, when, and how many in a row."""
-    start_ns = run.manifest.traffic.t_start_ns
     edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
-    colours = class_colours(run.hops)
+    colours = port_colours({port: run.port_hops(port) for port in run.summary.drops})
     lines: list[Line] = []
-    for place, port in enumerate(run.summary.drops):
-        lost = run.packets.filter(
-            (pl.col("verdict") == "dropped") & (pl.col("ingress").cast(pl.String) == port)
-        )
-        counts, _ = np.histogram((lost["t_in"].to_numpy() - start_ns) / 1e9, edges_s)
-        hops = [flow.hops for flow in run.manifest.flows if flow.ingress == port]
-        colour = colours[min(hops)] if hops else OTHERS[place % len(OTHERS)]
-        if any(line.colour == colour for line in lines):
-            colour = OTHERS[(place + 3) % len(OTHERS)]
-        lines.append(Line(run.port_label(port), colour, counts.astype(float), charts.dash(place)))
+    for place, (port, colour) in enumerate(colours.items()):
+        _, dropped = arrivals(run, port, edges_s)
+        lines.append(Line(run.port_label(port), colour, dropped.astype(float), charts.dash(place)))
     total = sum(part.dropped for part in run.summary.drops.values())
     chart = element("p", "No packet was dropped.")
     if total:
@@ -143,7 +136,7 @@ def drops(run: RunTables) -> Element:
     return section("drops", "Drops", listed, chart, _chains(run))
 
 
-def _chains(run: RunTables) -> Element | None:
+def _chains(run: Run) -> Element | None:
     longest = max((part.longest_chain for part in run.summary.drops.values()), default=0)
     if not longest:
         return None
@@ -153,10 +146,7 @@ def _chains(run: RunTables) -> Element | None:
         head.append(f"> {LONGEST}")
     rows: list[list[Part]] = []
     for port, part in run.summary.drops.items():
-        counts = {int(length): count for length, count in part.chains.items()}
-        row: list[Part] = [run.port_label(port)]
-        row += [str(counts.get(length, 0)) for length in range(1, columns + 1)]
-        if longest > LONGEST:
-            row.append(str(sum(count for length, count in counts.items() if length > LONGEST)))
-        rows.append(row)
+        counts = chain_counts(part.chains, LONGEST)
+        shown = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
+        rows.append([run.port_label(port), *map(str, shown)])
     return table("How often so many packets of a port were dropped in a row", head, rows)

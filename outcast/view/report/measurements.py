@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
+from outcast.records.run import Run
+from outcast.view.palette import class_colours, series_colour
 from outcast.view.report import charts
 from outcast.view.report.charts import Line
-from outcast.view.report.colours import OTHERS, class_colours
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.report.tables import RunTables
 
 MOST_ROWS = 60
 """So many rows of a table are shown; the Parquet file has them all."""
 MOST_POINTS = 400
 
 
-def sections(run: RunTables) -> list[Element]:
+def sections(run: Run) -> list[Element]:
     """Those for which the run has a table."""
-    parts: tuple[tuple[str, Callable[[RunTables, pl.DataFrame], Element]], ...] = (
+    parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element]], ...] = (
         ("completions", completions),
         ("sockets", sockets),
         ("rtt", round_trips),
@@ -29,8 +29,8 @@ def sections(run: RunTables) -> list[Element]:
         ("ports", ports),
         ("links", links),
     )
-    found = ((make, run.table(name)) for name, make in parts)
-    return [make(run, frame) for make, frame in found if frame is not None and frame.height]
+    tables = ((make, run.table(name)) for name, make in parts if name in run.tables)
+    return [make(run, frame) for make, frame in tables if frame.height]
 
 
 def _number(value: object, form: str = ",.6g") -> str:
@@ -75,14 +75,14 @@ def _over_time(
     return grid["bin"].to_numpy() / 1e9, lines
 
 
-def _by_class(run: RunTables, frame: pl.DataFrame) -> pl.DataFrame:
+def _by_class(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
     hops = {flow.flow: flow.hops for flow in run.manifest.flows}
     return frame.with_columns(
         hops=pl.col("flow").replace_strict(hops, default=None, return_dtype=pl.Int64)
     ).drop_nulls("hops")
 
 
-def sockets(run: RunTables, frame: pl.DataFrame) -> Element:
+def sockets(run: Run, frame: pl.DataFrame) -> Element:
     """The senders' sockets over time: a class's mean window and smoothed round trip."""
     colours = class_colours(run.hops)
     groups = [(hops, f"{hops}-hop, mean", colours[hops]) for hops in run.hops]
@@ -119,7 +119,7 @@ def sockets(run: RunTables, frame: pl.DataFrame) -> Element:
     return section("sockets", "Sockets", *parts, _more(last, "flows"))
 
 
-def round_trips(run: RunTables, frame: pl.DataFrame) -> Element:
+def round_trips(run: Run, frame: pl.DataFrame) -> Element:
     """Round trips between the bottleneck and the receivers, by class."""
     classes = _by_class(run, frame)
     quantiles = classes.group_by("hops").agg(
@@ -137,10 +137,10 @@ def round_trips(run: RunTables, frame: pl.DataFrame) -> Element:
     return section("round-trips", "Round trips", table(caption, head, rows))
 
 
-def utilisation(run: RunTables, frame: pl.DataFrame) -> Element:
+def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     """How much of the bottleneck's rate was used."""
     names = frame["port"].unique(maintain_order=True).to_list()
-    groups = [(name, name, OTHERS[place % len(OTHERS)]) for place, name in enumerate(names)]
+    groups = [(name, name, series_colour(place)) for place, name in enumerate(names)]
     percent = frame.with_columns(pl.col("utilisation") * 100)
     x, lines = _over_time(percent, "port", "utilisation", groups)
     # Each value is of a bin: with the last one's end the curve is drawn as steps.
@@ -157,10 +157,10 @@ def utilisation(run: RunTables, frame: pl.DataFrame) -> Element:
     return section("utilisation", "Utilisation", element("p", text), chart)
 
 
-def ports(run: RunTables, frame: pl.DataFrame) -> Element:
+def ports(run: Run, frame: pl.DataFrame) -> Element:
     """The kernel's own statistics of the queues of all ports that were sampled."""
     bottlenecks = [record.egress for record in run.manifest.bottlenecks]
-    groups = [(name, name, OTHERS[place % len(OTHERS)]) for place, name in enumerate(bottlenecks)]
+    groups = [(name, name, series_colour(place)) for place, name in enumerate(bottlenecks)]
     kib = frame.with_columns(pl.col("backlog_bytes") / 1024)
     x, lines = _over_time(kib, "port", "backlog_bytes", groups)
     chart = None
@@ -188,7 +188,7 @@ def ports(run: RunTables, frame: pl.DataFrame) -> Element:
     return section("ports", "Queues by the kernel's count", chart, listed, _more(summed, "ports"))
 
 
-def links(run: RunTables, frame: pl.DataFrame) -> Element:
+def links(run: Run, frame: pl.DataFrame) -> Element:
     """What every direction of every link carried."""
     shown = [name for name in frame.columns if not frame[name].dtype.is_nested()]
     ordered = frame.select(shown)
@@ -214,7 +214,7 @@ def links(run: RunTables, frame: pl.DataFrame) -> Element:
     return section("links", "Links", listed, _more(ordered, "links"))
 
 
-def completions(run: RunTables, frame: pl.DataFrame) -> Element:
+def completions(run: Run, frame: pl.DataFrame) -> Element:
     """How long generated flows took."""
     finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
     grouped = frame.group_by("workload", "kind", maintain_order=True).len()
@@ -226,7 +226,7 @@ def completions(run: RunTables, frame: pl.DataFrame) -> Element:
         row: list[Part] = [f"{workload}: {kind}", f"{count:,}", f"{times.size:,}"]
         if times.size:
             y = np.quantile(times, share / 100)
-            lines.append(Line(f"{workload}: {kind}", OTHERS[place % len(OTHERS)], y))
+            lines.append(Line(f"{workload}: {kind}", series_colour(place), y))
             spread = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
             row += [f"{value:,.3f}" for value in spread]
         else:

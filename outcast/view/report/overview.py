@@ -6,15 +6,15 @@ import re
 import shlex
 from typing import Any
 
+from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
 from outcast.units import format_rate, format_size, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.report.tables import RunTables
 from outcast.view.terminal.tables import format_bps
 
 
-def header(run: RunTables) -> list[Element]:
+def header(run: Run) -> list[Element]:
     """The page's heading, what came out in a line, and whether to believe it."""
     summary = run.summary
     key: list[tuple[str, str]] = []
@@ -44,7 +44,7 @@ def header(run: RunTables) -> list[Element]:
     ]
 
 
-def _result(run: RunTables) -> str:
+def _result(run: Run) -> str:
     summary = run.summary
     covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
     texts = []
@@ -77,7 +77,7 @@ def _result(run: RunTables) -> str:
     return text
 
 
-def _trust(run: RunTables) -> Element:
+def _trust(run: Run) -> Element:
     capture = run.summary.capture
     good = capture.trusted
     packets = sum(part.packets for part in run.summary.drops.values())
@@ -106,7 +106,7 @@ def _trust(run: RunTables) -> Element:
     )
 
 
-def words(run: RunTables, *more: Part) -> Element:
+def words(run: Run, *more: Part) -> Element:
     """The experiment in sentences, with what the topology's drawing adds."""
     return section(
         "experiment",
@@ -116,7 +116,7 @@ def words(run: RunTables, *more: Part) -> Element:
     )
 
 
-def sentences(run: RunTables) -> list[str]:
+def sentences(run: Run) -> list[str]:
     """What was built and run, in words, from the manifest."""
     manifest, asked = run.manifest, run.manifest.requested
     flows = manifest.flows
@@ -202,7 +202,7 @@ def _queue(record: BottleneckRecord) -> str:
     return " and ".join(parts)
 
 
-def settings(run: RunTables) -> Element:
+def settings(run: Run) -> Element:
     """What was asked for, and what was read back from the kernel."""
     manifest = run.manifest
 
@@ -247,7 +247,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def again(run: RunTables) -> Element:
+def again(run: Run) -> Element:
     """The commands that run it once more, and the configuration whole."""
     name = run.summary.name
     place = shlex.quote(name)

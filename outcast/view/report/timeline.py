@@ -11,9 +11,9 @@ import polars as pl
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.store import NOTES, VERDICTS
-from outcast.view.report.colours import PALETTE, flow_colours
+from outcast.records.run import Run
+from outcast.view.palette import PALETTE, flow_colours, series_colour
 from outcast.view.report.packed import Encoding, pack
-from outcast.view.report.tables import RunTables
 
 MOST_PACKETS = 2_000_000
 """A page carries at most so many packets, of 3 to 7 bytes each, and every one that was dropped."""
@@ -63,17 +63,21 @@ def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
     return keep, every
 
 
-def blackouts(run: RunTables) -> pl.DataFrame:
+def blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops while packets of other ports got through, in the order of time.
 
     The viewer's links name them by their place here.
     """
-    return run.blackouts.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
+    return (
+        run.table("blackouts")
+        .filter(pl.col("others_through") > 0)
+        .sort("t_start", maintain_order=True)
+    )
 
 
-def make(run: RunTables, most: int = MOST_PACKETS) -> Timeline:
+def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     """Packs the packets and chains of an analysed run."""
-    packets = run.packets
+    packets = run.table("packets")
     start_ns = run.manifest.traffic.t_start_ns
     inputs = [port for record in run.manifest.bottlenecks for port in record.ingress]
     outputs = [record.egress for record in run.manifest.bottlenecks]
@@ -83,8 +87,8 @@ def make(run: RunTables, most: int = MOST_PACKETS) -> Timeline:
     dropped = (packets["verdict"] == "dropped").to_numpy()
     keep, every = thin(dropped, lane, most)
     weight = _weights(keep, dropped, lane)
-    entered = _entered(run)
-    flows, flow = _flows(run)
+    entered = _entered(run, packets)
+    flows, flow = _flows(run, packets)
     t_in = packets["t_in"].to_numpy()
     t_out = packets["t_out"].fill_null(-1).to_numpy()
     stays = np.where(t_out >= 0, t_out - t_in + 1, 0)
@@ -139,7 +143,7 @@ def make(run: RunTables, most: int = MOST_PACKETS) -> Timeline:
     return Timeline(json.dumps(header), text, packets.height, int(rows.size), every)
 
 
-def _output(run: RunTables, port: str) -> dict[str, Any]:
+def _output(run: Run, port: str) -> dict[str, Any]:
     for record in run.manifest.bottlenecks:
         if record.egress == port:
             queue = record.queue
@@ -169,10 +173,15 @@ def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
     return weight
 
 
-def _entered(run: RunTables) -> Array:
+def _entered(run: Run, packets: pl.DataFrame) -> Array:
     """When each packet entered its queue or was refused by it; where unknown when it came in."""
-    entered = run.packets["t_in"].to_numpy().copy()
-    events = run.queue.filter((pl.col("event") != "dequeue") & pl.col("packet").is_not_null())
+    entered = packets["t_in"].to_numpy().copy()
+    events = (
+        run.scan("queue")
+        .filter((pl.col("event") != "dequeue") & pl.col("packet").is_not_null())
+        .select("packet", "t")
+        .collect()
+    )
     entered[events["packet"].to_numpy()] = events["t"].to_numpy()
     return entered
 
@@ -192,12 +201,12 @@ def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
     return (seq - expected + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def _flows(run: RunTables) -> tuple[list[dict[str, Any]], Array]:
+def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array]:
     """Every flow among the packets, described, and each packet's place among them."""
     known = {flow.flow: flow for flow in run.manifest.flows}
     colours = flow_colours(run.manifest.flows)
     seen = (
-        run.packets.lazy()
+        packets.lazy()
         .group_by("flow")
         .agg(*(pl.col(name).first() for name in ("src", "sport", "dst", "dport")))
         .sort("flow")
@@ -209,12 +218,12 @@ def _flows(run: RunTables) -> tuple[list[dict[str, Any]], Array]:
         described.append(
             {
                 "flow": row["flow"],
-                "colour": colours.get(row["flow"], place % len(PALETTE)),
+                "colour": PALETTE.index(colours.get(row["flow"], series_colour(place))),
                 "from": f"{row['src']}:{row['sport']}",
                 "to": f"{row['dst']}:{row['dport']}",
                 "label": f"{flow.src} #{flow.flow}" if flow else f"{row['src']}:{row['sport']}",
                 "hops": flow.hops if flow else None,
             }
         )
-    places = np.searchsorted(seen["flow"].to_numpy(), run.packets["flow"].to_numpy())
+    places = np.searchsorted(seen["flow"].to_numpy(), packets["flow"].to_numpy())
     return described, np.asarray(places, np.int64)

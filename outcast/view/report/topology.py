@@ -6,7 +6,7 @@ from collections import Counter
 
 from outcast.plan.model import Plan
 from outcast.view.figures import topology as drawing
-from outcast.view.report.colours import class_colours
+from outcast.view.palette import class_colours
 from outcast.view.report.markup import Element, element
 
 COLUMN, LAYER, MARGIN, FOOT = 62, 92, 40, 18

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from outcast.records.run import Run
 from outcast.view.report import timeline
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.report.tables import RunTables
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10
@@ -26,7 +26,7 @@ _BUTTONS = (
 )
 
 
-def part(run: RunTables, made: Timeline) -> Element:
+def part(run: Run, made: Timeline) -> Element:
     """The viewer's controls and canvases, which viewer.js brings to life."""
     buttons = [
         element(
@@ -116,7 +116,7 @@ def _thinning(made: Timeline) -> Element | None:
     )
 
 
-def _longest(run: RunTables) -> Element:
+def _longest(run: Run) -> Element:
     chains = timeline.blackouts(run).with_row_index("place")
     if not chains.height:
         return element("p", "There was no blackout in this run.")

@@ -19,10 +19,10 @@ from typing import Any
 
 import polars as pl
 
-from outcast.analysis import store
 from outcast.analysis.capture.records import CaptureFile
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run import Run
+from outcast.records.tables import refusing, scan_table
 from outcast.units import format_time
 
 SLICE_ROWS = 50_000
@@ -82,7 +82,7 @@ def lines(
 
 
 def _refusing(path: Path) -> AbstractContextManager[None]:
-    return store.refusing(f"{path}: cannot be read as a table of packets")
+    return refusing(f"{path}: cannot be read as a table of packets")
 
 
 def _remarks(source: Path) -> list[str]:
@@ -91,20 +91,16 @@ def _remarks(source: Path) -> list[str]:
         return []
     return [
         f"{record.egress}: {record.queue.kind} drops what it had queued, which is left out here"
-        for record in RunDirectory(source).read_manifest().bottlenecks
+        for record in Run(source).manifest.bottlenecks
         if record.queue.drops == "later"
     ]
 
 
 def _open(source: Path) -> tuple[pl.LazyFrame, int]:
     """The table of packets, and the time from which times are counted."""
-    path = source / "packets.parquet" if source.is_dir() else source
-    if not path.exists():
-        hint = f"; `outcast analyze {source}` writes it" if source.is_dir() else ""
-        raise InputError(f"{path}: there is no such file{hint}")
-    if source.is_dir():
-        start_ns = RunDirectory(source).read_manifest().traffic.t_start_ns
-    table = store.scan(path)
+    run = Run(source) if source.is_dir() else None
+    path = source if run is None else source / "packets.parquet"
+    table = scan_table(path) if run is None else run.scan("packets")
     with _refusing(path):
         schema = table.collect_schema()
         for name in _COLUMNS:
@@ -117,8 +113,8 @@ def _open(source: Path) -> tuple[pl.LazyFrame, int]:
                 what = "text" if name in _TEXTS else "whole numbers"
                 raise InputError(f"{path}: column {name} holds {kind}; allowed are {what}")
         first = table.select("t_in").head(1).collect()
-    if source.is_dir():
-        return table, start_ns
+    if run is not None:
+        return table, run.manifest.traffic.t_start_ns
     return table, first.item() if first.height else 0
 
 
@@ -392,8 +388,8 @@ def detail(source: Path, row: int) -> str:
     if not found.height:
         raise InputError(f"{source}: no packet {row}")
     values = found.row(0, named=True)
-    manifest = RunDirectory(source).read_manifest()
-    files = {(each.port, each.direction): each.file for each in manifest.captures}
+    manifest = Run(source).manifest
+    files = {(record.port, record.direction): record.file for record in manifest.captures}
     file = files.get((values["ingress"], "in"))
     if file is None:
         raise InputError(f"{source}: no capture of packets that came in by {values['ingress']}")

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from outcast import handed_in
-from outcast.analysis import store
-from outcast.errors import InputError
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import ClassSummary, CompletionSummary, Summary
 
 MOST_ROWS = 40
 """More flows than these are shown by class only; flows.parquet has them all."""
-
-
-def read_summary(directory: RunDirectory) -> Summary:
-    """summary.json. Raises InputError where there is none or it cannot be read."""
-    try:
-        return handed_in.read_model(directory.summary, Summary)
-    except FileNotFoundError:
-        raise InputError(
-            f"{directory.path}: no summary.json; `outcast analyze {directory.path}` writes it"
-        ) from None
-
-
-@contextmanager
-def reading(directory: RunDirectory) -> Iterator[None]:
-    """Around whatever uses the tables of a run: InputError where one is not as expected."""
-    path = directory.path
-    with store.refusing(
-        f"{path}: its tables cannot be read", f"; `outcast analyze {path}` writes them anew"
-    ):
-        yield
 
 
 def format_bps(rate_bps: float) -> str:
@@ -65,8 +42,8 @@ def render(directory: RunDirectory) -> RenderableType:
 
     Raises InputError where the analysis has not been stored.
     """
-    summary = read_summary(directory)
-    flows = store.read(directory.path / "flows.parquet")
+    run = Run(directory)
+    summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary)]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(flows)]

@@ -1,0 +1,133 @@
+"""The one reader of a finished run: its records, its tables, and what follows from them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from outcast import experiment
+from outcast.errors import InputError
+from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.plan.model import Plan
+from outcast.records.run_directory import Counters, Manifest, RunDirectory, read_record
+from outcast.records.summary import Summary
+from outcast.records.tables import read_table, refusing, scan_table
+
+
+class Run:
+    """A finished and analysed run.
+
+    Records are read when they are first asked for, and kept. Tables are read at every call and
+    not kept, because a sweep or a reproduction holds hundreds of runs.
+
+    Attributes:
+        directory: the paths of the run's files.
+
+    Every reader raises InputError where its file is missing or cannot be read.
+    """
+
+    def __init__(self, directory: RunDirectory | Path) -> None:
+        self.directory = RunDirectory(directory) if isinstance(directory, Path) else directory
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What ran, on what, and with which settings in effect."""
+        return self.directory.read_manifest()
+
+    @cached_property
+    def counters(self) -> Counters:
+        """The kernel's counters before and after the traffic."""
+        return self.directory.read_counters()
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """What was built for the run; None where an older outcast stored no plan."""
+        return self.directory.read_plan() if self.directory.plan.exists() else None
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What the analysis found."""
+        hint = f"`outcast analyze {self.directory.path}` writes it"
+        return read_record(self.directory.summary, Summary, hint)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What was asked for, with every default filled in."""
+        return experiment.load_resolved(self.directory.config)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether captures and counters agree."""
+        return self.summary.capture.trusted
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the run cannot be trusted; empty where it can."""
+        if self.trusted:
+            return []
+        return self.summary.capture.reasons or ["no reason is given"]
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables in the run's folder: the stems of its Parquet files."""
+        return sorted(path.stem for path in self.directory.path.glob("*.parquet"))
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """A table by its name, of which only the columns and rows asked for are read."""
+        return scan_table(self._table_file(name))
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A whole table by its name."""
+        return read_table(self._table_file(name))
+
+    def _table_file(self, name: str) -> Path:
+        path = self.directory.path
+        # The manifest's reader refuses a folder that is no run, or that holds links or FIFOs.
+        _ = self.manifest
+        if name not in self.tables:
+            # A run that was not analysed has no summary either, and its error says what to do.
+            _ = self.summary
+            listed = ", ".join(self.tables) or "none"
+            raise InputError(
+                f"{path}: no {name}.parquet; its tables: {listed}; `outcast analyze {path}` writes "
+                f"those of the analysis"
+            )
+        return path / f"{name}.parquet"
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Wraps the use of tables: InputError where one is broken or lacks a column.
+
+        A table of another program or version can be whole and lack a column.
+        """
+        path = self.directory.path
+        remedy = f"; `outcast analyze {path}` writes them anew"
+        return refusing(f"{path}: its tables cannot be read", remedy)
+
+    @property
+    def hops(self) -> list[int]:
+        """The hop counts of the flows, each once, the fewest first."""
+        return sorted({flow.hops for flow in self.manifest.flows})
+
+    def port_hops(self, port: str) -> list[int]:
+        """The hop counts of the flows that come in by a port, the fewest first."""
+        return sorted({flow.hops for flow in self.manifest.flows if flow.ingress == port})
+
+    def port_label(self, port: str) -> str:
+        """An input port's name with the classes of the flows that come in by it."""
+        classes = ", ".join(f"{hops}-hop" for hops in self.port_hops(port))
+        return f"{port} ({classes})" if classes else port
+
+    @property
+    def frame_ns(self) -> int:
+        """How long a full frame takes at the first bottleneck.
+
+        Without a rate of its queue it is the packet time that the analysis measured there.
+        """
+        record = self.manifest.bottlenecks[0]
+        if record.queue.rate_bps:
+            return MTU_FRAME_BYTES * 8 * 10**9 // record.queue.rate_bps
+        phase = self.summary.phase.get(record.egress)
+        return max(1, round(phase.packet_time_us * 1e3)) if phase else MTU_FRAME_BYTES * 8

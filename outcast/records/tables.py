@@ -1,0 +1,131 @@
+"""The one reader and the one writer of tables in Parquet and CSV.
+
+Nothing else opens a table by its name, because polars takes `[`, `*`, `?`, `~` and `=` in a name
+for patterns, the home folder and columns. It would answer with another file's rows.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from outcast import files, handed_in
+from outcast.errors import InputError
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Writes Parquet or, for a name ending in .csv, CSV. Raises InputError where it cannot."""
+    try:
+        with files.writing(path) as stream:
+            if path.suffix == ".csv":
+                frame.write_csv(stream)
+            else:
+                frame.write_parquet(stream, compression="snappy", statistics=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+MOST_EXPANSION = 1000
+"""How many bytes of values one byte of a file may stand for; ten is usual."""
+_ALWAYS_BYTES = 1 << 30
+_VALUE_BYTES = 8
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """A whole table. Raises as `scan_table`, and where it is broken or does not fit into memory."""
+    table = scan_table(path)
+    with refusing(f"{path}: cannot be read as a table"):
+        needed = _value_bytes(table)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > memory:
+            raise InputError(f"{path}: needs {needed} bytes of memory; this machine has {memory}")
+        return table.collect()
+
+
+def scan_table(path: Path) -> pl.LazyFrame:
+    """A table, read when it is needed; CSV where the name ends so, else Parquet.
+
+    Raises:
+        InputError: it is missing, is no table, or would expand to a multiple of its size.
+    """
+    with refusing(f"{path}: cannot be read as a table"):
+        with handed_in.opened(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+        # `~` is a name here, and the home folder for polars.
+        whole = path.absolute()
+        if path.suffix == ".csv":
+            return pl.scan_csv(whole, glob=False)
+        table = pl.scan_parquet(whole, glob=False, hive_partitioning=False)
+        needed = _value_bytes(table)
+        if needed > max(_ALWAYS_BYTES, MOST_EXPANSION * size):
+            raise InputError(
+                f"{path}: {size} bytes that stand for {needed}; allowed is a factor of "
+                f"{MOST_EXPANSION}"
+            )
+        return table
+
+
+def _value_bytes(table: pl.LazyFrame) -> int:
+    rows: int = table.select(pl.len()).collect().item()
+    return rows * len(table.collect_schema()) * _VALUE_BYTES
+
+
+BROKEN = (
+    *(ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError),
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
+"""What code raises that was given a table, or records, that are not what they say they are."""
+
+
+@contextmanager
+def refusing(what: str, remedy: str = "") -> Iterator[None]:
+    """Around whatever uses tables or records that were handed in: InputError, saying `what`.
+
+    They can be whole, and lack a column, or hold text where numbers are needed.
+    """
+    try:
+        with _panics_untold():
+            yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        name = error.filename or what
+        raise InputError(f"{name}: there is no such file{remedy}") from error
+    except BROKEN as error:
+        first = (str(error).splitlines() or [""])[0]
+        told = isinstance(error, (OSError, pl.exceptions.PolarsError))
+        why = first if told else f"{type(error).__name__}: {first}"
+        raise InputError(f"{what}: {why}{remedy}") from error
+
+
+@contextmanager
+def _panics_untold() -> Iterator[None]:
+    """Keeps the stack that polars prints for a broken file off standard error."""
+    # Two threads that exchange the descriptor would not put it back in the right order.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        outside = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    with os.fdopen(os.memfd_create("stderr"), "r+b", buffering=0) as kept:
+        panicked = False
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except pl.exceptions.PanicException:
+            panicked = True
+            raise
+        finally:
+            os.dup2(outside, 2)
+            os.close(outside)
+            kept.seek(0)
+            if not panicked and (told := kept.read()):
+                os.write(2, told)

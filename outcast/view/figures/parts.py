@@ -1,0 +1,149 @@
+"""Functions that draw on given axes: curves, bars, distributions, marks in lanes.
+
+The figures of a run, a sweep and a reproduction are composed of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from outcast.analysis.compiled import Array
+from outcast.analysis.statistics import Interval
+
+LOGARITHMIC_FROM = 20.0
+"""An axis whose greatest amount is so many times the least is logarithmic."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve, with a band from `low` to `high` where there is one."""
+
+    label: str | None
+    colour: str
+    x: Array
+    y: Array
+    low: Array | None = None
+    high: Array | None = None
+    marker: str = ""
+    width: float = 1.2
+    steps: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A bar at every tick of an axis, with an error from `low` to `high` where there is one."""
+
+    label: str | None
+    colour: str
+    heights: Array
+    low: Array | None = None
+    high: Array | None = None
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Marks of one kind: `lanes` and `x` say in which lane and where along it each one stands."""
+
+    label: str | None
+    marker: str
+    colour: str
+    lanes: Sequence[str]
+    x: Array
+    lift: float = 0.0
+
+
+def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, Array, Array]:
+    """Centres, lows and highs over `factor`; without an interval both bounds are the centre."""
+    rows = []
+    for interval in intervals:
+        center = np.nan if interval.value is None else interval.value
+        low = center if interval.low is None else interval.low
+        high = center if interval.high is None else interval.high
+        rows.append((center, low, high))
+    center, low, high = np.array(rows, np.float64).reshape(-1, 3).T / factor
+    return center, low, high
+
+
+def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Curves in the order given, the last on top."""
+    for line in lines:
+        if line.low is not None and line.high is not None:
+            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.2, lw=0)
+        axes.plot(
+            line.x,
+            line.y,
+            color=line.colour,
+            lw=line.width,
+            marker=line.marker,
+            markersize=4,
+            label=line.label,
+            drawstyle="steps-post" if line.steps else "default",
+        )
+
+
+def draw_bars(
+    axes: Axes, groups: Sequence[Bars], ticks: Sequence[str], *, written: bool = False
+) -> None:
+    """Bars of all groups side by side at every tick; `written` puts the value above each."""
+    width = 0.8 / len(groups)
+    for place, group in enumerate(groups):
+        error = None
+        if group.low is not None and group.high is not None:
+            # No whisker where there is no interval: one of no length would claim certainty.
+            reach = [group.heights - group.low, group.high - group.heights]
+            error = np.where(group.high > group.low, reach, np.nan)
+        drawn = axes.bar(
+            np.arange(len(ticks)) + (place - (len(groups) - 1) / 2) * width,
+            group.heights,
+            width * 0.92,
+            color=group.colour,
+            label=group.label,
+            yerr=error,
+            capsize=2,
+            error_kw={"elinewidth": 0.8},
+        )
+        if written:
+            box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
+            axes.bar_label(drawn, fmt="{:.3g}", padding=2, fontsize=8, bbox=box, zorder=5)
+    axes.set_xticks(range(len(ticks)), ticks)
+
+
+def draw_shares(
+    axes: Axes, values: Array, colour: str, label: str, of: int | None = None, dash: str = "-"
+) -> None:
+    """The share of `of` things whose value is up to x; `of` counts those without a value too."""
+    x = np.sort(values)
+    shares = np.arange(x.size + 1) / (of or max(1, x.size))
+    axes.step(
+        *(np.append(x[:1], x), shares if x.size else x),
+        where="post",
+        color=colour,
+        linestyle=dash,
+        label=label,
+    )
+    axes.set_ylim(0, 1.02)
+
+
+def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None:
+    """Lanes one below the other in the order given, with marks in them."""
+    height = {name: len(lanes) - 1 - place for place, name in enumerate(lanes)}
+    for kind in marks:
+        y = np.array([height[lane] for lane in kind.lanes]) + kind.lift
+        axes.scatter(
+            kind.x, y, s=22, linewidths=1.2,
+            marker=kind.marker, color=kind.colour, label=kind.label,
+        )  # fmt: skip
+    axes.set_yticks(range(len(lanes)), list(reversed(lanes)))
+    axes.set_ylim(-0.6, len(lanes) - 0.4)
+
+
+def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> None:
+    """Labels the x axis at these amounts; a wide axis becomes logarithmic."""
+    if min(amounts) > 0 and max(amounts) >= LOGARITHMIC_FROM * min(amounts):
+        axes.set_xscale("log")
+    axes.set_xticks(amounts, labels)
+    axes.set_xticks([], minor=True)

@@ -1,0 +1,84 @@
+"""The colours: legible on white, told apart by everyone, and not shared without need."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from outcast.analysis.compiled import Array
+from outcast.records.run_directory import FlowRecord
+from outcast.view.palette import (
+    GREY,
+    PALETTE,
+    SERIES,
+    VERMILION,
+    class_colours,
+    flow_colours,
+    port_colours,
+)
+
+# Machado, Oliveira and Fernandes, 2009, severity 1: what people without a kind of cone see.
+SIGHTS = {
+    "all": np.eye(3),
+    "protanopia": np.array(
+        [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]
+    ),
+    "deuteranopia": np.array(
+        [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]
+    ),
+    "tritanopia": np.array(
+        [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9309, 0.1476], [0.0047, 0.6914, 0.3039]]
+    ),
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = TO_XYZ @ np.ones(3)
+
+
+def linear(colour: str) -> Array:
+    parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: Array) -> Array:
+    relative = TO_XYZ @ np.clip(rgb, 0, 1) / WHITE
+    x, y, z = np.where(relative > 0.008856, np.cbrt(relative), 7.787 * relative + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_colours_are_dark_enough_on_white() -> None:
+    for colour in (*PALETTE, GREY):
+        assert 1.05 / (linear(colour) @ TO_XYZ[1] + 0.05) >= 3, colour
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_colours_are_told_apart(sight: str) -> None:
+    seen = {colour: lab(SIGHTS[sight] @ linear(colour)) for colour in PALETTE}
+    # Okabe and Ito's first six are 16 apart.
+    for one, other in combinations(PALETTE, 2):
+        assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)
+
+
+def flow(number: int, hops: int) -> FlowRecord:
+    return FlowRecord.model_construct(flow=number, hops=hops)
+
+
+def test_flows_do_not_share_a_colour_with_a_class_or_another_flow() -> None:
+    flows = [flow(0, 2), *(flow(number, 6) for number in range(1, 13))]
+    classes, colours = class_colours([2, 6]), flow_colours(flows)
+    assert classes[2] == colours[0] == VERMILION
+    assert len(set(colours.values())) == 13
+    assert classes[6] not in colours.values()
+
+
+def test_more_flows_than_colours_begin_again() -> None:
+    colours = flow_colours([flow(number, 2) for number in range(20)])
+    assert len(set(colours.values())) == len(PALETTE) - 1
+    assert colours[0] == colours[len(PALETTE) - 1]
+
+
+def test_ports_of_one_class_differ() -> None:
+    colours = port_colours({"a": [2], "b": [6], "c": [6], "d": []})
+    assert (colours["a"], colours["b"]) == (VERMILION, SERIES[0])
+    assert len(set(colours.values())) == 4

@@ -1,0 +1,98 @@
+"""`Run`: what a finished run says of itself, and one clear line where a file of it is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from outcast.analysis import analyze
+from outcast.errors import InputError
+from outcast.records.run import Run
+from tests.golden import model
+from tests.golden.run_directory import with_records, write_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
+    analyze(directory)
+    return directory.path
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Run:
+    return Run(shutil.copytree(finished, tmp_path / "run"))
+
+
+def test_everything_is_there(run: Run) -> None:
+    assert run.manifest.name == run.summary.name == run.experiment.name == "golden"
+    assert list(run.counters.ports)
+    assert run.tables == sorted(path.stem for path in run.directory.path.glob("*.parquet"))
+    packets = pl.read_parquet(run.directory.path / "packets.parquet")
+    assert run.table("packets").equals(packets)
+    assert run.scan("packets").select("flow").collect().equals(packets.select("flow"))
+
+
+def test_ports_are_named_with_their_classes(run: Run) -> None:
+    assert run.hops == [2, 3]
+    assert run.port_label("s1-eth3") == "s1-eth3 (3-hop)"
+    assert run.port_label("s9-eth9") == "s9-eth9"
+
+
+def test_a_table_that_is_not_there_is_named_with_those_that_are(run: Run) -> None:
+    with pytest.raises(InputError, match=r"no rtt\.parquet; its tables: bins, blackouts, .*queue"):
+        run.table("rtt")
+    with pytest.raises(InputError, match=r"no \.\./run/packets\.parquet"):
+        run.table("../run/packets")
+
+
+def test_a_table_that_is_broken(run: Run) -> None:
+    (run.directory.path / "queue.parquet").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"queue\.parquet: cannot be read as a table: "):
+        run.table("queue")
+
+
+def test_a_folder_that_is_no_run_or_was_not_analysed(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no manifest\.json; a folder that `outcast run` wrote"):
+        Run(tmp_path).table("packets")
+    for path in (run.directory.summary, run.directory.path / "packets.parquet"):
+        path.unlink()
+    with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze .*` writes it"):
+        Run(run.directory).table("packets")
+
+
+def test_a_summary_that_lacks_a_part(run: Run) -> None:
+    told = json.loads(run.directory.summary.read_text())
+    del told["capture"]["trusted"]
+    run.directory.summary.write_text(json.dumps(told))
+    with pytest.raises(InputError, match=r"summary\.json: capture\.trusted: Field required"):
+        _ = run.trusted
+
+
+def test_why_a_run_is_not_trusted(run: Run) -> None:
+    def reasons(**capture: object) -> list[str]:
+        whole = run.summary.capture.model_copy(update=capture)
+        other = with_records(run, summary=run.summary.model_copy(update={"capture": whole}))
+        assert other.trusted == whole.trusted
+        return other.reasons
+
+    assert reasons(trusted=True, reasons=[]) == []
+    assert reasons(trusted=False, reasons=["5 too many"]) == ["5 too many"]
+    assert reasons(trusted=False, reasons=[]) == ["no reason is given"]
+
+
+def test_the_time_of_a_frame(run: Run) -> None:
+    assert run.frame_ns == 12_112
+    record = run.manifest.bottlenecks[0]
+    unlimited = record.model_copy(
+        update={"queue": record.queue.model_copy(update={"rate_bps": None})}
+    )
+    manifest = run.manifest.model_copy(update={"bottlenecks": [unlimited]})
+    # Then it is the one that the analysis measured.
+    measured = run.summary.phase[record.egress].packet_time_us * 1e3
+    assert with_records(run, manifest=manifest).frame_ns == round(measured)
