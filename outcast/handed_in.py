@@ -64,14 +64,14 @@ class Versioned(BaseModel):
         newest = cls.model_fields["format"].default
         if type(number) is not int or number < 1:
             raise ValueError("format: allowed is a whole number above 0")
+        known = f"{cls.OLDEST_FORMAT} to {newest}" if newest > cls.OLDEST_FORMAT else str(newest)
         for is_foreign, made_by in (
             (number > newest, "a newer"),
             (number < cls.OLDEST_FORMAT, "an older"),
         ):
             if is_foreign:
                 raise ValueError(
-                    f"made by {made_by} outcast: its format is {number}, and this one reads "
-                    f"{cls.OLDEST_FORMAT} to {newest}"
+                    f"made by {made_by} outcast: its format is {number}, and this one reads {known}"
                 )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import handed_in
-from outcast.files import sha256
+from outcast.records import verify as verification
 from outcast.records.run_directory import Manifest, RunDirectory
 
 _WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
@@ -39,24 +38,18 @@ class Seal:
 
 
 def verify(directory: RunDirectory, manifest: Manifest) -> Seal:
-    """Hashes every file again that is evidence. Raises OSError where one cannot be read."""
-    present = {
-        str(path.relative_to(directory.path)): path
-        for path in handed_in.plain_files(directory.path)
-        if path != directory.manifest
-    }
-    hashes = {name: of for name, of in manifest.files.items() if is_evidence(name)}
+    """Compares every file that is evidence with the manifest. Raises as `verify.differences`."""
+    differences = verification.differences(directory, manifest)
+    hashed = {name for name in manifest.files if is_evidence(name)}
     # A manifest may name captures that it has no hash of.
-    named = {capture.file for capture in manifest.captures}
+    captures = {capture.file for capture in manifest.captures}
     return Seal(
-        changed=tuple(
-            name for name, of in hashes.items() if name in present and sha256(present[name]) != of
-        ),
-        missing=tuple(sorted((set(hashes) | named) - (set(present) & set(hashes)))),
+        changed=tuple(filter(is_evidence, differences.changed)),
+        missing=tuple(sorted(hashed & set(differences.missing) | captures - hashed)),
         added=tuple(
             name
-            for name in present
-            if name not in hashes and is_evidence(name) and Path(name).parts[0] in _FOLDERS
+            for name in differences.added
+            if is_evidence(name) and Path(name).parts[0] in _FOLDERS
         ),
     )
 

@@ -52,9 +52,6 @@ _FlowNumber = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
 _Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 
-FORMAT = 1
-"""The manifest's version; raised when a reader of the old one would misread the new one."""
-
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -166,10 +163,9 @@ _COUNTED = (
 """Effective settings that the analysis counts with."""
 
 
-class Manifest(_Record):
+class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` are flat dictionaries, setting to value."""
 
-    format: int = FORMAT
     outcast: str
     name: str
     engine: Literal["realtime", "virtual"]

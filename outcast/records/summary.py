@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from outcast import handed_in
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -220,7 +222,7 @@ class SamplesSummary(_Part):
     longest_ms: float = Field(description="that taking one took, on the run's clock")
 
 
-class Summary(_Part):
+class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
     name: str

@@ -25,8 +25,9 @@ from outcast.records.tables import read_table, refusing, write_table
 from outcast.sweep.points import Point, as_text, points, swept_keys
 from outcast.sweep.store import SweepDirectory
 
-_LEFT_OUT = ("name", "wall_s", "flow_chains", "chains", "reasons")
-"""The experiment's name, the machine's speed, and histograms, which would be a column a length."""
+_LEFT_OUT = ("format", "name", "wall_s", "flow_chains", "chains", "reasons")
+"""The file's format, the experiment's name, the machine's speed, and histograms, because those
+would be a column for each length."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from outcast import experiment, files, handed_in
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.experiment import Experiment
-from outcast.files import sha256, write_json, write_text
+from outcast.files import write_json, write_text
+from outcast.records import verify
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import Failure
 
@@ -127,14 +128,14 @@ def problems(directory: RunDirectory) -> list[str]:
         return [str(error)]
     if not manifest.files:
         return [f"{directory.manifest}: not sealed: it names no file"]
-    found = []
-    for name, digest in manifest.files.items():
-        path = directory.path / name
-        if not path.is_file() or path.is_symlink():
-            found.append(f"{path}: missing")
-        elif sha256(path) != digest:
-            found.append(f"{path}: not as it was when the run ended")
-    return found
+    differences = verify.differences(directory, manifest)
+    return [
+        *(f"{directory.path / name}: missing" for name in differences.missing),
+        *(
+            f"{directory.path / name}: not as it was when the run ended"
+            for name in differences.changed
+        ),
+    ]
 
 
 @contextmanager

@@ -1,0 +1,105 @@
+"""Files with a format version, and the one comparison of a run's files with its manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from outcast import analysis, cli, handed_in
+from outcast.errors import InputError
+from outcast.records import verify
+from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.summary import Summary
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.json": Summary}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    traffic = model.taildrop(model.make_traffic(1, 300), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analysis.analyze(directory)
+    directory.seal()
+    return directory
+
+
+def with_format(path: Path, number: object) -> None:
+    tree = json.loads(path.read_text())
+    assert tree.pop("format") == 1
+    if number is not None:
+        # A newer outcast may also have written keys that are unknown here.
+        tree = {"format": number, "a_new_key": 1, **tree}
+    path.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (2, "made by a newer outcast: its format is 2, and this one reads 1"),
+        (0, "format: allowed is a whole number above 0"),
+        (True, "format: allowed is a whole number above 0"),
+        ("1", "format: allowed is a whole number above 0"),
+        ([1], "format: allowed is a whole number above 0"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(
+    run: RunDirectory, name: str, number: object, said: str
+) -> None:
+    path = run.path / name
+    with_format(path, number)
+    with pytest.raises(InputError) as refused:
+        handed_in.read_model(path, RECORDS[name])
+    assert str(refused.value) == f"{path}: {said}"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_file_without_a_format_is_of_the_first_one(run: RunDirectory, name: str) -> None:
+    path = run.path / name
+    before = handed_in.read_model(path, RECORDS[name])
+    with_format(path, None)
+    assert handed_in.read_model(path, RECORDS[name]) == before
+
+
+def test_a_format_that_is_read_no_more_is_refused(tmp_path: Path) -> None:
+    class Later(handed_in.Versioned):
+        OLDEST_FORMAT: ClassVar[int] = 2
+        format: int = 3
+
+    path = tmp_path / "later.json"
+    path.write_text('{"format": 2}')
+    assert handed_in.read_model(path, Later).format == 2
+    path.write_text("{}")
+    with pytest.raises(
+        InputError, match="made by an older outcast: its format is 1, and this one reads 2 to 3"
+    ):
+        handed_in.read_model(path, Later)
+    assert Later().format == 3
+
+
+def test_a_verb_refuses_a_newer_run_in_one_line(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_format(run.manifest, 2)
+    assert cli.invoke(["analyze", str(run.path)]) == 2
+    assert "made by a newer outcast" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+
+
+def test_files_are_compared_with_the_manifest(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    assert verify.differences(run, manifest) == verify.Differences((), (), ())
+    run.summary.write_text("{}")
+    run.counters.unlink()
+    (run.captures / "more.pcap").write_bytes(b"")
+    assert verify.differences(run, manifest) == verify.Differences(
+        changed=("summary.json",), missing=("counters.json",), added=("captures/more.pcap",)
+    )
+    assert "plan.json" in manifest.files
