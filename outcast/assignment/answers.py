@@ -46,7 +46,7 @@ def blank() -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(path: Path) -> Answers:
+def read_answers(path: Path) -> Answers:
     """The answers; a file that cannot be read has none, and says so."""
     try:
         tree: Any = handed_in.read_yaml(path)

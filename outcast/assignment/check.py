@@ -34,7 +34,7 @@ def check(folder: Folder) -> Checked:
         absent, broken = _of_run(folder, identity, task)
         missing += absent
         doubtful += broken
-    missing += answers.read(folder.answers).missing
+    missing += answers.read_answers(folder.answers).missing
     return Checked(tuple(missing), tuple(doubtful))
 
 

@@ -88,7 +88,7 @@ class Folder:
         return identity
 
 
-def make(target: Path, identity: Identity) -> Folder:
+def make_folder(target: Path, identity: Identity) -> Folder:
     """Lays the folder out.
 
     Raises:

@@ -91,7 +91,7 @@ def _alone(path: Path, runner: Runner | None, on_progress: Callable[[str], None]
     for task in tasks.TASKS:
         on_progress(f"{path}/runs/{task.name}")
         runs.append(examine(folder, identity, task, runner))
-    given = answers.read(folder.answers)
+    given = answers.read_answers(folder.answers)
     known = {key: values for run in runs for key, values in run.known.items()}
     answered = tuple(
         Answered(

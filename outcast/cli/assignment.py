@@ -39,7 +39,7 @@ def new(name: str, student: str, output: Path | None) -> None:
     from outcast.assignment import folder
 
     identity = folder.Identity(name, student)
-    path = folder.make(output or Path(f"{name}-{student}"), identity).path
+    path = folder.make_folder(output or Path(f"{name}-{student}"), identity).path
     terminal.echo(f"{path}: for {student}, seed {identity.seed}; begin with {path}/task.md")
 
 

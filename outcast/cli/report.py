@@ -46,7 +46,7 @@ def _write_sweep(sweep: SweepDirectory) -> Path:
         refused = index.write_reports(sweep, names, lambda name: bar.update(1))
     for name, reason in refused.items():
         terminal.tell(f"no report of {name}: {reason}")
-    return index.write(sweep, refused)
+    return index.write_index(sweep, refused)
 
 
 def _write_reproduction(directory: Path) -> Path:

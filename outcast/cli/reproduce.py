@@ -66,16 +66,16 @@ def command(
         console.print(_listing(chosen))
         return
     mode: Literal["quick", "full"] = "quick" if quick else "full"
-    runs_by_figure = {figure.id: runs.wanted(figure, mode) for figure in chosen}
+    runs_by_figure = {figure.id: runs.planned_runs(figure, mode) for figure in chosen}
     everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
     shared.end_as_interrupted()
     for run in everything:
-        if run.wanted is not None:
-            provide(run.wanted)
+        if run.experiment is not None:
+            provide(run.experiment)
             break
     with locked(output) as store:
         with Display(terminal.console(stderr=True)) as display:
-            failed = runs.make(everything, store, jobs or os.cpu_count() or 1, display)
+            failed = runs.make_missing(everything, store, jobs or os.cpu_count() or 1, display)
         results = [
             reproduce.conclude(figure, mode, runs_by_figure[figure.id], store, failed)
             for figure in chosen

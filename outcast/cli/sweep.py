@@ -16,9 +16,9 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, RunError, UntrustedError
 
 if TYPE_CHECKING:
-    from outcast.sweep.make import Result
     from outcast.sweep.plan import Forecast, Plan, Run
     from outcast.sweep.pool import Pool
+    from outcast.sweep.runner import Result
 
 
 @click.command(
@@ -80,7 +80,7 @@ def command(
     from outcast import experiment
     from outcast.cli.kernel import provide
     from outcast.engines import choice
-    from outcast.sweep import index, make, measured, plan
+    from outcast.sweep import index, measured, plan, runner
     from outcast.sweep.display import Display
     from outcast.sweep.scheduler import Limits
     from outcast.sweep.store import SweepDirectory
@@ -97,7 +97,7 @@ def command(
     target = output or Path("results") / f"{whole.name}-sweep"
     if not dry_run:
         provide(whole)
-    planned = plan.make(source, lambda each: choice.choose(each).name)
+    planned = plan.plan_sweep(source, lambda each: choice.choose(each).name)
     if scheduler is not None and any(run.exclusive for run in planned.runs):
         raise ConfigError(
             "--scheduler: realtime runs share no machine and are made on this one only; "
@@ -107,10 +107,10 @@ def command(
     console = terminal.console()
     finished: set[str] = set()
     if resume and target.exists():
-        finished = make.finished_runs(planned, SweepDirectory(target))
+        finished = runner.finished_runs(planned, SweepDirectory(target))
     left = [run for run in planned.runs if run.point.name not in finished]
     file = measured.default_file()
-    expected = plan.forecast(left, planned.sweep.captures, jobs, measured.read(file))
+    expected = plan.forecast(left, planned.sweep.captures, jobs, measured.read_measurements(file))
     _show_plan(console, planned, left, expected, target, jobs if scheduler is None else None)
     if dry_run:
         return
@@ -119,7 +119,7 @@ def command(
         with Display(
             terminal.console(stderr=True), expected.each_s if expected.known else None
         ) as display:
-            result = make.make(
+            result = runner.run_sweep(
                 planned,
                 target,
                 pool,
@@ -130,7 +130,7 @@ def command(
             )
     except KeyboardInterrupt:
         raise RunError(f"interrupted; {_how_to_go_on(target)}") from None
-    index.write(result.directory)
+    index.write_index(result.directory)
     _conclude(console, result)
 
 

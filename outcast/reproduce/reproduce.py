@@ -13,7 +13,7 @@ from outcast.reproduce import measures, pictures, result, runs
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.result import FailureRecord, PointRecord, Result
-from outcast.reproduce.runs import Wanted
+from outcast.reproduce.runs import PlannedRun
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
 
@@ -23,7 +23,7 @@ FIGURE = "figure.png"
 def conclude(
     recipe: Recipe,
     mode: Literal["quick", "full"],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[PlannedRun],
     store: SweepDirectory,
     failed: Mapping[str, Failure],
 ) -> Result:
@@ -84,11 +84,11 @@ def conclude(
         command=f"outcast reproduce {recipe.id} --{mode}",
         figure=FIGURE,
     )
-    result.write(folder, made)
+    result.write_result(folder, made)
     return made
 
 
-def _why_not(one: Wanted, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
+def _why_not(one: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
     if one.name in failed:
         return failed[one.name].message
     if run is None:
@@ -122,7 +122,7 @@ def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
     """The results that a folder holds, of these recipes, in their order."""
     return [
-        result.read(folder / recipe.id)
+        result.read_result(folder / recipe.id)
         for recipe in recipes
         if (folder / recipe.id / result.FILE).exists()
     ]

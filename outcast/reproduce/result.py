@@ -187,7 +187,7 @@ def describe(measure: Measure) -> str:
     return " ".join(words)
 
 
-def read(folder: Path) -> Result:
+def read_result(folder: Path) -> Result:
     """result.json of a recipe's folder. Raises InputError where it cannot be read."""
     path = folder / FILE
     try:
@@ -196,6 +196,6 @@ def read(folder: Path) -> Result:
         raise InputError(f"{folder}: no {FILE}; `outcast reproduce` writes it") from None
 
 
-def write(folder: Path, result: Result) -> None:
+def write_result(folder: Path, result: Result) -> None:
     """Writes result.json, whole or not at all."""
     write_text(folder / FILE, result.model_dump_json(indent=1) + "\n")

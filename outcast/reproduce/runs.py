@@ -32,21 +32,21 @@ from outcast.sweep.task import Failure, Task
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedRun:
     """One run of one point.
 
     Attributes:
         name: of its folder in the store; the same experiment and seed have the same name.
-        wanted: the experiment, with its seed; None of a computation.
+        experiment: with its seed; None for a computation.
     """
 
     point: Point
     seed: int
     name: str
-    wanted: Experiment | None
+    experiment: Experiment | None
 
 
-def wanted(recipe: Recipe, mode: Literal["quick", "full"]) -> list[Wanted]:
+def planned_runs(recipe: Recipe, mode: Literal["quick", "full"]) -> list[PlannedRun]:
     """Every run of a recipe.
 
     Raises:
@@ -57,19 +57,19 @@ def wanted(recipe: Recipe, mode: Literal["quick", "full"]) -> list[Wanted]:
     for point in recipe.points:
         one = None
         if point.config is not None:
-            loaded = load(configs.find(point.config), recipe.settings(point, chosen))
+            loaded = load_experiment(configs.find(point.config), recipe.settings(point, chosen))
             one = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
             if one is None:
-                runs.append(Wanted(point, seed, f"computed-{point.payload_min}-{seed}", None))
+                runs.append(PlannedRun(point, seed, f"computed-{point.payload_min}-{seed}", None))
                 continue
             seeded = one.model_copy(update={"seed": seed})
             digest = hashlib.sha256(experiment.dump(seeded).encode()).hexdigest()[:12]
-            runs.append(Wanted(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
+            runs.append(PlannedRun(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
     return runs
 
 
-def load(config: Path, settings: Mapping[str, Any]) -> Experiment:
+def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
     """A configuration with its settings, which the topology has been found to fit.
 
     Raises:
@@ -89,24 +89,24 @@ def _as_yaml(value: object) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def make(
-    runs: Sequence[Wanted], store: SweepDirectory, jobs: int, observer: scheduler.Observer
+def make_missing(
+    runs: Sequence[PlannedRun], store: SweepDirectory, jobs: int, observer: scheduler.Observer
 ) -> Mapping[str, Failure]:
     """Makes what is not there yet; what failed, by the run's name."""
     tasks: dict[str, Task] = {}
     found: set[str] = set()
     for run in runs:
-        if run.wanted is None or run.name in tasks or run.name in found:
+        if run.experiment is None or run.name in tasks or run.name in found:
             continue
         if not problems(store.run(run.name)):
             found.add(run.name)
             continue
         tasks[run.name] = Task(
             name=run.name,
-            config=experiment.dump(run.wanted),
+            config=experiment.dump(run.experiment),
             # A virtual run is repeated to the byte from its seed; the tables stay.
             captures="drop",
-            exclusive=choice.choose(run.wanted).name == "realtime",
+            exclusive=choice.choose(run.experiment).name == "realtime",
         )
     pool = LocalPool(jobs=jobs)
     report = scheduler.run(
@@ -116,7 +116,7 @@ def make(
     return {**not_run, **report.failures}
 
 
-def finished(run: Wanted, store: SweepDirectory) -> Run | None:
+def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:
     """A run's result; None where there is none."""
     if run.point.payload_min is not None:
         return ModelRun(model.compute(run.point.payload_min, run.seed))

@@ -25,7 +25,7 @@ _MOST_UNFOLDED = 24
 _MOST_FIGURES = 4
 
 
-def write(directory: SweepDirectory, no_report: Mapping[str, str] | None = None) -> Path:
+def write_index(directory: SweepDirectory, no_report: Mapping[str, str] | None = None) -> Path:
     """Writes the page of a sweep into its folder. Returns the file's path.
 
     Args:
@@ -36,7 +36,7 @@ def write(directory: SweepDirectory, no_report: Mapping[str, str] | None = None)
         InputError: where the folder is no sweep's, a result cannot be read, or the page cannot be
             written.
     """
-    text = make(state.read(directory), no_report or {})
+    text = page_text(state.read_state(directory), no_report or {})
     path = directory.path / NAME
     try:
         write_text(path, text)
@@ -68,7 +68,7 @@ def without_report(directory: SweepDirectory) -> list[str]:
     return [run.name for run in runs if not (run / report.NAME).exists()]
 
 
-def make(sweep: State, no_report: Mapping[str, str]) -> str:
+def page_text(sweep: State, no_report: Mapping[str, str]) -> str:
     """The page as text; `no_report` as `write` has it."""
     summed, values = _summed(sweep)
     parts = [

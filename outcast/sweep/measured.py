@@ -114,7 +114,7 @@ def note(measurement: Measurement, file: Path) -> None:
         return
 
 
-def read(file: Path) -> list[Measurement]:
+def read_measurements(file: Path) -> list[Measurement]:
     """The newest measurements; lines that cannot be read are passed by."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()[-_MOST_LINES:]

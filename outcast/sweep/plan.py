@@ -66,7 +66,7 @@ class Plan:
         ]
 
 
-def make(source: Source, choose: Callable[[Experiment], EngineName]) -> Plan:
+def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Plan:
     """Checks every point before anything is run.
 
     Args:

@@ -50,7 +50,7 @@ class State:
         return list({canonical(point.settings): point.settings for point in self.planned}.values())
 
 
-def read(directory: SweepDirectory) -> State:
+def read_state(directory: SweepDirectory) -> State:
     """Raises InputError where the folder is no sweep's, or a result cannot be read."""
     experiment = directory.read_experiment()
     planned = dataset.planned_points(directory)

@@ -27,7 +27,7 @@ from outcast.sweep.task import Failure, Task, load_executor
 ENDED = "ended.json"
 
 
-def make(task: Task, folder: Path) -> Failure | None:
+def run_task(task: Task, folder: Path) -> Failure | None:
     """Makes the run in `folder`; None, or why it did not come about."""
     config = folder / "task.yaml"
     config.write_text(task.config, encoding="utf-8")
@@ -54,7 +54,7 @@ def main() -> int:
         signal.signal(number, _stop)
     folder = Path(sys.argv[1])
     try:
-        failure = make(Task(**json.load(sys.stdin)), folder)
+        failure = run_task(Task(**json.load(sys.stdin)), folder)
     except KeyboardInterrupt:
         return 1
     write_json(folder / ENDED, asdict(failure) if failure else None)

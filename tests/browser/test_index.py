@@ -26,7 +26,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (first / "report.html").write_bytes(
         (make_run(folder, 9, 600).path / "report.html").read_bytes()
     )
-    return index.write(directory)
+    return index.write_index(directory)
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ def make_bases(folder: Path) -> Bases:
     sweep = SweepDirectory(folder / "sweep")
     sweep.path.mkdir()
     shutil.copyfile(config, sweep.config)
-    for each in plan.make(experiment.read(config), lambda _: "virtual").runs:
+    for each in plan.plan_sweep(experiment.read(config), lambda _: "virtual").runs:
         fake_run.execute(each.experiment, sweep.run(each.point.name).path)
     dataset.write(sweep)
     return Bases(run.path, folder / "submission", sweep.path, tuple(fuzz.seeds()))

@@ -56,7 +56,7 @@ def wanted(task: tasks.Task, seed: int) -> Experiment:
 
 def submit(target: Path, identity: folder.Identity) -> folder.Folder:
     """An honest submission; what the golden captures have no number for is answered with 1."""
-    made = folder.make(target, identity)
+    made = folder.make_folder(target, identity)
     answers: dict[str, object] = {}
     for task in tasks.TASKS:
         config = wanted(task, identity.seed)

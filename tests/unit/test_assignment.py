@@ -39,7 +39,7 @@ def test_a_new_folder_names_every_gap(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_nothing_of_the_templates_is_left_over(tmp_path: Path) -> None:
-    made = folder.make(tmp_path / "x", ANA)
+    made = folder.make_folder(tmp_path / "x", ANA)
     texts = [path.read_text() for path in made.path.rglob("*") if path.is_file()]
     assert len(texts) == 4 + len(tasks.TASKS)
     for word in ("SEED_OF_STUDENT", "NAME_OF_ASSIGNMENT", "ID_OF_STUDENT"):
@@ -50,7 +50,7 @@ def test_nothing_of_the_templates_is_left_over(tmp_path: Path) -> None:
 def test_a_gap_left_is_refused_by_run_and_the_solution_can_be_built(
     task: tasks.Task, tmp_path: Path
 ) -> None:
-    made = folder.make(tmp_path / "x", ANA)
+    made = folder.make_folder(tmp_path / "x", ANA)
     assert tasks.gaps(made.config(task))
     with pytest.raises(ConfigError, match=r"FILL_IN|mapping"):
         experiment.load(made.config(task))
@@ -70,10 +70,10 @@ def test_seeds_follow_from_name_and_student(a: str, b: str, c: str, d: str) -> N
 
 def test_names_that_are_no_words_and_folders_that_are_taken(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--student"):
-        folder.make(tmp_path / "x", folder.Identity("nets", "a/b"))
-    folder.make(tmp_path / "x", ANA)
+        folder.make_folder(tmp_path / "x", folder.Identity("nets", "a/b"))
+    folder.make_folder(tmp_path / "x", ANA)
     with pytest.raises(ConfigError, match="exists already"):
-        folder.make(tmp_path / "x", ANA)
+        folder.make_folder(tmp_path / "x", ANA)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_names_that_are_no_words_and_folders_that_are_taken(tmp_path: Path) -> N
     ],
 )
 def test_an_edited_assignment_yaml(text: str, said: str, tmp_path: Path) -> None:
-    made = folder.make(tmp_path / "x", ANA)
+    made = folder.make_folder(tmp_path / "x", ANA)
     made.assignment.write_text(text)
     with pytest.raises(InputError, match=said):
         check.check(made)
@@ -111,21 +111,24 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 def test_answers_that_are_none(key: str, text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "answers.yaml"
     path.write_text(f"{key}: {text}\n")
-    (line,) = [each for each in answers.read(path).missing if f": {key}:" in each]
+    (line,) = [each for each in answers.read_answers(path).missing if f": {key}:" in each]
     assert said in line
 
 
 def test_answers_of_no_finite_number(tmp_path: Path) -> None:
     path = tmp_path / "answers.yaml"
     path.write_text("\noutcast_ratio: .nan\n")
-    (line, *_) = answers.read(path).missing
+    (line, *_) = answers.read_answers(path).missing
     assert line == "answers.yaml:2: .nan: allowed are finite numbers"
 
 
 def test_questions_that_nobody_asked(tmp_path: Path) -> None:
     path = tmp_path / "answers.yaml"
     path.write_text("outcast_ration: 4\n")
-    assert "answers.yaml: outcast_ration: there is no such question" in answers.read(path).missing
+    assert (
+        "answers.yaml: outcast_ration: there is no such question"
+        in answers.read_answers(path).missing
+    )
 
 
 def test_a_complete_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,7 +154,7 @@ def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
 
 def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
     """Failed before: the holes of a file were copied as zeros."""
-    made = folder.make(tmp_path / "ana", folder.Identity("a1", "ana"))
+    made = folder.make_folder(tmp_path / "ana", folder.Identity("a1", "ana"))
     file = made.path / "runs/x.pcap"
     file.touch()
     os.truncate(file, 1 << 43)

@@ -15,7 +15,7 @@ from PIL import Image
 from outcast import cli
 from outcast.reproduce import index as reproduction
 from outcast.reproduce import recipe
-from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write
+from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write_result
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep import index, state
 from outcast.sweep.store import SweepDirectory
@@ -51,7 +51,7 @@ def distrust(told: dict[str, Any]) -> None:
 def sweep(tmp_path: Path) -> SweepDirectory:
     """18 runs: one failed, one not to be trusted, one not run; the last point has but one."""
     directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
-    names = [point.name for point in state.read(directory).planned]
+    names = [point.name for point in state.read_state(directory).planned]
     directory.unfinished.mkdir()
     directory.run(names[0]).path.rename(directory.attempt(names[0]))
     directory.reject(names[0], Failure("GuestError", "the guest <ended>"), 2)
@@ -61,13 +61,13 @@ def sweep(tmp_path: Path) -> SweepDirectory:
 
 
 def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
-    read = state.read(sweep)
+    read = state.read_state(sweep)
     names = [point.name for point in read.planned]
     assert list(read.failures) == [names[0]]
     assert read.untrusted == {names[1]: "5 <drops> too many"}
     assert read.left == [names[17]]
     assert len(read.finished) == 16
-    text = index.write(sweep).read_text(encoding="utf-8")
+    text = index.write_index(sweep).read_text(encoding="utf-8")
     top = text[: text.index("<nav")]
     assert "Of 18 runs: 1 failed, 1 cannot be trusted, 1 not run yet" in top
     assert f"Failed: {names[0]}: GuestError: the guest &lt;ended&gt;" in top
@@ -76,28 +76,28 @@ def test_how_many_runs_of_each_kind_and_why(sweep: SweepDirectory) -> None:
 
 
 def test_warnings_of_runs_are_counted(sweep: SweepDirectory) -> None:
-    names = state.read(sweep).finished
+    names = state.read_state(sweep).finished
     for name in names[:2]:
         change(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
     change(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
-    assert state.read(sweep).warnings == {"odd": 2, "strange": 1}
-    text = index.write(sweep).read_text(encoding="utf-8")
+    assert state.read_state(sweep).warnings == {"odd": 2, "strange": 1}
+    text = index.write_index(sweep).read_text(encoding="utf-8")
     assert "Warning in 2 runs: odd" in text
     assert "Warning in 1 run: strange" in text
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
 def test_a_reason_that_cannot_be_read_is_passed_by(sweep: SweepDirectory, text: str) -> None:
-    (name,) = state.read(sweep).failures
+    (name,) = state.read_state(sweep).failures
     (sweep.failed / name / "why.json").write_text(text)
-    read = state.read(sweep)
+    read = state.read_state(sweep)
     assert (list(read.failures), read.left[0]) == ([], name)
 
 
 def test_the_points_are_those_of_outcast_results(
     sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = index.write(sweep).read_text(encoding="utf-8")
+    text = index.write_index(sweep).read_text(encoding="utf-8")
     argv = ["results", str(sweep.path), "--format", "json", "--value", "outcast_ratio"]
     assert cli.invoke(argv) == 0
     groups = json.loads(capsys.readouterr().out)
@@ -114,18 +114,18 @@ def test_the_points_are_those_of_outcast_results(
 
 
 def test_the_page_is_whole_and_the_same_each_time(sweep: SweepDirectory) -> None:
-    text = index.write(sweep).read_text(encoding="utf-8")
+    text = index.write_index(sweep).read_text(encoding="utf-8")
     checker = check(text)
     assert checker.loads == []
     assert text.count("data:image/svg+xml;base64,") == 3
-    assert index.write(sweep).read_text(encoding="utf-8") == text
+    assert index.write_index(sweep).read_text(encoding="utf-8") == text
     assert len(text) < 200_000
 
 
 def test_a_run_with_a_report_is_linked(
     sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = state.read(sweep).planned[5].name
+    name = state.read_state(sweep).planned[5].name
     (sweep.run(name).path / "report.html").write_text("made before")
     missing = index.without_report(sweep)
     assert name not in missing
@@ -145,7 +145,7 @@ def test_a_run_with_a_report_is_linked(
 def test_a_sweep_without_any_result(tmp_path: Path) -> None:
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", leave_out=18))
     directory.runs.mkdir()
-    text = index.write(directory).read_text(encoding="utf-8")
+    text = index.write_index(directory).read_text(encoding="utf-8")
     check(text)
     assert "Of 18 runs: 18 not run yet" in text
     assert "None has finished yet." in text
@@ -154,7 +154,7 @@ def test_a_sweep_without_any_result(tmp_path: Path) -> None:
 def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
     config = CONFIG[: CONFIG.index("sweep:")]
     directory = SweepDirectory(make_sweep(tmp_path / "sweep", config))
-    text = index.write(directory).read_text(encoding="utf-8")
+    text = index.write_index(directory).read_text(encoding="utf-8")
     check(text)
     assert "3 runs of one experiment" in text
     assert "3 runs finished; captures and counters agree" in text
@@ -176,12 +176,12 @@ def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
 def test_the_picture_fits_the_keys(tmp_path: Path, swept: str, words: str) -> None:
     config = CONFIG[: CONFIG.index("repetitions:")] + f"repetitions: 1\nsweep:\n  {swept}\n"
     config = config.replace("duration: 100ms", "duration: 1s")
-    text = index.write(SweepDirectory(make_sweep(tmp_path / "sweep", config))).read_text()
+    text = index.write_index(SweepDirectory(make_sweep(tmp_path / "sweep", config))).read_text()
     assert words in text
 
 
 def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> None:
-    text = index.write(sweep).read_text(encoding="utf-8")
+    text = index.write_index(sweep).read_text(encoding="utf-8")
     common = text[text.index("All have in common") :].split("</p>")[0]
     assert "links of 100 Mbps" in common
     assert "a linear topology" in common
@@ -230,7 +230,7 @@ def make_reproduction(folder: Path) -> list[Result]:
     ]
     for result in results:
         (folder / result.id).mkdir(parents=True)
-        write(folder / result.id, result)
+        write_result(folder / result.id, result)
         if result.verdict is not None:
             Image.new("RGBA", (1200, 600), "#0072B2").save(folder / result.id / "figure.png")
     return results

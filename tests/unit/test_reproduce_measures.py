@@ -15,7 +15,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, reproduce, result
 from outcast.reproduce.recipe import Measure, Mode, Point
-from outcast.reproduce.runs import Wanted
+from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.store import SweepDirectory
 from tests.golden import model
@@ -263,7 +263,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     store = SweepDirectory(tmp_path)
     store.runs.mkdir()
     point = Point(label="A", config="none")
-    three = [Wanted(point, seed, f"run-{seed}", None) for seed in (1, 2, 3)]
+    three = [PlannedRun(point, seed, f"run-{seed}", None) for seed in (1, 2, 3)]
     for each in three:
         changed(analysed, store.runs, {2: 1e7, 3: 1e8}).directory.path.rename(
             store.runs / each.name
@@ -281,7 +281,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
         text="7 times", measure=Measure(kind="outcast_ratio"), at="A", reported=7, none=1
     )
     made = recipe_of(point, claim)
-    wanted = [*three, Wanted(point, 4, "run-4", None)]
+    wanted = [*three, PlannedRun(point, 4, "run-4", None)]
     found = reproduce.conclude(made, "quick", wanted, store, {})
     assert [(each.seed, each.reason) for each in found.failures] == [
         (2, "not to be trusted: packets are missing"),

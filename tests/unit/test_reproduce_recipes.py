@@ -24,9 +24,9 @@ def test_every_row_has_a_recipe():
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("mode", ["quick", "full"])
 def test_every_run_of_a_recipe_is_accepted(name, mode):
-    wanted = runs.wanted(RECIPES[name], mode)
+    wanted = runs.planned_runs(RECIPES[name], mode)
     assert len(wanted) == len({(each.point.label, each.seed) for each in wanted})
-    assert all(each.wanted is None or each.wanted.seed == each.seed for each in wanted)
+    assert all(each.experiment is None or each.experiment.seed == each.seed for each in wanted)
     found = RECIPES[name]
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
     # An interval needs several, and every one is a seed of its own.
@@ -35,7 +35,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
         seeds = [each.seed for each in wanted if each.point == point]
         assert seeds == list(range(1, repetitions + 1))
     # A window that a claim is about is one that the run's analysis sums up.
-    experiments = {each.point.label: each.wanted for each in wanted}
+    experiments = {each.point.label: each.experiment for each in wanted}
     for claim in found.claims:
         for label, measure in result.asked(claim):
             if measure.window is not None:

@@ -19,9 +19,9 @@ import pytest
 from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dataset, make, measured, plan
-from outcast.sweep.make import Result
+from outcast.sweep import dataset, measured, plan, runner
 from outcast.sweep.pool import LocalPool
+from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, problems
 from outcast.sweep.task import Ended, Failure, Task
@@ -72,13 +72,13 @@ def planned(
     file = folder / f"{name}.yaml"
     file.write_text(CONFIG.format(name=name, repetitions=repetitions, captures=captures))
     overrides = [f"{key}={value}" for key, value in more.items()]
-    return plan.make(experiment.read(file, overrides), lambda each: "virtual")
+    return plan.plan_sweep(experiment.read(file, overrides), lambda each: "virtual")
 
 
 def sweep(wanted: plan.Plan, target: Path, jobs: int = 2, **more: Any) -> tuple[Result, Quiet]:
     quiet = Quiet()
     pool = LocalPool(jobs, memory=lambda: 2**40)
-    return make.make(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
+    return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
 
 
 def test_every_run_and_one_dataset(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ from pathlib import Path
 from tests.unit import test_sweep as t
 from outcast.sweep import plan
 from outcast import cli, experiment
-wanted = plan.make(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
+wanted = plan.plan_sweep(experiment.read(Path(sys.argv[1])), lambda each: "virtual")
 print("go", flush=True)
 t.sweep(wanted, Path(sys.argv[2]), resume=True)
 """
@@ -346,7 +346,7 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
         measured.note(measured.Measurement(size, factor, 2.0, int(1000 * factor), "keep"), file)
     with file.open("a") as stream:
         stream.write("broken\n")
-    known = measured.read(file)
+    known = measured.read_measurements(file)
     assert len(known) == 3
     # Four runs of 2 s and, scaled to their traffic, another second; two at a time.
     expected = plan.forecast(wanted.runs, "keep", 2, known)
@@ -355,7 +355,7 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
     assert (expected.known, expected.far) == (3, False)
     assert plan.forecast(wanted.runs, "keep", 2, known[2:]).far
     # Realtime runs are made one by one, and there are none to go by.
-    alone = plan.make(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
+    alone = plan.plan_sweep(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
     assert plan.forecast(alone.runs, "keep", 2, known).known == 0
 
 
@@ -375,7 +375,7 @@ def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
 def test_finished_runs_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "cache/measured.jsonl"
     sweep(planned(tmp_path), tmp_path / "out", measurements=file)
-    assert len(measured.read(file)) == 4
+    assert len(measured.read_measurements(file)) == 4
 
 
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -403,7 +403,9 @@ def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
     monkeypatch.setattr("outcast.cli.kernel.provide", lambda each: None)
     monkeypatch.setattr(
-        make.make, "__kwdefaults__", {**(make.make.__kwdefaults__ or {}), "executor": fake_run.NAME}
+        runner.run_sweep,
+        "__kwdefaults__",
+        {**(runner.run_sweep.__kwdefaults__ or {}), "executor": fake_run.NAME},
     )
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     planned(tmp_path)

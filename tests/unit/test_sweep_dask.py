@@ -17,9 +17,9 @@ import pytest
 
 import outcast
 from outcast.errors import RunError
-from outcast.sweep import dask_pool, make
+from outcast.sweep import dask_pool, runner
 from outcast.sweep.dask_pool import Fingerprint
-from outcast.sweep.make import Result
+from outcast.sweep.runner import Result
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
@@ -89,7 +89,7 @@ class Watching(Quiet):
 def on_dask(cluster: Cluster, target: Path, quiet: Quiet) -> Result:
     pool = dask_pool.connect(cluster.address)
     wanted = planned(target.parent, repetitions=2)
-    return make.make(wanted, target, pool, quiet, executor=fake_run.NAME)
+    return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
 
 def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def make_sweep(path: Path, config: str = CONFIG, leave_out: int = 0) -> Path:
 
     file = path.with_suffix(".yaml")
     file.write_text(config)
-    wanted = plan.make(experiment.read(file), lambda each: "virtual")
+    wanted = plan.plan_sweep(experiment.read(file), lambda each: "virtual")
     path.mkdir()
     (path / "sweep.yaml").write_text(config)
     for run in wanted.runs[leave_out:]:
@@ -215,7 +215,7 @@ def test_runs_without_a_value_are_counted(
         change(summary, outcast_ratio=None)
     said = "outcast_ratio: 2 of the runs have none and are not in it: the class with the fewest"
     assert said in results(capsys, str(path))[1]
-    assert said in index.write(SweepDirectory(path)).read_text()
+    assert said in index.write_index(SweepDirectory(path)).read_text()
     assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
 
 

@@ -61,7 +61,7 @@ def submitted() -> Iterator[folder.Folder]:
     assert kernel is not None, "run: outcast kernel build"
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        made = folder.make(home / "my course/ana", ANA)
+        made = folder.make_folder(home / "my course/ana", ANA)
         made.config(UNFAIR).write_text(experiment.dump(UNFAIR.expected(ANA.seed)))
         its = home / ".cache/outcast/kernels" / kernel.program.parent.name
         shutil.copytree(kernel.program.parent, its)

@@ -38,9 +38,9 @@ def test_verdict_of_p3(tmp_path, queue, seen):
             "quick": recipe.Mode(repetitions=3, set=short),
         }
     )
-    wanted = runs.wanted(changed, "quick")
+    wanted = runs.planned_runs(changed, "quick")
     with locked(tmp_path) as store:
-        failed = runs.make(wanted, store, os.cpu_count() or 1, Silent())
+        failed = runs.make_missing(wanted, store, os.cpu_count() or 1, Silent())
         result = reproduce.conclude(changed, "quick", wanted, store, failed)
     assert result.failures == []
     assert (result.verdict is Verdict.NOT_SEEN) is not seen
@@ -49,5 +49,5 @@ def test_verdict_of_p3(tmp_path, queue, seen):
     # What is finished is found again, not run again.
     with locked(tmp_path) as store:
         before = {path: path.stat().st_mtime_ns for path in store.runs.iterdir()}
-        runs.make(wanted, store, 1, Silent())
+        runs.make_missing(wanted, store, 1, Silent())
         assert {path: path.stat().st_mtime_ns for path in store.runs.iterdir()} == before

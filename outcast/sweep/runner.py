@@ -40,7 +40,7 @@ def finished_runs(plan: Plan, directory: SweepDirectory) -> set[str]:
     return {name for name in names if not store.problems(directory.run(name))}
 
 
-def make(
+def run_sweep(
     plan: Plan,
     path: Path,
     pool: Pool,
