@@ -199,7 +199,7 @@ def _conclude(console: Console, result: Result) -> None:
     from outcast.sweep import index
 
     report, path = result.report, result.directory.path
-    done = report.progress.found + report.progress.finished
+    done = report.progress.finished_before + report.progress.finished
     console.print(
         f"{done} of {report.progress.total} runs finished; outcast results {path}\n"
         f"{path / index.NAME}",

@@ -1,6 +1,6 @@
-"""Many runs of one configuration: which, in what order, where, and what they come to.
+"""Many runs of one configuration: which runs, in what order, where they run, and their averages.
 
-The way of the data: `points` (which runs) -> `plan` (what they take) -> `scheduler` (on a pool of
-local processes or of Dask's workers) -> `store` (run directories) -> `dataset` (Parquet) ->
-`statistics`, `groups`, `figures`.
+The way of the data: `points` (which runs) -> `plan` (what they need) -> `scheduler` (starts them on
+a pool of local processes or of Dask's workers) -> `store` (run directories) -> `dataset` (Parquet)
+-> `groups` (averages) -> `figures`.
 """

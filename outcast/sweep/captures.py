@@ -1,4 +1,4 @@
-"""What becomes of a run's captures after its analysis; the manifest goes on telling the truth."""
+"""Keeps, compresses or drops a run's captures after its analysis, and updates the manifest."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from outcast.records.run_directory import CaptureRecord, RunDirectory
 from outcast.sweep.task import Captures
 
 _LEVEL = 3
-"""zstd's default: more costs more time than a sweep gives for it."""
+"""zstd's default, because a higher level costs a sweep more time than it is worth."""
 
 
 def reduce(directory: RunDirectory, choice: Captures) -> None:
-    """Compresses or removes the captures, and seals the manifest anew.
+    """Compresses or removes the captures, and seals the manifest again.
 
-    Compressed ones have `.zst` after their name and are read as before; `dropped` in the manifest
-    has the hashes of removed ones. A crash in between leaves a manifest that does not verify.
+    A compressed capture has `.zst` after its name and is read as before. The manifest keeps the
+    hashes of removed captures in `dropped`. After a crash in between the manifest does not verify.
     """
     if choice == "keep":
         return
     manifest = directory.read_manifest()
     files = sorted(path for path in directory.captures.glob("*") if path.is_file())
     if choice == "drop":
-        gone = {str(path.relative_to(directory.path)): sha256(path) for path in files}
+        dropped = {str(path.relative_to(directory.path)): sha256(path) for path in files}
         for path in files:
             path.unlink()
         directory.captures.rmdir()
-        directory.seal(dropped=gone)
+        directory.seal(dropped=dropped)
         return
     for path in files:
         _compress(path)
@@ -37,7 +37,7 @@ def reduce(directory: RunDirectory, choice: Captures) -> None:
     counters = directory.read_counters()
     directory.write_counters(
         counters.model_copy(
-            update={"captures": [_compressed(directory, each) for each in counters.captures]}
+            update={"captures": [_compressed(directory, entry) for entry in counters.captures]}
         )
     )
     directory.seal(captures=records)

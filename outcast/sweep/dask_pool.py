@@ -1,7 +1,7 @@
-"""Dask's workers as a pool: a run for each of their threads, results come back here.
+"""A pool of Dask's workers: each of their threads makes one run, and the results come back here.
 
-Every run is given to one worker by name, so that we know whose it was when a worker goes away;
-it is then done again elsewhere. Dask itself is only imported here, and where a worker runs us.
+We give every run to one worker by name. So we know which runs were lost when a worker goes away,
+and another worker makes them again. Only this module imports Dask.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ STOP_LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What has to be the same everywhere for a seed to mean the same run.
+    """What has to be equal on all machines so that a seed means the same run.
 
     Attributes:
         code: a digest of outcast's own modules.
-        kernel: the SHA-256 of the virtual engine's kernel; None where it is not built.
+        kernel: the SHA-256 of the virtual engine's kernel; None if it is not built.
     """
 
     version: str
@@ -48,7 +48,7 @@ class Fingerprint:
     kernel: str | None
 
     def difference(self, other: Fingerprint) -> str | None:
-        """What `other` has differently, in words."""
+        """How `other` differs, in words; None if it does not."""
         if (self.version, self.code) != (other.version, other.code):
             return f"its outcast is {other.version} ({other.code[:12]}), not {self.version} " + (
                 f"({self.code[:12]})"
@@ -60,7 +60,7 @@ class Fingerprint:
 
 
 def fingerprint() -> Fingerprint:
-    """Of the machine that calls it."""
+    """The fingerprint of the machine that calls this function."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -71,14 +71,14 @@ def fingerprint() -> Fingerprint:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker sends back: how it ended, and the attempt's folder as a ZIP file."""
+    """What a worker sends back: how the task ended, and the attempt's folder as a ZIP file."""
 
     ended: Ended
     folder: bytes
 
 
 def make_run(task: Task, stop_event: str) -> Reply:
-    """Makes a run on a worker, in a process of its own; ends it when the event is set."""
+    """Makes a run on a worker, in a process of its own. Ends the process if the event is set."""
     import distributed
 
     stop = distributed.Event(stop_event)
@@ -98,29 +98,29 @@ def make_run(task: Task, stop_event: str) -> Reply:
 
 
 def pack(folder: Path) -> bytes:
-    """The files of a folder."""
+    """The files of a folder, as a ZIP file."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                # No times: the guest's clock begins before ZIP's does on some machines.
+                # Without times, because the guest's clock can begin before ZIP's first date.
                 archive.writestr(zipfile.ZipInfo(str(path.relative_to(folder))), path.read_bytes())
     return buffer.getvalue()
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Writes what `pack` read."""
+    """Writes the files that `pack` has packed into a new folder."""
     folder.mkdir()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         archive.extractall(folder)
 
 
 def connect(address: str) -> DaskPool:
-    """The pool of a running scheduler's workers.
+    """Connects to a running scheduler of Dask, whose workers become the pool.
 
     Raises:
-        FeatureMissingError: where Dask is not installed.
-        RunError: where no scheduler answers.
+        FeatureMissingError: if Dask is not installed.
+        RunError: if no scheduler answers.
     """
     try:
         import distributed
@@ -131,13 +131,15 @@ def connect(address: str) -> DaskPool:
     try:
         client = distributed.Client(address, timeout=CONNECT_DEADLINE_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {said}") from None
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {why}") from None
     return DaskPool(client, fingerprint())
 
 
 @dataclass
-class _Given:
+class _Assignment:
+    """A task that a worker has been given."""
+
     task: Task
     folder: Path
     worker: str
@@ -146,20 +148,20 @@ class _Given:
 
 @dataclass
 class DaskPool:
-    """See the module."""
+    """A pool of Dask's workers; the module's docstring describes it."""
 
     client: Any
     ours: Fingerprint
     _usable: dict[str, int] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
-    _given: dict[str, _Given] = field(default_factory=dict)
+    _assigned: dict[str, _Assignment] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
     _looked: float = 0.0
     _last_usable: float = field(default_factory=time.monotonic)
     _stop_event: str = field(default_factory=lambda: f"outcast-stop-{uuid.uuid4().hex}")
 
     def can_start(self, task: Task) -> bool:
-        """See Pool. Raises DeadlineError where there is no usable worker for a minute."""
+        """See Pool. Raises DeadlineError if there is no usable worker for a minute."""
         self._look()
         if self._usable:
             self._last_usable = time.monotonic()
@@ -167,7 +169,7 @@ class DaskPool:
             raise DeadlineError(
                 "a worker with our outcast and kernel",
                 WORKER_DEADLINE_S,
-                f"{len(self._refused)} were refused" if self._refused else "there was none",
+                f"{len(self._refused)} were refused" if self._refused else "no worker was there",
             )
         return self._free_worker() is not None
 
@@ -183,21 +185,21 @@ class DaskPool:
             allow_other_workers=False,
             pure=False,
         )
-        self._given[task.name] = _Given(task, folder, worker, future)
+        self._assigned[task.name] = _Assignment(task, folder, worker, future)
 
     def poll(self) -> list[Ended]:
         self._look()
         ended = []
-        for given in list(self._given.values()):
-            result = self._ended(given)
+        for assignment in list(self._assigned.values()):
+            result = self._ended(assignment)
             if result is not None:
-                del self._given[given.task.name]
-                given.future.release()
+                del self._assigned[assignment.task.name]
+                assignment.future.release()
                 ended.append(result)
         return ended
 
     def running(self) -> list[str]:
-        return list(self._given)
+        return list(self._assigned)
 
     def places(self) -> int:
         return sum(self._usable.values())
@@ -207,29 +209,29 @@ class DaskPool:
         return new
 
     def stop(self) -> None:
-        if self._given:
+        if self._assigned:
             import distributed
 
             distributed.Event(self._stop_event, client=self.client).set()
-            self.client.cancel([given.future for given in self._given.values()])
-            self._given.clear()
+            self.client.cancel([assignment.future for assignment in self._assigned.values()])
+            self._assigned.clear()
         self.client.close()
 
     def _free_worker(self) -> str | None:
-        busy = Counter(given.worker for given in self._given.values())
+        busy = Counter(assignment.worker for assignment in self._assigned.values())
         free = {
             worker: busy[worker] for worker, most in self._usable.items() if busy[worker] < most
         }
         return min(free, key=lambda worker: free[worker]) if free else None
 
     def _look(self) -> None:
-        """Which workers there are now; new ones have to be as we are."""
+        """Updates the list of workers. A new worker has to have our fingerprint."""
         if time.monotonic() - self._looked < LOOK_EVERY_S:
             return
         self._looked = time.monotonic()
         threads: dict[str, int] = self.client.nthreads()
         for worker in set(self._usable) - set(threads):
-            self._notes.append(f"worker {worker} has gone; its runs are done again")
+            self._notes.append(f"worker {worker} has gone; others make its runs again")
             del self._usable[worker]
         for worker in set(threads) - set(self._usable) - self._refused:
             why = self._why_refused(worker)
@@ -240,31 +242,35 @@ class DaskPool:
                 self._notes.append(f"worker {worker} is refused: {why}")
 
     def _why_refused(self, worker: str) -> str | None:
-        told = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
-        if isinstance(told, Fingerprint):
-            return self.ours.difference(told)
-        return f"it does not run outcast: {told}"
+        answer = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
+        if isinstance(answer, Fingerprint):
+            return self.ours.difference(answer)
+        return f"it does not run outcast: {answer}"
 
-    def _ended(self, given: _Given) -> Ended | None:
-        name = given.task.name
-        lost = Ended(name, Failure("WorkerLostError", f"worker {given.worker} has gone"), 0.0)
-        status = given.future.status
+    def _ended(self, assignment: _Assignment) -> Ended | None:
+        """How a task ended, its result unpacked; None while it goes on."""
+        name, worker = assignment.task.name, assignment.worker
+        lost = Ended(name, Failure("WorkerLostError", f"worker {worker} has gone"), 0.0)
+        status = assignment.future.status
         if status in ("lost", "cancelled"):
             return lost
         if status == "pending":
-            if given.worker in self._usable:
+            if worker in self._usable:
                 return None
-            self.client.cancel([given.future], force=True)
+            self.client.cancel([assignment.future], force=True)
             return lost
         if status == "error":
-            error = given.future.exception()
-            gone = type(error).__name__ in ("KilledWorker", "CommClosedError")
-            return lost if gone else Ended(name, Failure.of(error), 0.0)
+            error = assignment.future.exception()
+            is_gone = type(error).__name__ in ("KilledWorker", "CommClosedError")
+            return lost if is_gone else Ended(name, Failure.of(error), 0.0)
         try:
-            reply: Reply = given.future.result(timeout=RESULT_DEADLINE_S)
+            reply: Reply = assignment.future.result(timeout=RESULT_DEADLINE_S)
         except (OSError, TimeoutError):
             return lost
-        unpack(reply.folder, given.folder)
-        if reply.ended.failure is None and (wrong := problems(RunDirectory(given.folder / RESULT))):
-            return Ended(name, Failure("WorkerLostError", f"came back broken: {wrong[0]}"), 0.0)
+        unpack(reply.folder, assignment.folder)
+        if reply.ended.failure is None:
+            wrong = problems(RunDirectory(assignment.folder / RESULT))
+            if wrong:
+                message = f"the result came back broken: {wrong[0]}"
+                return Ended(name, Failure("WorkerLostError", message), 0.0)
         return reply.ended

@@ -1,11 +1,12 @@
-"""All results of a sweep in two tables, a row per run and a row per flow of each run.
+"""All results of a sweep in two tables: one row per run, and one row per flow of each run.
 
 `runs.parquet` has `run`, `repetition`, `seed`, a column for each swept key, and every single value
-of summary.json with dots between levels (`classes.2.mean_goodput_bps`); `trusted` is
-`capture.trusted`. `run_flows.parquet` has the first of these and then what flows.parquet has.
+of summary.json. Dots separate the levels in the column's name (`classes.2.mean_goodput_bps`).
+`trusted` is `capture.trusted`. `run_flows.parquet` begins with the same columns up to the swept
+keys; the columns of flows.parquet follow.
 
-What only says how fast the machine was (`wall_s`) is left out: the same sweep gives the same
-tables, however often it was interrupted and wherever its runs were made. The manifests have it.
+`wall_s` is left out because it only tells how fast the machine was, and the manifests have it. So
+the same sweep gives the same tables, however often it was interrupted and wherever it ran.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Dataset:
     Attributes:
         keys: the swept keys, in the order of the configuration.
         planned: how many runs the sweep has.
-        runs: a row per finished run, in the order of the configuration.
-        flows: a row per flow of these.
+        runs: one row per finished run, in the order of the configuration.
+        flows: one row per flow of these runs.
     """
 
     keys: tuple[str, ...]
@@ -48,20 +49,20 @@ class Dataset:
 
 
 def load(path: Path) -> Dataset:
-    """A sweep's dataset; made anew where runs came in, or were analysed, since it was written.
+    """A sweep's dataset. It is built anew if a run was made or analysed since it was written.
 
     Raises:
-        InputError: where the folder is no sweep's, or a result cannot be read.
+        InputError: if the folder does not hold a sweep, or a result cannot be read.
     """
     directory = SweepDirectory(path)
     planned = planned_points(directory)
-    done = [point.name for point in planned if directory.run(point.name).manifest.exists()]
+    finished = [point.name for point in planned if directory.run(point.name).manifest.exists()]
     try:
         runs = read_table(path / "runs.parquet")
         flows = read_table(path / "run_flows.parquet")
         written = (path / "runs.parquet").stat().st_mtime_ns
-        fresh = runs["run"].to_list() == done and all(
-            directory.run(name).summary.stat().st_mtime_ns <= written for name in done
+        fresh = runs["run"].to_list() == finished and all(
+            directory.run(name).summary.stat().st_mtime_ns <= written for name in finished
         )
     except (OSError, InputError, pl.exceptions.PolarsError):
         fresh = False
@@ -79,7 +80,7 @@ def write(directory: SweepDirectory) -> Dataset:
 
 
 def build(directory: SweepDirectory) -> Dataset:
-    """Reads all finished runs. Raises InputError where one cannot be read."""
+    """Reads all finished runs. Raises InputError if one cannot be read."""
     planned = planned_points(directory)
     keys = swept_keys(planned)
     types = {key: _type_of([point.settings.get(key) for point in planned]) for key in keys}
@@ -109,7 +110,7 @@ def planned_points(directory: SweepDirectory) -> list[Point]:
 
 
 def _type_of(values: Sequence[Any]) -> type[pl.DataType]:
-    """Numbers and truth values stay what they are; all else is text as one would write it."""
+    """The column type for values: numbers and booleans stay so; all others become text."""
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, bool) for value in present):
         return pl.Boolean
@@ -123,7 +124,7 @@ def _type_of(values: Sequence[Any]) -> type[pl.DataType]:
 
 
 _OWN = {"run": pl.String, "repetition": pl.Int64, "seed": pl.Int64}
-"""The columns that come first, whatever is swept."""
+"""The first columns, which do not depend on what is swept."""
 
 
 def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any]:
@@ -134,8 +135,8 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
     }
     for key, kind in types.items():
         value = point.settings.get(key)
-        text = kind is pl.String and value is not None
-        head.setdefault(key, as_text(value) if text else value)
+        is_text = kind is pl.String and value is not None
+        head.setdefault(key, as_text(value) if is_text else value)
     return head
 
 
@@ -149,8 +150,8 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if key.rpartition(".")[2] in _LEFT_OUT or isinstance(value, list):
         return
     if isinstance(value, Mapping):
-        for inner, each in value.items():
-            yield from _leaves(f"{key}.{inner}", each)
+        for inner_key, inner_value in value.items():
+            yield from _leaves(f"{key}.{inner_key}", inner_value)
     else:
         yield key, value
 
@@ -168,7 +169,7 @@ def _frame(
 
 
 def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
-    """As `_type_of`, but a column of nothing is one of numbers, and whole numbers are those."""
+    """Like `_type_of`, except that a column without any value is numeric."""
     if all(value is None for value in values):
         return pl.Float64
     return _type_of(values)
@@ -177,7 +178,7 @@ def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
 def _flow_rows(
     frame: pl.DataFrame, head: Mapping[str, Any], types: Mapping[str, type[pl.DataType]]
 ) -> pl.DataFrame:
-    # Enumerations have other members in every run.
+    # The members of an enumeration differ between runs, so the tables could not be joined.
     frame = frame.with_columns(pl.col(pl.Enum, pl.Categorical).cast(pl.String))
     own = [
         pl.lit(value, dtype=_OWN.get(key) or types[key]).alias(key) for key, value in head.items()

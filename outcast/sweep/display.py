@@ -1,4 +1,4 @@
-"""A sweep's progress on a terminal: one line that moves, and elsewhere a line per change."""
+"""A sweep's progress: on a terminal one line that is redrawn, elsewhere a line per change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rich.progress import Progress as Bar
 
 from outcast.sweep.scheduler import Progress
 
-_FEW = 2
+_MOST_NAMED = 2
+"""Names of running runs that fit into the line."""
 
 
 class Display:
-    """An observer of the scheduler (see `outcast.sweep.scheduler.Observer`)."""
+    """Shows what the scheduler tells it (see `outcast.sweep.scheduler.Observer`)."""
 
     def __init__(self, console: Console, expected_s: float | None = None) -> None:
         self._console = console
@@ -50,18 +51,18 @@ class Display:
 
     def update(self, progress: Progress, places: int) -> None:
         """See Observer."""
-        done = progress.found + progress.finished
+        done = progress.finished_before + progress.finished
         text = describe(progress, progress.eta_s(places, self._expected_s))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
         counts = (progress.finished, progress.failed)
         if not self._console.is_terminal and counts != self._shown:
-            gone_s = time.monotonic() - self._began
-            self.note(f"{gone_s:6.1f} s  {done}/{progress.total}  {text}")
+            elapsed_s = time.monotonic() - self._began
+            self.note(f"{elapsed_s:6.1f} s  {done}/{progress.total}  {text}")
         self._shown = counts
 
 
 def describe(progress: Progress, eta_s: float | None) -> str:
-    """`about 3 min left, 1 failed; running a, b and 2 more`."""
+    """The progress in words: `about 3 min left, 1 failed; running a, b and 2 more`."""
     parts = []
     if eta_s is not None and progress.left:
         parts.append(f"about {format_duration(eta_s)} left")
@@ -70,14 +71,14 @@ def describe(progress: Progress, eta_s: float | None) -> str:
     text = ", ".join(parts)
     names = list(progress.running)
     if names:
-        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-        running = f"running {', '.join(names[:_FEW])}{more}"
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        running = f"running {', '.join(names[:_MOST_NAMED])}{more}"
         text = f"{text}; {running}" if text else running
     return text
 
 
 def format_duration(seconds: float) -> str:
-    """For people: `40 s`, `12 min`, `3.5 h`."""
+    """A duration for people: `40 s`, `12 min`, `3.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 100 * 60:
@@ -86,7 +87,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """For people, in powers of 1024 as the configuration has them: `3.1 GB`."""
+    """A size for people, in powers of 1024 as in the configuration: `3.1 GB`."""
     for unit, factor in (("GB", 2**30), ("MB", 2**20)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The executor of a real sweep: the run and its analysis, without pictures."""
+"""The executor of a real sweep: it runs and analyses an experiment and draws nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from outcast.experiment import Experiment
 
 
 def execute(experiment: Experiment, target: Path) -> None:
-    """See outcast.sweep.task.Executor. Progress goes to the run's own log only."""
+    """Makes a run directory, as an Executor does. Progress goes only to the run's log."""
     engine = choice.choose(experiment)
     whole.execute(experiment, engine, target, lambda event: None, draw=False)

@@ -1,4 +1,4 @@
-"""Runs of a sweep chosen, put into groups, and summed up; two sweeps side by side."""
+"""Chooses runs of a sweep, groups them and averages them; compares two sweeps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_PARTS = re.compile(
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of one group: over the group's runs, or apart from another sweep's."""
+    """One value of one group: its average over the runs, or its difference from another sweep."""
 
     value: str
     interval: Interval
@@ -36,11 +36,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have the same values at the keys they are grouped by.
+    """Runs that have the same values at the keys by which they are grouped.
 
     Attributes:
         at: these keys and values.
-        runs: how many.
+        runs: how many runs there are.
     """
 
     at: dict[str, Any]
@@ -49,40 +49,40 @@ class Group:
 
 
 def are_copies(group: Group) -> bool:
-    """Whether all of a group's runs have the same values, so that they are no sample of anything.
+    """Whether all runs of a group have the same values, so that an interval would mean nothing.
 
-    On the exact clock of the virtual engine, with constant delays, runs of different seeds can be
-    the same packet for packet.
+    With constant delays on the exact clock of the virtual engine, runs with different seeds can be
+    equal packet for packet.
     """
-    known = [cell.interval for cell in group.cells if cell.interval.value is not None]
-    return bool(known) and all(
-        each.low is not None
-        and each.high is not None
-        and math.isclose(each.low, each.high, rel_tol=1e-12)
-        for each in known
+    intervals = [cell.interval for cell in group.cells if cell.interval.value is not None]
+    return bool(intervals) and all(
+        interval.low is not None
+        and interval.high is not None
+        and math.isclose(interval.low, interval.high, rel_tol=1e-12)
+        for interval in intervals
     )
 
 
 def without_value(summed: Sequence[Group]) -> list[str]:
-    """A sentence for each value that some runs of a group have and others do not."""
+    """A sentence for each value that only some runs of a group have."""
     missing: Counter[str] = Counter()
     for group in summed:
         for cell in group.cells:
             if cell.interval.n:
                 missing[cell.value] += group.runs - cell.interval.n
-    because = {"outcast_ratio": ": the class with the fewest hops got nothing"}
+    because = {"outcast_ratio": ", because the class with the fewest hops got nothing"}
     return [
-        f"{name}: {count} of the runs have none and are not in it{because.get(name, '')}"
+        f"{name}: {count} of the runs have no value and are left out{because.get(name, '')}"
         for name, count in missing.items()
         if count
     ]
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
-    """The rows that fulfil every `KEY=VALUE`.
+    """The rows that meet every condition `KEY=VALUE`.
 
     Raises:
-        ConfigError: where a condition is none, or names no column or no value of it.
+        ConfigError: if a condition has another form, or names no column, or no value of the column.
     """
     for condition in conditions:
         key, separator, text = condition.partition("=")
@@ -90,7 +90,7 @@ def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
             raise ConfigError(f"--where {condition}: allowed is KEY=VALUE")
         column = _column(frame, key, "--where")
         texts = [_text(value) for value in column]
-        chosen = pl.Series([each == text for each in texts], dtype=pl.Boolean)
+        chosen = pl.Series([of_row == text for of_row in texts], dtype=pl.Boolean)
         if not chosen.any():
             allowed = ", ".join(sorted(set(texts))[:20])
             raise ConfigError(f"--where {condition}: no run has that; allowed is {allowed}")
@@ -99,12 +99,12 @@ def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
 
 
 def trusted(frame: pl.DataFrame) -> pl.DataFrame:
-    """The runs whose captures and counters agree."""
+    """The rows of the runs whose captures and counters agree."""
     return frame.filter(pl.col("trusted")) if "trusted" in frame.columns else frame
 
 
 def default_by(dataset: Dataset) -> list[str]:
-    """The swept keys of which there is more than one value."""
+    """The swept keys with more than one value."""
     return [
         key
         for key in dataset.keys
@@ -113,8 +113,9 @@ def default_by(dataset: Dataset) -> list[str]:
 
 
 def default_values(frame: pl.DataFrame) -> list[str]:
-    """The outcast ratio, Jain's index, the total and the classes' mean goodput; of generated
-    traffic each workload's goodput and the median of its completion times.
+    """The outcast ratio, Jain's fairness index, the total goodput and each class's mean goodput.
+
+    For generated traffic also each workload's goodput and its median flow completion time.
     """
     of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
     return [name for name in (*_USUAL, *of_parts) if name in frame.columns]
@@ -123,11 +124,11 @@ def default_values(frame: pl.DataFrame) -> list[str]:
 def summarize(
     frame: pl.DataFrame, by: Sequence[str], values: Sequence[str], kind: Kind
 ) -> list[Group]:
-    """Every group's values, groups in the order of their first run.
+    """The averages of every group, the groups in the order of their first run.
 
     Raises:
-        ConfigError: where a column is missing or holds no numbers, or a geometric mean is asked
-            for of values that are not above zero.
+        ConfigError: if a column is missing or holds no numbers, or if a geometric mean is asked for
+            and a value is not above zero.
     """
     groups = []
     for at, rows in grouped(frame, by):
@@ -143,12 +144,12 @@ def compare(
     values: Sequence[str],
     kind: Kind,
 ) -> list[Group]:
-    """For every group that both have, how far ours is from theirs; `runs` is the fewer.
+    """The difference of `ours` from `theirs`, for every group that both have.
 
-    Numbers are equal whether or not one sweep has them as whole ones.
+    A group's `runs` is the smaller number of runs. Keys 2 and 2.0 mean the same group.
 
     Raises:
-        ConfigError: as `summarize`; and where no group is in both.
+        ConfigError: as `summarize` does; and if no group is in both sweeps.
     """
     others = {_identity(at): rows for at, rows in grouped(theirs, by)}
     groups = []
@@ -170,14 +171,14 @@ def compare(
 
 
 def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:
-    """A column's values that are there. Raises ConfigError as `summarize`."""
+    """A column's values without missing ones and NaN. Raises ConfigError as `summarize` does."""
     column = _column(frame, name, "--value")
     if not column.dtype.is_numeric() and column.dtype != pl.Boolean:
         raise ConfigError(f"--value {name}: holds no numbers")
-    found = [float(each) for each in column.drop_nulls() if float(each) == float(each)]
-    if kind == "geometric" and any(each <= 0 for each in found):
+    values = [float(value) for value in column.drop_nulls() if float(value) == float(value)]
+    if kind == "geometric" and any(value <= 0 for value in values):
         raise ConfigError(f"--value {name}: a geometric mean needs values above zero")
-    return found
+    return values
 
 
 def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
@@ -185,9 +186,9 @@ def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
 
 
 def grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """The rows of each group, with its values at the keys; all rows without any key.
+    """Each group's values at the keys, and its rows. Without keys, all rows are one group.
 
-    Raises ConfigError where a key is no column.
+    Raises ConfigError if a key is not a column.
     """
     keys = list(dict.fromkeys(by))
     for key in keys:

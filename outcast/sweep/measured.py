@@ -1,6 +1,6 @@
-"""What runs took on this machine, and from that an estimate for others.
+"""The time and disk that runs took on this machine, and estimates for other runs.
 
-A line of JSON for each run that was made here, in `$XDG_CACHE_HOME/outcast/measured.jsonl`.
+`$XDG_CACHE_HOME/outcast/measured.jsonl` has a line of JSON for each run that was made here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from outcast.records.run_directory import RunDirectory
 
 _NEAREST = 5
 _FAR = math.log(4)
-"""Four times the flows, or the traffic."""
+"""A distance from here on is far: four times the flows, or four times the traffic."""
 _MOST_LINES = 2000
 _WITH_TRAFFIC = ("traffic", "analysis")
-"""The phases that grow with the traffic; the others grow with the network."""
+"""The phases whose time grows with the traffic; that of the others grows with the network."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Size:
     """What decides how long a run takes.
 
     Attributes:
-        flows: their number.
-        bits: that the bottleneck can carry in the experiment's duration.
+        flows: the number of flows.
+        bits: what the bottleneck can carry in the experiment's duration.
     """
 
     engine: Literal["realtime", "virtual"]
@@ -40,13 +40,19 @@ class Size:
     duration_s: float
 
     def distance(self, other: Size) -> float:
-        """0 for equal ones; e-fold differences of flows and bits count alike."""
+        """0 for equal sizes. A factor of e in the flows, or in the bits, counts as 1."""
         return abs(math.log(self.flows / other.flows)) + abs(math.log(self.bits / other.bits))
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run: seconds that grow with its traffic, other seconds, and bytes on the disk."""
+    """What one run took.
+
+    Attributes:
+        traffic_s: seconds that grow with the traffic.
+        other_s: all other seconds.
+        captures: what happened to the captures, as in `outcast.sweep.task.Captures`.
+    """
 
     size: Size
     traffic_s: float
@@ -57,11 +63,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run is expected to take.
+    """An estimate of the time and disk that a run needs.
 
     Attributes:
-        runs: from how many others that is taken.
-        far: whether even the nearest of these differs in size by more than `_FAR` says.
+        runs: the number of measured runs behind the estimate.
+        far: whether even the nearest of these runs is further away than `_FAR`.
     """
 
     wall_s: float
@@ -71,14 +77,14 @@ class Estimate:
 
 
 def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], flows: int) -> Size:
-    """The size of a run before it is made."""
+    """The size of a run, from its experiment alone."""
     duration_s = experiment.duration_ns / 1e9
     bits = duration_s * experiment.links.rate_bps
     return Size(engine, max(1, flows), bits, duration_s)
 
 
 def default_file() -> Path:
-    """Where this user's measurements stand."""
+    """The file with this user's measurements."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "outcast" / "measured.jsonl"
 
@@ -86,7 +92,7 @@ def default_file() -> Path:
 def measure(
     directory: RunDirectory, experiment: Experiment, wall_s: float, disk_bytes: int, captures: str
 ) -> Measurement:
-    """A finished run's measurement; `wall_s` is the whole process's."""
+    """A finished run's measurement; `wall_s` is the time of its whole process."""
     manifest = directory.read_manifest()
     traffic_s = min(wall_s, sum(manifest.wall_s.get(phase, 0.0) for phase in _WITH_TRAFFIC))
     size = size_of(experiment, manifest.engine, len(manifest.flows))
@@ -94,7 +100,7 @@ def measure(
 
 
 def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measurement:
-    """The measurement of what `outcast run` made, without its figures, which a sweep has not."""
+    """The measurement of a run of `outcast run`, without its figures, which a sweep lacks."""
     wall_s = sum(directory.read_manifest().wall_s.values())
     disk_bytes = sum(
         path.stat().st_size
@@ -105,7 +111,7 @@ def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measuremen
 
 
 def note(measurement: Measurement, file: Path) -> None:
-    """Adds a line; where that is not possible, estimates stay as they are."""
+    """Adds a line to the file. If that fails, estimates simply stay as they are."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
@@ -115,42 +121,42 @@ def note(measurement: Measurement, file: Path) -> None:
 
 
 def read_measurements(file: Path) -> list[Measurement]:
-    """The newest measurements; lines that cannot be read are passed by."""
+    """The newest measurements in the file. Skips lines that cannot be read."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()[-_MOST_LINES:]
     except OSError:
         return []
-    found = []
+    measurements = []
     for line in lines:
         try:
-            told = json.loads(line)
-            found.append(Measurement(**{**told, "size": Size(**told["size"])}))
+            fields = json.loads(line)
+            measurements.append(Measurement(**{**fields, "size": Size(**fields["size"])}))
         except (ValueError, TypeError, KeyError):
             continue
-    return found
+    return measurements
 
 
 def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate | None:
-    """From the runs of this engine that are nearest in size, newer ones first; None without any.
+    """An estimate from the nearest runs of the same engine; None if there are none.
 
-    What grows with the traffic is scaled by it. Where no run kept its captures in the same way,
-    the disk is estimated from those that kept them otherwise.
+    Of runs at the same distance, newer ones count first. Whatever grows with the traffic is scaled
+    by it. If no run treated its captures in the same way, the disk is estimated from other runs.
     """
-    alike = [each for each in reversed(known) if each.size.engine == size.engine]
+    alike = [run for run in reversed(known) if run.size.engine == size.engine]
     if not alike:
         return None
-    nearest = sorted(alike, key=lambda each: size.distance(each.size))[:_NEAREST]
+    nearest = sorted(alike, key=lambda run: size.distance(run.size))[:_NEAREST]
     wall_s = median(
-        each.other_s
+        run.other_s
         + (
             size.duration_s
             if size.engine == "realtime"
-            else each.traffic_s * size.bits / each.size.bits
+            else run.traffic_s * size.bits / run.size.bits
         )
-        for each in nearest
+        for run in nearest
     )
-    stored = [each for each in alike if each.captures == captures] or alike
-    stored = sorted(stored, key=lambda each: size.distance(each.size))[:_NEAREST]
-    disk_bytes = median(each.disk_bytes * size.bits / each.size.bits for each in stored)
+    stored = [run for run in alike if run.captures == captures] or alike
+    stored = sorted(stored, key=lambda run: size.distance(run.size))[:_NEAREST]
+    disk_bytes = median(run.disk_bytes * size.bits / run.size.bits for run in stored)
     far = size.distance(nearest[0].size) > _FAR
     return Estimate(wall_s, disk_bytes, len(nearest), far)

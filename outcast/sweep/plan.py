@@ -1,4 +1,4 @@
-"""What a sweep is going to do: its runs, each checked, and what they are expected to take."""
+"""The plan of a sweep: its runs, each checked, and an estimate of their time and disk."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EngineName = Literal["realtime", "virtual"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """One run of the plan.
 
     Attributes:
-        experiment: with the point's values and seed, and with the engine that runs it.
-        size: for the estimate.
+        experiment: the experiment with the point's values and seed, and with the engine to use.
+        size: what the estimate is made from.
     """
 
     point: Point
@@ -31,17 +31,17 @@ class Run:
 
     @property
     def exclusive(self) -> bool:
-        """Realtime runs share no machine: they would disturb each other's timing."""
+        """Whether it needs the machine for itself, because realtime runs disturb each other."""
         return self.size.engine == "realtime"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep.
+    """The plan of a sweep.
 
     Attributes:
-        experiment: the configuration as a whole, with `sweep`.
-        runs: in the order in which they are started.
+        experiment: the whole configuration, with its `sweep`.
+        runs: the runs, in the order in which they start.
     """
 
     experiment: Experiment
@@ -52,7 +52,7 @@ class Plan:
         return self.experiment.sweep or Sweep()
 
     def tasks(self, finished: Container[str], executor: str = REAL) -> list[Task]:
-        """Those that are to be made still."""
+        """A task for each run that is not finished."""
         return [
             Task(
                 name=run.point.name,
@@ -67,15 +67,15 @@ class Plan:
 
 
 def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Plan:
-    """Checks every point before anything is run.
+    """Plans a sweep, and checks every point before anything runs.
 
     Args:
         source: the configuration.
-        choose: names the engine that can run an experiment here.
+        choose: returns the name of the engine that can run an experiment on this machine.
 
     Raises:
-        ConfigError: naming the point that is no experiment, or cannot be built.
-        FeatureMissingError: where no engine can run a point.
+        ConfigError: if a point is not a valid experiment or cannot be built; it names the point.
+        FeatureMissingError: if no engine can run a point.
     """
     whole = source.experiment()
     checked: dict[str, tuple[Experiment, Size]] = {}
@@ -97,15 +97,15 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
 
 @dataclass(frozen=True)
 class Forecast:
-    """What runs are expected to take; an estimate.
+    """An estimate of the time and disk that runs need.
 
     Attributes:
-        wall_s: with so many runs at a time.
-        each_s: of one run, on average.
-        disk_bytes: of all results.
-        known: runs of this machine that it is taken from; 0 where there are none, and then the
-            other figures say nothing.
-        far: whether these were much smaller or larger, and it is a rough one.
+        wall_s: the time for all runs, with the given number of runs at a time.
+        each_s: the time for one run, on average.
+        disk_bytes: the disk that all results need.
+        known: the number of measured runs behind the estimate. If it is 0, the other attributes
+            mean nothing.
+        far: whether the measured runs were much smaller or larger, so that the estimate is rough.
     """
 
     wall_s: float
@@ -118,20 +118,20 @@ class Forecast:
 def forecast(
     runs: Sequence[Run], captures: str, jobs: int, known: Sequence[Measurement]
 ) -> Forecast:
-    """The expected time and disk of these runs, `jobs` virtual ones at a time."""
-    found = [
-        (run, each)
+    """Estimates the time and disk of these runs, with `jobs` virtual runs at a time."""
+    estimates = [
+        (run, estimate)
         for run in runs
-        if (each := measured.estimate(run.size, captures, known)) is not None
+        if (estimate := measured.estimate(run.size, captures, known)) is not None
     ]
-    if not found or len(found) < len(runs):
+    if not estimates or len(estimates) < len(runs):
         return Forecast(0.0, 0.0, 0.0, 0)
-    alone_s = sum(each.wall_s for run, each in found if run.exclusive)
-    shared_s = sum(each.wall_s for run, each in found if not run.exclusive)
+    alone_s = sum(estimate.wall_s for run, estimate in estimates if run.exclusive)
+    shared_s = sum(estimate.wall_s for run, estimate in estimates if not run.exclusive)
     return Forecast(
-        wall_s=alone_s + shared_s / max(1, min(jobs, len(found))),
-        each_s=(alone_s + shared_s) / len(found),
-        disk_bytes=sum(each.disk_bytes for _, each in found),
-        known=min(each.runs for _, each in found),
-        far=any(each.far for _, each in found),
+        wall_s=alone_s + shared_s / max(1, min(jobs, len(estimates))),
+        each_s=(alone_s + shared_s) / len(estimates),
+        disk_bytes=sum(estimate.disk_bytes for _, estimate in estimates),
+        known=min(estimate.runs for _, estimate in estimates),
+        far=any(estimate.far for _, estimate in estimates),
     )

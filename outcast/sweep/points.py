@@ -1,6 +1,6 @@
-"""Which runs a sweep is made of: all combinations of values, each with its repetitions and seeds.
+"""The runs of a sweep: all combinations of values, each with its repetitions and seeds.
 
-Pure: nothing here touches a file, and the same configuration gives the same runs everywhere.
+Nothing here touches a file, and the same configuration gives the same runs on every machine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        settings: the swept keys (dots between levels) and their values here.
-        repetition: from 0.
-        seed: of this run; distinct from every other run's, and the same whatever other points
-            and repetitions the sweep has.
-        name: of its folder; distinct likewise.
+        settings: the swept keys, with dots between levels, and their values in this run.
+        repetition: counted from 0.
+        seed: the run's seed. No other run has it, and it does not depend on the sweep's other
+            points and repetitions.
+        name: the name of the run's folder. No other run has it.
     """
 
     settings: Mapping[str, Any]
@@ -41,10 +41,10 @@ class Point:
 
 
 def combinations(sweep: Sweep) -> list[dict[str, Any]]:
-    """Every point's settings once: the cross product of the lists, for each of `points`.
+    """The settings of every point: the cross product of the lists, for each of `points`.
 
     Raises:
-        ConfigError: where two of them are the same.
+        ConfigError: if two points have the same settings, or there are more than MOST_POINTS.
     """
     keys = list(sweep.lists)
     count = math.prod(len(values) for values in sweep.lists.values()) * max(1, len(sweep.points))
@@ -59,19 +59,19 @@ def combinations(sweep: Sweep) -> list[dict[str, Any]]:
     for settings in product:
         text = canonical(settings)
         if text in seen:
-            raise ConfigError(f"sweep: the point {text} is there twice; allowed is each once")
+            raise ConfigError(f"sweep: the point {text} is listed twice; allowed is each once")
         seen.add(text)
     return product
 
 
 def points(sweep: Sweep, repetitions: int, seed: int) -> list[Point]:
-    """All runs, in the order in which they are to be started.
+    """All runs, in the order in which they start.
 
-    A swept `seed` is taken as it is; else every run's is derived from `seed`, the settings and
-    the repetition.
+    If `seed` is swept, its values are the runs' seeds. Otherwise each run's seed is derived from
+    `seed`, the settings and the repetition.
 
     Raises:
-        ConfigError: where a point is there twice, or a swept seed would be repeated.
+        ConfigError: if a point is listed twice, or if `seed` is swept and there are repetitions.
     """
     runs = list(_all(sweep, repetitions, seed))
     if sweep.order == "random":
@@ -83,41 +83,41 @@ def _all(sweep: Sweep, repetitions: int, seed: int) -> Iterator[Point]:
     for settings in combinations(sweep):
         if "seed" in settings and repetitions > 1:
             raise ConfigError(
-                "sweep: seed is swept and repetitions are above 1; allowed is one of both"
+                "sweep: seed is swept and repetitions are above 1; allowed is one of the two"
             )
         for repetition in range(repetitions):
-            of_run = settings.get("seed", derived_seed(seed, settings, repetition))
-            yield Point(settings, repetition, of_run, _name(settings, repetition, of_run))
+            run_seed = settings.get("seed", derived_seed(seed, settings, repetition))
+            yield Point(settings, repetition, run_seed, _name(settings, repetition, run_seed))
 
 
 def derived_seed(seed: int, settings: Mapping[str, Any], repetition: int) -> int:
-    """A seed of 63 bits that depends on these three alone, not on the order of the keys."""
+    """A seed of 63 bits from these three values; the order of the keys does not matter."""
     text = f"{seed} {canonical(settings)} {repetition}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def canonical(settings: Mapping[str, Any]) -> str:
-    """The same text for the same settings."""
+    """A text that is the same for the same settings, whatever the order of their keys."""
     return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def as_text(value: Any) -> str:
-    """A swept value as it stands in tables: `16KB`, `6`, `tbf limit=16KB` for a mapping."""
+    """A swept value as tables show it: `16KB`, `6`, or `tbf limit=16KB` for a mapping."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        named = [f"{key}={as_text(each)}" for key, each in value.items() if key != "kind"]
-        return " ".join([as_text(value["kind"]), *named] if "kind" in value else named)
+        parts = [f"{key}={as_text(part)}" for key, part in value.items() if key != "kind"]
+        return " ".join([as_text(value["kind"]), *parts] if "kind" in value else parts)
     return json.dumps(value, sort_keys=True)
 
 
 def swept_keys(runs: Sequence[Point]) -> list[str]:
-    """All keys that some point sets, in the order in which they come up."""
+    """All keys that at least one point sets, in the order of their first use."""
     return list(dict.fromkeys(key for run in runs for key in run.settings))
 
 
 def _name(settings: Mapping[str, Any], repetition: int, seed: int) -> str:
-    """Readable, and made unique by a digest: `limit=16KB,k=4,r0-1f0c9a3be2d4`."""
+    """A readable name, which a digest makes unique: `limit=16KB,k=4,r0-1f0c9a3be2d4`."""
     words = [f"{key.rpartition('.')[2]}={_word(value)}" for key, value in settings.items()]
     readable = ",".join([*words, f"r{repetition}"])[:_LONGEST_NAME]
     text = f"{canonical(settings)} {repetition} {seed}"

@@ -1,4 +1,4 @@
-"""Where runs are made: the seam, and this machine's own processes."""
+"""Where runs are made: the interface of a pool, and the pool of this machine's processes."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from outcast.sweep.process import RunProcess
 from outcast.sweep.task import Ended, Task
 
 RUN_BYTES = 800 * 2**20
-"""What a run takes of memory at most: the guest, the analysis and the interpreters."""
+"""The most memory that a run takes: the guest, the analysis and the interpreters."""
 
 STOP_DEADLINE_S = 4.0
-"""How long an interrupted run may take to remove what it made."""
+"""How long an interrupted run may take to clean up."""
 
 
 class Pool(Protocol):
-    """What the scheduler needs of whoever makes the runs."""
+    """What the scheduler needs from whatever makes the runs."""
 
     def can_start(self, task: Task) -> bool:
-        """Whether there is room for this task now."""
+        """Returns whether this task can start now."""
 
     def start(self, task: Task, folder: Path) -> None:
-        """Starts a task, whose result is to come into `folder`, which does not exist yet."""
+        """Starts a task. Its result goes to `folder`, which does not exist yet."""
 
     def poll(self) -> list[Ended]:
-        """What has ended since the last call."""
+        """Returns the tasks that have ended since the last call."""
 
     def running(self) -> list[str]:
-        """The names of the tasks in progress."""
+        """Returns the names of the tasks in progress."""
 
     def places(self) -> int:
-        """How many tasks can be in progress at a time."""
+        """Returns how many tasks can be in progress at a time."""
 
     def notes(self) -> list[str]:
-        """What is new that the user should know, as a worker that is refused."""
+        """Returns new remarks for the user, for example about a worker that was refused."""
 
     def stop(self) -> None:
-        """Ends everything in progress, within seconds."""
+        """Ends all tasks in progress, within seconds."""
 
 
 def available_memory_bytes() -> int:
-    """What the kernel can give without swapping (MemAvailable of proc_meminfo(5))."""
+    """The memory that the kernel can give without swapping (MemAvailable in proc_meminfo(5))."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -53,9 +53,10 @@ def available_memory_bytes() -> int:
 
 @dataclass
 class LocalPool:
-    """Processes on this machine: at most `jobs`, no more than memory allows, realtime ones alone.
+    """Runs in processes of this machine: at most `jobs`, and no more than memory allows.
 
-    A single run is always started: whether it fits is then seen by itself.
+    A realtime run has the machine to itself. If nothing is in progress, a run starts whatever the
+    free memory is, because there would be nothing to wait for.
     """
 
     jobs: int
@@ -68,19 +69,19 @@ class LocalPool:
             return True
         if len(self._running) >= self.jobs or task.exclusive:
             return False
-        if any(each.task.exclusive for each in self._running.values()):
+        if any(run.task.exclusive for run in self._running.values()):
             return False
-        # Those that were just started have not taken their memory yet.
-        young = sum(time.monotonic() - each.began < 10 for each in self._running.values())
+        # A run that has just started has not taken its memory yet.
+        young = sum(time.monotonic() - run.began < 10 for run in self._running.values())
         return self.memory() >= (1 + young) * RUN_BYTES
 
     def start(self, task: Task, folder: Path) -> None:
         self._running[task.name] = RunProcess.start(task, folder, self.threads)
 
     def poll(self) -> list[Ended]:
-        ended = [each for run in self._running.values() if (each := run.poll()) is not None]
-        for each in ended:
-            del self._running[each.name]
+        ended = [end for run in self._running.values() if (end := run.poll()) is not None]
+        for end in ended:
+            del self._running[end.name]
         return ended
 
     def running(self) -> list[str]:

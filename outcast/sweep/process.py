@@ -1,4 +1,4 @@
-"""One run in a process of its own, that ends with us, however we end."""
+"""One run in a process of its own, which ends when we end, even if we are killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _THREAD_SETTINGS = (
 
 @dataclass
 class RunProcess:
-    """A task in progress; `start` makes one."""
+    """A task in progress; create it with `start`."""
 
     task: Task
     folder: Path
@@ -33,10 +33,10 @@ class RunProcess:
 
     @classmethod
     def start(cls, task: Task, folder: Path, threads: int) -> RunProcess:
-        """Starts the task; its analysis uses so many threads."""
+        """Starts the task. Its analysis uses `threads` threads."""
         folder.mkdir()
         limits = dict.fromkeys(_THREAD_SETTINGS, str(threads))
-        # PR_SET_PDEATHSIG: nothing of ours goes on when the sweep itself is killed.
+        # PR_SET_PDEATHSIG ends the run when the sweep itself is killed.
         argv = ["setpriv", "--pdeathsig", "KILL", *python_module("outcast.sweep.worker")]
         environment = {**os.environ, **limits}
         leave_working_folder(environment)
@@ -47,7 +47,7 @@ class RunProcess:
                 stdout=stderr,
                 stderr=stderr,
                 env=environment,
-                # Ctrl-C is for us to pass on, once, and in an orderly way.
+                # Only we get Ctrl-C, and we pass it on once, in an orderly way.
                 start_new_session=True,
             )
         assert popen.stdin is not None
@@ -56,7 +56,7 @@ class RunProcess:
         return cls(task, folder, popen, time.monotonic())
 
     def poll(self) -> Ended | None:
-        """How it ended; None while it goes on."""
+        """Returns how the task ended; None while it goes on."""
         status = self.popen.poll()
         if status is None:
             return None
@@ -64,21 +64,21 @@ class RunProcess:
 
     def _failure(self, status: int) -> Failure | None:
         try:
-            told = json.loads((self.folder / "ended.json").read_text(encoding="utf-8"))
-            return None if told is None else Failure(**told)
+            fields = json.loads((self.folder / "ended.json").read_text(encoding="utf-8"))
+            return None if fields is None else Failure(**fields)
         except (OSError, ValueError, TypeError):
             stderr = (self.folder / "stderr").read_text(errors="replace").splitlines()
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            said = f": {stderr[-1]}" if stderr else ""
-            return Failure("ProcessLostError", f"the run's process ended with {how}{said}")
+            last_line = f": {stderr[-1]}" if stderr else ""
+            return Failure("ProcessLostError", f"the run's process ended with {how}{last_line}")
 
     def ask_to_end(self) -> None:
-        """SIGTERM, upon which it removes what it made."""
+        """Sends SIGTERM, on which the process removes what it has made."""
         with contextlib.suppress(ProcessLookupError):
             self.popen.send_signal(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:
-        """Waits up to `deadline` (of time.monotonic), then kills."""
+        """Waits until `deadline` (by time.monotonic), then kills the process."""
         try:
             self.popen.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A sweep from its plan to its dataset."""
+"""Runs a sweep, from its plan to its dataset."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from outcast.sweep.task import REAL
 
 @dataclass(frozen=True)
 class Result:
-    """A sweep as it ended.
+    """A sweep that has ended.
 
     Attributes:
-        report: what was done, and what was not.
+        report: which runs were made, and which were not.
         untrusted: names of the runs whose captures and counters contradict each other.
     """
 
@@ -35,7 +35,7 @@ class Result:
 
 
 def finished_runs(plan: Plan, directory: SweepDirectory) -> set[str]:
-    """The runs whose manifest verifies: every file is there, with its hash."""
+    """Names of the runs whose manifest verifies: every file is there and has its hash."""
     names = [run.point.name for run in plan.runs]
     return {name for name in names if not store.problems(directory.run(name))}
 
@@ -51,21 +51,21 @@ def run_sweep(
     executor: str = REAL,
     measurements: Path | None = None,
 ) -> Result:
-    """Makes what is not finished yet, and the dataset of all.
+    """Makes the runs that are not finished yet, and writes the dataset of all runs.
 
     Args:
         plan: the runs.
         path: the sweep's folder.
-        pool: who makes them.
-        observer: who is told.
-        limits: when to stop.
-        resume: whether to go on with what is in the folder.
-        executor: what makes a run directory; tests have another.
-        measurements: where to note what runs take here; None does not.
+        pool: makes the runs.
+        observer: is told about the progress.
+        limits: when to start no further run.
+        resume: whether to continue the sweep that is in the folder.
+        executor: `module:function` that makes a run directory; tests name another one.
+        measurements: the file that notes the time and disk of each run; None notes nothing.
 
     Raises:
-        ConfigError: where the folder cannot be used.
-        BusyError: where another process is at it.
+        ConfigError: if the folder cannot be used.
+        BusyError: if another process works in the folder.
     """
     with store.opened(path, plan.experiment, resume) as directory:
         finished = finished_runs(plan, directory)
@@ -75,37 +75,35 @@ def run_sweep(
         def note(name: str, wall_s: float, disk_bytes: int) -> None:
             if measurements is None:
                 return
-            made = measured.measure(
+            measurement = measured.measure(
                 RunDirectory(directory.runs / name),
                 by_name[name].experiment,
                 wall_s,
                 disk_bytes,
                 plan.sweep.captures,
             )
-            measured.note(made, measurements)
+            measured.note(measurement, measurements)
 
         report = scheduler.run(
             tasks, len(finished), directory, pool, limits or Limits(), observer, on_result=note
         )
-        if mixed := _mixture(plan, directory):
-            observer.note(mixed)
-        written = dataset.write(directory)
-        untrusted = ()
-        if "trusted" in written.runs.columns:
-            untrusted = tuple(written.runs.filter(~written.runs["trusted"])["run"])
+        if warning := _mixture_warning(plan, directory):
+            observer.note(warning)
+        runs = dataset.write(directory).runs
+        untrusted = tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
         return Result(directory, report, untrusted)
 
 
-def _mixture(plan: Plan, directory: SweepDirectory) -> str | None:
-    """What to say where runs were made by different versions of outcast, or different kernels."""
-    made: Counter[str] = Counter()
+def _mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:
+    """A warning if different versions of outcast, or different kernels, made the runs."""
+    makers: Counter[str] = Counter()
     for run in plan.runs:
         result = directory.run(run.point.name)
         if result.manifest.exists():
             manifest = result.read_manifest()
             kernel = str(manifest.kernel.get("sha256", manifest.kernel.get("release", "unknown")))
-            made[f"outcast {manifest.outcast} with kernel {kernel[:20]}"] += 1
-    if len(made) < 2:
+            makers[f"outcast {manifest.outcast} with kernel {kernel[:20]}"] += 1
+    if len(makers) < 2:
         return None
-    counts = ", ".join(f"{count} by {maker}" for maker, count in made.items())
+    counts = ", ".join(f"{count} by {maker}" for maker, count in makers.items())
     return f"warning: these runs are not alike: {counts}; remove the run folders to make them again"

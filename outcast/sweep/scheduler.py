@@ -1,4 +1,4 @@
-"""Has all runs of a plan made: starts them, takes the results in, tries again, stops in order."""
+"""Makes all runs of a plan: starts them, stores the results, tries again, stops."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from outcast.sweep.task import ATTEMPTS, Ended, Failure, Task
 PAUSE_S = 0.05
 
 OnResult = Callable[[str, float, int], None]
-"""Takes a finished run's name, the seconds it took and its bytes on the disk."""
+"""Called with a finished run's name, the seconds it took and its bytes on the disk."""
 
 DEFAULT_KEEP_FREE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When no further run is started.
+    """When no further run starts.
 
     Attributes:
-        keep_free_bytes: of the file system that the sweep's folder is on; the runs in progress
-            are taken to need what the ones so far took.
-        deadline_s: after the start; a run that would not end before, by the mean so far, is not
-            started.
-        free_bytes: how much is free now; a seam for tests.
+        keep_free_bytes: bytes that stay free on the file system of the sweep's folder. Each run in
+            progress counts with as many bytes as the largest finished run.
+        deadline_s: seconds after the start of the sweep. A run does not start if it would end
+            later, by the mean time of the runs so far.
+        free_bytes: returns how many bytes are free now; tests replace it.
     """
 
     keep_free_bytes: int = DEFAULT_KEEP_FREE_BYTES
@@ -42,18 +42,18 @@ class Limits:
 
 @dataclass
 class Progress:
-    """How far a sweep is; what a display shows.
+    """How far a sweep is, for the display.
 
     Attributes:
-        total: runs of the plan.
-        found: of these, finished before this start.
-        finished, failed, retried: of these, since.
-        running: names of those in progress.
-        wall_s: what each finished one took.
+        total: the number of runs in the plan.
+        finished_before: how many of these were finished when we started.
+        finished, failed, retried: how many runs ended in this way since we started.
+        running: the names of the runs in progress.
+        wall_s: the seconds that each run took that finished since we started.
     """
 
     total: int
-    found: int
+    finished_before: int
     finished: int = 0
     failed: int = 0
     retried: int = 0
@@ -63,33 +63,33 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """Runs that have no result yet and have not failed for good."""
-        return self.total - self.found - self.finished - self.failed
+        """The number of runs that have no result yet and have not failed for good."""
+        return self.total - self.finished_before - self.finished - self.failed
 
     def eta_s(self, places: int, expected_s: float | None) -> float | None:
-        """An estimate of the seconds that are left: by the mean so far, else by `expected_s`."""
+        """Estimates the seconds that are left, from the mean so far or else from `expected_s`."""
         each_s = fmean(self.wall_s) if self.wall_s else expected_s
         return None if each_s is None else self.left * each_s / max(1, places)
 
 
 class Observer(Protocol):
-    """Who is told how the sweep goes."""
+    """What the scheduler tells about the sweep's progress."""
 
     def update(self, progress: Progress, places: int) -> None:
-        """Called after every change, and now and then."""
+        """Takes the progress. Called after every change, and repeatedly in between."""
 
     def note(self, text: str) -> None:
-        """A line for the user."""
+        """Takes a line for the user."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """How a sweep came to its end.
+    """How a sweep ended.
 
     Attributes:
-        failures: by name, those that failed this time.
-        left: names that were not run, since the sweep was stopped.
-        stopped: why; None where it was not.
+        failures: by run name, why the run failed this time.
+        left: names of the runs that were not made because the sweep stopped.
+        stopped: why the sweep stopped early; None if it did not.
         progress: the counts.
     """
 
@@ -101,25 +101,25 @@ class Report:
 
 def run(
     tasks: Sequence[Task],
-    found: int,
+    finished_before: int,
     directory: SweepDirectory,
     pool: Pool,
     limits: Limits,
     observer: Observer,
     on_result: OnResult = lambda name, wall_s, disk_bytes: None,
 ) -> Report:
-    """Has the tasks made, in their order. Every exception ends what is in progress first.
+    """Makes the tasks' runs, in their order. Before an exception leaves, it ends those in progress.
 
     Args:
-        tasks: what is to be made.
-        found: how many runs of the sweep are finished already.
-        directory: where results go.
-        pool: who makes them.
-        limits: when to stop.
-        observer: who is told.
-        on_result: called for each run that came in.
+        tasks: the runs to make.
+        finished_before: how many runs of the sweep are finished already.
+        directory: where the results go.
+        pool: makes the runs.
+        limits: when to start no further run.
+        observer: is told about the progress.
+        on_result: called for each run that has a result.
     """
-    progress = Progress(len(tasks) + found, found)
+    progress = Progress(len(tasks) + finished_before, finished_before)
     return _Loop(directory, pool, limits, observer, on_result, progress).run(tasks)
 
 
@@ -169,17 +169,17 @@ class _Loop:
         free = self.limits.free_bytes(self.directory.path)
         if free < needed:
             return (
-                f"the disk is full: {free / 2**20:.0f} MB are free, {needed / 2**20:.0f} MB are to "
-                "be (--keep-free and what the runs in progress take)"
+                f"the disk is full: {free / 2**20:.0f} MB are free, {needed / 2**20:.0f} MB must "
+                "be (--keep-free and the needs of the runs in progress)"
             )
         each_s = fmean(self.progress.wall_s) if self.progress.wall_s else 0.0
-        gone_s = time.monotonic() - self.progress.began
-        if self.limits.deadline_s is not None and gone_s + each_s > self.limits.deadline_s:
+        elapsed_s = time.monotonic() - self.progress.began
+        if self.limits.deadline_s is not None and elapsed_s + each_s > self.limits.deadline_s:
             return f"the deadline: a run takes {each_s:.0f} s, and no time is left for another"
         return None
 
     def _take(self, ended: Ended) -> bool:
-        """Files the result; whether the run is to be tried again."""
+        """Stores the result of a task. Returns whether the run has to be tried again."""
         if ended.failure is None:
             result = self.directory.attempt(ended.name) / RESULT
             disk_bytes = folder_bytes(result)
@@ -202,5 +202,5 @@ class _Loop:
 
 
 def folder_bytes(path: Path) -> int:
-    """What the files of a folder take, by their lengths."""
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    """The sum of the lengths of all files in a folder."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

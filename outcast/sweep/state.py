@@ -1,4 +1,4 @@
-"""Where a sweep stands: what is finished and can be trusted, what failed and why, what is left."""
+"""The state of a sweep: which runs are finished, which can be trusted, which failed and why."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from outcast.sweep.task import Failure
 
 @dataclass(frozen=True)
 class State:
-    """A sweep's folder, read once.
+    """The content of a sweep's folder, read once.
 
     Attributes:
         planned: every run, in the order of the configuration.
-        results: of the finished runs.
-        failures: of the runs that have no result, by name.
-        untrusted: why, by the finished run's name.
+        results: the tables of the finished runs.
+        failures: by run name, why the run failed; only runs without a result.
+        untrusted: by the name of a finished run, why it cannot be trusted.
         left: names of the runs that have neither a result nor a failure.
-        warnings: of the finished runs' summaries, and in how many each is.
-        makers: by which outcast and kernel runs were made, and how many.
+        warnings: the warnings in the finished runs' summaries, with the number of runs.
+        makers: the outcast and kernel that made runs, with the number of runs.
     """
 
     directory: SweepDirectory
@@ -46,12 +46,15 @@ class State:
 
     @property
     def settings(self) -> list[Mapping[str, object]]:
-        """Every point once, whatever its repetitions."""
+        """The settings of every point once, without its repetitions."""
         return list({canonical(point.settings): point.settings for point in self.planned}.values())
 
 
 def read_state(directory: SweepDirectory) -> State:
-    """Raises InputError where the folder is no sweep's, or a result cannot be read."""
+    """Reads a sweep's folder.
+
+    Raises InputError if the folder does not hold a sweep, or a result cannot be read.
+    """
     experiment = directory.read_experiment()
     planned = dataset.planned_points(directory)
     results = dataset.load(directory.path)

@@ -1,10 +1,10 @@
-"""A sweep's folder: what is finished, what failed, and what a killed one left.
+"""A sweep's folder: finished runs, failed runs, and what a killed sweep left.
 
 ```
-sweep.yaml          the configuration, with its sweep: `outcast sweep sweep.yaml --resume` goes on
-runs/NAME/          a run directory for each finished run; appears by a rename, whole
+sweep.yaml          the configuration; `outcast sweep sweep.yaml --resume` continues the sweep
+runs/NAME/          the run directory of a finished run; a rename puts it here, whole
 failed/NAME/        what a failed run left, and why.json
-unfinished/NAME/    runs in progress; emptied when the sweep goes on
+unfinished/NAME/    runs in progress; emptied when the sweep continues
 runs.parquet, run_flows.parquet, index.html
 ```
 """
@@ -30,13 +30,13 @@ from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import Failure
 
 RESULT = "run"
-"""The run directory within the folder of an attempt."""
+"""The name of the run directory in the folder of an attempt."""
 
 _LOCK = ".lock"
-"""Stands in every store from its beginning on, and tells it from other folders."""
+"""A file in every store from its beginning on, by which we know a store from other folders."""
 
 _OF_THE_SWEEP = ("sweep", "repetitions")
-"""Keys that may differ when a sweep goes on: it can grow."""
+"""Keys that may change when a sweep continues, because it can grow."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class SweepDirectory:
         return self.path / "failed"
 
     def run(self, name: str) -> RunDirectory:
-        """Where a finished run stands."""
+        """The directory of a finished run."""
         return RunDirectory(self.runs / name)
 
     def read_experiment(self) -> Experiment:
-        """The configuration. Raises InputError where this is no sweep's folder."""
+        """Reads the configuration. Raises InputError if the folder does not hold a sweep."""
         if not self.config.exists():
             raise InputError(
                 f"{self.path}: no {self.config.name}; a folder that `outcast sweep` wrote is needed"
@@ -75,11 +75,11 @@ class SweepDirectory:
         return experiment.load_resolved(self.config)
 
     def attempt(self, name: str) -> Path:
-        """Where a run in progress writes: the run directory as RESULT, and its own notes."""
+        """The folder that a run in progress writes to: its run directory RESULT, and notes."""
         return self.unfinished / name
 
     def accept(self, name: str) -> None:
-        """Takes an unfinished run among the finished ones; what an earlier attempt left goes."""
+        """Moves a run to the finished ones, and removes what earlier attempts left."""
         target = self.runs / name
         if target.exists():
             shutil.rmtree(target)
@@ -88,39 +88,39 @@ class SweepDirectory:
         shutil.rmtree(self.failed / name, ignore_errors=True)
 
     def reject(self, name: str, failure: Failure, attempts: int) -> None:
-        """Keeps what a failed run left, with the reason."""
+        """Moves a run to the failed ones, with the reason."""
         target = self.failed / name
         shutil.rmtree(target, ignore_errors=True)
         self.failed.mkdir(exist_ok=True)
         self.attempt(name).mkdir(exist_ok=True)
         self.attempt(name).rename(target)
-        # The failed run itself said where it was, which is no longer so.
+        # The message may name the attempt's folder, which has moved.
         message = failure.message.replace(str(self.attempt(name)), str(target))
         write_json(
             target / "why.json", {**asdict(failure), "message": message, "attempts": attempts}
         )
 
     def clear(self, name: str) -> None:
-        """Removes what an attempt left."""
+        """Removes the folder of an attempt."""
         shutil.rmtree(self.attempt(name), ignore_errors=True)
 
     def failures(self) -> dict[str, Failure]:
-        """By name; what cannot be read is passed by."""
-        found = {}
+        """The failures by run name. Skips files that cannot be read."""
+        failures = {}
         for file in sorted(self.failed.glob("*/why.json")):
             try:
-                told: dict[str, Any] = handed_in.read_json(file)
-                told.pop("attempts", None)
-                found[file.parent.name] = Failure(**told)
+                fields: dict[str, Any] = handed_in.read_json(file)
+                fields.pop("attempts", None)
+                failures[file.parent.name] = Failure(**fields)
             except (OSError, InputError, TypeError, AttributeError):
                 continue
-        return found
+        return failures
 
 
 def problems(directory: RunDirectory) -> list[str]:
-    """Why a run directory is not that of a finished run; empty where its manifest verifies.
+    """Why a run directory does not hold a finished run; empty if its manifest verifies.
 
-    Every file that the manifest names is to be there, with its hash.
+    Every file that the manifest names must be there and have its hash.
     """
     try:
         manifest = directory.read_manifest()
@@ -139,37 +139,37 @@ def problems(directory: RunDirectory) -> list[str]:
 
 
 @contextmanager
-def opened(path: Path, wanted: Experiment, resume: bool) -> Iterator[SweepDirectory]:
-    """The folder, ours alone until the block ends; what a killed sweep left is removed.
+def opened(path: Path, config: Experiment, resume: bool) -> Iterator[SweepDirectory]:
+    """Opens a sweep's folder for us alone until the block ends. Removes what a killed sweep left.
 
     Raises:
-        ConfigError: where it holds something and `resume` is not asked for, or the sweep it holds
-            is of another configuration.
-        BusyError: where another process is at it.
+        ConfigError: if the folder holds something and `resume` is false, or if it holds a sweep of
+            another configuration.
+        BusyError: if another process works in the folder.
     """
-    _require_usable(SweepDirectory(path), wanted, resume)
+    _require_usable(SweepDirectory(path), config, resume)
     with locked(path) as directory:
-        write_text(directory.config, experiment.dump(wanted))
+        write_text(directory.config, experiment.dump(config))
         yield directory
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[SweepDirectory]:
-    """A store for runs, ours alone until the block ends; what a killed process left is removed.
+    """Opens a store for runs for us alone until the block ends. Removes what a killed process left.
 
     Raises:
-        ConfigError: where it cannot be made, or is a folder for something else.
-        BusyError: where another process is at it.
+        ConfigError: if the folder cannot be made, or holds something else.
+        BusyError: if another process works in the folder.
     """
     directory = SweepDirectory(path)
     try:
         files.make_folders(path)
-        # It is emptied below; in a folder that is no store it would be somebody's own.
+        # We empty this folder below, so it must not be somebody's own in a folder of another kind.
         is_store = (path / _LOCK).exists() or directory.config.exists()
         if not is_store and os.path.lexists(directory.unfinished):
             raise ConfigError(
-                f"{path}: is no folder of ours and has {directory.unfinished.name} in it; "
-                "allowed is a new folder"
+                f"{path}: outcast did not make this folder, and {directory.unfinished.name} is in "
+                "it; allowed is a new folder"
             )
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path / _LOCK, flags, 0o666)
@@ -181,7 +181,7 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BusyError(f"{path}: another outcast is at it; wait for its end") from None
+            raise BusyError(f"{path}: another outcast works in it; wait until it ends") from None
         _undo_killed(directory.unfinished)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
@@ -192,16 +192,16 @@ def locked(path: Path) -> Iterator[SweepDirectory]:
 
 
 def _undo_killed(unfinished: Path) -> None:
-    """Removes what killed runs of this sweep left on the machine, as `outcast clean` would."""
+    """Removes what killed runs of this sweep left on the machine, like `outcast clean`."""
     ours = unfinished.absolute()
     for folder in ledger.all_folders():
         for entry in ledger.read_entries(folder):
-            of_us = any(Path(name).is_relative_to(ours) for name in entry.folders)
-            if of_us and entry.is_dead():
+            is_ours = any(Path(name).is_relative_to(ours) for name in entry.folders)
+            if is_ours and entry.is_dead():
                 entry.undo()
 
 
-def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool) -> None:
+def _require_usable(directory: SweepDirectory, config: Experiment, resume: bool) -> None:
     path = directory.path
     try:
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
@@ -209,10 +209,10 @@ def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; allowed is a new folder of yours") from None
     if not directory.config.exists():
-        raise ConfigError(f"{path}: exists already and is no sweep; allowed is a new folder")
+        raise ConfigError(f"{path}: exists and holds no sweep; allowed is a new folder")
     if not resume:
-        raise ConfigError(f"{path}: holds a sweep already; --resume goes on with it")
-    there, here = (_comparable(each) for each in (directory.read_experiment(), wanted))
+        raise ConfigError(f"{path}: holds a sweep already; --resume continues it")
+    there, here = (_comparable(tree) for tree in (directory.read_experiment(), config))
     for key in here.keys() | there.keys():
         if here.get(key) != there.get(key):
             raise ConfigError(
@@ -221,6 +221,6 @@ def _require_usable(directory: SweepDirectory, wanted: Experiment, resume: bool)
             )
 
 
-def _comparable(one: Experiment) -> dict[str, Any]:
-    tree = one.model_dump(mode="json", by_alias=True)
+def _comparable(config: Experiment) -> dict[str, Any]:
+    tree = config.model_dump(mode="json", by_alias=True)
     return {key: value for key, value in tree.items() if key not in _OF_THE_SWEEP}

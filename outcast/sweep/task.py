@@ -1,4 +1,4 @@
-"""One run as it is handed to whoever makes it, and what comes back."""
+"""A run as a pool gets it, and the outcome that the pool gives back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
 
 Executor = Callable[[Experiment, Path], None]
-"""Makes a whole run directory at a path that is free, or raises OutcastError and makes none."""
+"""Makes a whole run directory at a new path. If it fails, it raises OutcastError and makes none."""
 
 Captures = Literal["keep", "compress", "drop"]
 
 REAL = "outcast.sweep.executor:execute"
-"""The executor that runs and analyses; tests name another."""
+"""The executor that runs and analyses an experiment; tests name another one."""
 
 ATTEMPTS = {
     "GuestError": 2,
@@ -26,18 +26,18 @@ ATTEMPTS = {
     "ProcessLostError": 2,
     "WorkerLostError": 5,
 }
-"""Kinds of errors whose cause can pass, and how often a run that ends with one is tried in all."""
+"""Errors whose cause can pass, and how many times a run with that error is tried in all."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be made.
+    """A run that a pool makes.
 
     Attributes:
-        name: of its folder.
+        name: the name of its folder.
         config: the experiment as YAML, with its seed.
-        captures: what becomes of them after the analysis.
-        exclusive: whether nothing else may run on the same machine meanwhile.
+        captures: what happens to the captures after the analysis.
+        exclusive: whether no other run may share the machine with it.
         executor: `module:function` of an Executor.
     """
 
@@ -50,12 +50,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no result.
+    """Why a run has no result.
 
     Attributes:
-        kind: the error's class in outcast/errors.py, or Python's own.
+        kind: the name of the error's class, of outcast/errors.py or of Python.
         message: one line.
-        exit_status: what `outcast run` would have ended with.
+        exit_status: the status with which `outcast run` would have ended.
     """
 
     kind: str
@@ -64,19 +64,19 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """An exception's kind and text."""
+        """The failure that an exception means."""
         status = error.exit_status if isinstance(error, OutcastError) else 1
-        said = " ".join(str(error).split()) or "it says nothing"
-        return cls(type(error).__name__, said, status)
+        message = " ".join(str(error).split()) or "the error has no message"
+        return cls(type(error).__name__, message, status)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A task that has come to its end.
+    """A task that has ended.
 
     Attributes:
-        failure: None where the result is in the folder for unfinished runs.
-        wall_s: seconds that it took, by the clock of the machine that made it.
+        failure: None if the result is in the folder for unfinished runs.
+        wall_s: the seconds it took, by the clock of the machine that made it.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Ended:
 
 
 def load_executor(name: str) -> Executor:
-    """The function of a `module:function`. Raises ConfigError where there is none."""
+    """The function that `module:function` names. Raises ConfigError if there is none."""
     module, _, function = name.partition(":")
     try:
         executor: Executor = getattr(importlib.import_module(module), function)

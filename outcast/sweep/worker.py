@@ -1,8 +1,9 @@
 """Makes one run, as a process of its own: `python -m outcast.sweep.worker FOLDER`.
 
-The task is read from standard input as JSON. FOLDER gets the run directory (`run`), standard
-error (`stderr`, by whoever started us) and, last, `ended.json`: why there is no result, or null.
-A run in a process of its own can be ended at any time, and cannot take the sweep with it.
+The task comes as JSON on standard input. FOLDER gets the run directory (`run`) and, last,
+`ended.json`, which says why there is no result, or null. The process that started us puts our
+standard error into `stderr` there. A process of its own can be ended at any time, and its crash
+does not end the sweep.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ENDED = "ended.json"
 
 
 def run_task(task: Task, folder: Path) -> Failure | None:
-    """Makes the run in `folder`; None, or why it did not come about."""
+    """Makes the run in `folder`. Returns why there is no result; None if there is one."""
     config = folder / "task.yaml"
     config.write_text(task.config, encoding="utf-8")
     directory = RunDirectory(folder / RESULT)
@@ -37,19 +38,19 @@ def run_task(task: Task, folder: Path) -> Failure | None:
         captures.reduce(directory, task.captures)
         if wrong := problems(directory):
             raise RunError(f"the result does not verify: {wrong[0]}")
-    except Exception as error:  # whatever it was, the sweep goes on, and says what it was
+    except Exception as error:  # the sweep goes on after any error and reports it
         traceback.print_exc()
         return Failure.of(error)
     return None
 
 
 def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Being asked to end is as Ctrl-C: the engines remove what they made on the way out."""
+    """Treats a signal like Ctrl-C, because the engines then remove what they have made."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """See the module. Exit status 0 once `ended.json` is written, whatever it says."""
+    """Runs one task. Returns 0 once `ended.json` is written, whether or not the run failed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     folder = Path(sys.argv[1])

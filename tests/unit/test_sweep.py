@@ -138,7 +138,7 @@ def test_resuming_does_what_is_missing_half_or_changed(
     with pytest.raises(ConfigError, match="--resume"):
         sweep(wanted, out)
     result, _ = sweep(wanted, out, resume=True)
-    assert (result.report.progress.found, result.report.progress.finished) == (1, 3)
+    assert (result.report.progress.finished_before, result.report.progress.finished) == (1, 3)
     calls = [int(mark.name.partition("-")[0]) for mark in marks.iterdir()]
     assert sorted(calls) == sorted(
         [run.point.seed for run in wanted.runs] + [missing.seed, half.seed, changed.seed]
@@ -150,7 +150,7 @@ def test_resuming_does_what_is_missing_half_or_changed(
 def test_a_sweep_can_grow_but_not_become_another(tmp_path: Path) -> None:
     sweep(planned(tmp_path), tmp_path / "out")
     result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out", resume=True)
-    assert (result.report.progress.found, result.report.progress.finished) == (4, 4)
+    assert (result.report.progress.finished_before, result.report.progress.finished) == (4, 4)
     with pytest.raises(ConfigError, match="another duration"):
         sweep(planned(tmp_path, duration="200ms"), tmp_path / "out", resume=True)
     (tmp_path / "foreign").mkdir()
@@ -480,7 +480,7 @@ def test_realtime_runs_are_not_given_to_dask(
 def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished/thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="is no folder of ours and has unfinished in it"):
+    with pytest.raises(ConfigError, match="did not make this folder, and unfinished is in it"):
         locked(tmp_path).__enter__()
     assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "thesis.txt"]
 

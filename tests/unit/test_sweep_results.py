@@ -213,7 +213,7 @@ def test_runs_without_a_value_are_counted(
     path = make_sweep(tmp_path / "starved")
     for summary in sorted((path / "runs").glob("limit=16KB,*/summary.json"))[:2]:
         change(summary, outcast_ratio=None)
-    said = "outcast_ratio: 2 of the runs have none and are not in it: the class with the fewest"
+    said = "outcast_ratio: 2 of the runs have no value and are left out, because the class with"
     assert said in results(capsys, str(path))[1]
     assert said in index.write_index(SweepDirectory(path)).read_text()
     assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
