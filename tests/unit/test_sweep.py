@@ -431,7 +431,7 @@ def test_the_command_from_the_plan_to_the_dataset_and_again(
     status, out, err = invoke(capsys, str(faked), "-o", target, "--jobs", "2")
     assert (status, "4 of 4 runs finished" in out) == (0, True), err
     status, _, err = invoke(capsys, str(faked), "-o", target)
-    assert (status, "--resume goes on" in err) == (2, True)
+    assert (status, "--resume continues it" in err) == (2, True)
     status, out, _ = invoke(capsys, f"{target}/sweep.yaml", "-o", target, "--resume")
     assert (status, "4 are finished, 0 are left" in out) == (0, True)
     status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
