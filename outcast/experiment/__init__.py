@@ -1,6 +1,7 @@
-"""One experiment, described in YAML: the schema, a file for each part, and the reader.
+"""What is asked: an experiment, described in YAML.
 
-Keys are as people write them (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
+Each part of the schema has a file; `reader` reads and writes YAML. Keys are as people write them
+(`rate: 1gbit`); attributes carry their unit (`rate_bps`).
 """
 
 from outcast.experiment.blackout import Blackout

@@ -1,4 +1,4 @@
-"""Ports whose queue is not that of all the others."""
+"""Ports that have another queue than the rest."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from outcast.experiment.queues import Queue
 
 
 class QueueException(Part):
-    """Another queue at some switch ports; of several exceptions the last that fits counts."""
+    """Another queue at some switch ports. If several exceptions name a port, the last counts."""
 
     at: str | list[str] = Field(
-        description="a layer as `edge`, all of whose switches' ports are meant; `bottleneck`; a "
+        description="a layer as `edge`, which means all ports of its switches; `bottleneck`; a "
         "port as `e0_0-eth1`; or a list of ports"
     )
     queue: Queue = Field(description="as the key `queue` above")
@@ -20,7 +20,7 @@ class QueueException(Part):
     @model_validator(mode="after")
     def _says_where_once(self) -> QueueException:
         if not self.at:
-            raise ValueError("at: names no port; allowed is one or more")
+            raise ValueError("at: the list is empty; allowed is one port or more")
         if self.queue.where != "every_port":
-            raise ValueError("queue.where: `at` says where")
+            raise ValueError("queue.where: not allowed here, because `at` says where")
         return self

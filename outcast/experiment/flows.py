@@ -1,4 +1,4 @@
-"""Who sends to whom, and when."""
+"""Groups of flows: who sends to whom, and when."""
 
 from __future__ import annotations
 
@@ -9,36 +9,43 @@ from outcast.experiment.transport import GroupTransport
 
 
 class FlowGroup(Part):
-    """Flows of one kind: from hosts of a class or by name, to one host."""
+    """Flows with the same settings, from hosts that are named or of a class."""
 
     source: str | list[str] = Field(
         alias="from", description="a class as '2-hop', a host's name, or a list of names"
     )
     to: str | list[str] | None = Field(
         default=None,
-        description="a host's name, else the topology's receiver; or a list of as many names as "
-        "`from` has: the first sends to the first, and so on",
+        description="a host's name; if left out, the topology's receiver; or a list with as many "
+        "names as `from`: the first sends to the first, and so on",
     )
-    hosts: int | None = Field(default=None, ge=1, description="how many of the class; else all")
-    per_host: int = Field(default=1, ge=1, le=1000, description="flows of each host")
-    start_ns: TimeNs = Field(default=0, alias="start", description="after the first flows' start")
+    hosts: int | None = Field(
+        default=None, ge=1, description="how many hosts of the class; if left out, all"
+    )
+    per_host: int = Field(default=1, ge=1, le=1000, description="flows from each host")
+    start_ns: TimeNs = Field(
+        default=0, alias="start", description="time after the start of the first flows"
+    )
     stagger_ns: TimeNs = Field(
-        default=0, alias="stagger", description="from the start of one flow to the next one's"
+        default=0, alias="stagger", description="time between the starts of two flows"
     )
     duration_ns: TimeNs | None = Field(
-        default=None, alias="duration", gt=0, description="else up to the experiment's end"
+        default=None,
+        alias="duration",
+        gt=0,
+        description="if left out, to the end of the experiment",
     )
     size_bytes: SizeBytes | None = Field(
-        default=None, alias="bytes", gt=0, description="instead of a duration"
+        default=None, alias="bytes", gt=0, description="bytes to send, instead of a duration"
     )
     transport: GroupTransport | None = Field(
-        default=None, description="per-group overrides of `transport`"
+        default=None, description="this group's settings that differ from `transport`"
     )
 
     @model_validator(mode="after")
     def _one_end(self) -> FlowGroup:
         if self.duration_ns is not None and self.size_bytes is not None:
-            raise ValueError("duration and bytes exclude each other")
+            raise ValueError("duration and bytes: allowed is one of the two")
         return self
 
     @model_validator(mode="after")

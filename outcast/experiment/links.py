@@ -1,4 +1,4 @@
-"""The links: rates, delays, and how far they are from exact."""
+"""The links: their rates and delays, and how much these vary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_DELAY_NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What one link is to have, each way; None where the engine's default is to be taken."""
+    """A link's settings, which hold for each direction. None stands for the engine's default."""
 
     rate_bps: int
     delay_ns: int | None
@@ -23,18 +23,18 @@ class Link:
 
     @property
     def half_frame_ns(self) -> int:
-        """Half the time that a full frame takes."""
+        """Half the transmission time of a full frame."""
         return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
 
     def greatest_jitter_ns(self) -> int:
-        """The jitter with which no full frame would overtake another, nor a delay be below zero."""
+        """The largest jitter that reorders no full frames and makes no delay negative."""
         return min(self.delay_ns or 0, self.half_frame_ns)
 
     def check(self) -> None:
-        """Raises ValueError where no path could be tried in time, or the jitter would be another.
+        """Raises ValueError where the delay is too long to try paths, or the jitter is too large.
 
-        Packets keep their order (outcast/emulation/netem.py): where one would overtake another it
-        waits.
+        Packets keep their order (outcast/emulation/netem.py): a packet that would overtake another
+        waits. With a larger jitter the delays would therefore have another distribution.
         """
         if self.delay_ns is not None and self.delay_ns > MOST_DELAY_NS:
             raise ValueError(
@@ -44,25 +44,27 @@ class Link:
         jitter_ns = self.jitter_ns or 0
         if jitter_ns and (self.delay_ns is None or jitter_ns > self.greatest_jitter_ns()):
             raise ValueError(
-                f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which is to "
+                f"jitter {units.format_time(jitter_ns)}: allowed is up to the delay, which has to "
                 f"be given, and up to half a full frame's time "
-                f"({units.format_time(self.half_frame_ns)}), beyond which packets would wait "
-                "for the ones before them"
+                f"({units.format_time(self.half_frame_ns)}), because with more, packets would "
+                "wait for the ones before them"
             )
 
 
 class LayerLinks(Part):
-    """The links between two layers; what is not given is as for every link."""
+    """The links between two layers. A key that is left out has the value of all links."""
 
     rate_bps: KernelRateBps | None = Field(default=None, alias="rate", description="both ways")
-    delay_ns: TimeNs | None = Field(default=None, alias="delay", description="one way")
-    jitter_ns: TimeNs | None = Field(default=None, alias="jitter", description="either way")
+    delay_ns: TimeNs | None = Field(default=None, alias="delay", description="in each direction")
+    jitter_ns: TimeNs | None = Field(
+        default=None, alias="jitter", description="the delay varies by up to this, up and down"
+    )
 
 
 class Layers(Part):
-    """Exceptions by the layers that links are between."""
+    """Links that differ from the rest, by the two layers that they join."""
 
-    # Links are named by both layers, the lower first (LAYERS of controllers/graph.py).
+    # A key names both layers, the lower one first (LAYERS of controllers/graph.py).
 
     host_edge: LayerLinks | None = Field(
         default=None, alias="host-edge", description="hosts and their switches"
@@ -78,7 +80,7 @@ class Layers(Part):
     )
 
     def given(self) -> Iterator[tuple[str, LayerLinks]]:
-        """Those that the configuration has, by their key."""
+        """The keys that the configuration has, with their values."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value is not None:
@@ -86,26 +88,26 @@ class Layers(Part):
 
 
 class Links(Part):
-    """Every link of the network."""
+    """The settings of all links."""
 
     rate_bps: KernelRateBps = Field(alias="rate", description="both directions of every link")
     delay_ns: TimeNs | None = Field(
         default=None,
         alias="delay",
-        description="of every link, one way, with the processing of the node that sends on it; "
-        "default 25us in the virtual engine, where nodes take no time of their own, else 0",
+        description="of every link in each direction; it includes the processing of the sending "
+        "node. Default: 25us in the virtual engine, where nodes take no time of their own, else 0",
     )
     jitter_ns: TimeNs | None = Field(
         default=None,
         alias="jitter",
-        description="the delay varies by up to this, either way; default in the virtual "
-        "engine the largest value that cannot reorder packets (docs/virtual.md says why), else 0",
+        description="the delay varies by up to this, up and down. Default: in the virtual engine "
+        "the largest value that cannot reorder packets (docs/virtual.md says why), else 0",
     )
     clock_offset_ppm: float = Field(
         default=0.0,
         ge=0,
         le=1000,
-        description="every port's rate is off by up to this, as its oscillator; drawn by the seed",
+        description="every port's rate is off by up to this, as an oscillator; drawn from the seed",
     )
     layers: Layers = Field(default=Layers(), description="other rates, delays and jitters by layer")
 
@@ -120,7 +122,7 @@ class Links(Part):
         return self
 
     def between(self, layers: str) -> Link:
-        """What the links between two layers are to have, as `edge-aggregation`."""
+        """The settings of the links between two layers, as `edge-aggregation`."""
         own = dict(self.layers.given()).get(layers, LayerLinks())
         return Link(
             rate_bps=self.rate_bps if own.rate_bps is None else own.rate_bps,
@@ -129,11 +131,12 @@ class Links(Part):
         )
 
     def resolved(self, default_delay_ns: int, *, greatest_jitter: bool) -> Links:
-        """With nothing left open.
+        """A copy that leaves nothing to the engine's defaults.
 
         Args:
-            default_delay_ns: where no delay is given.
-            greatest_jitter: where no jitter is given, as much as `greatest_jitter_ns`; else 0.
+            default_delay_ns: the delay where none is given.
+            greatest_jitter: whether the jitter, where none is given, is `greatest_jitter_ns`
+                instead of 0.
         """
 
         def filled(link: Link) -> dict[str, int]:

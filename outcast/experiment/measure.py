@@ -1,4 +1,4 @@
-"""What is captured, and how it is summed up."""
+"""What is captured, what is sampled, and how the captures are summed up."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ SHORTEST_SAMPLES_NS = 10**6
 
 
 class Capture(Part):
-    """Which ports tcpdump listens at."""
+    """The ports at which tcpdump listens."""
 
     ports: Literal["bottleneck", "all"] | list[str] = Field(
         default="bottleneck",
-        description="bottleneck: its output and all its inputs; all: every switch port both "
-        "ways; or names as s1-eth2, both ways, besides the bottleneck",
+        description="bottleneck: its output and all its inputs; all: every switch port in both "
+        "directions; or a list of names as s1-eth2, in both directions, besides the bottleneck",
     )
 
 
 class Samples(Part):
-    """Sockets and queues while flows run."""
+    """How often sockets and queues are read while flows run."""
 
     every_ns: TimeNs | None = Field(
         default=None,
         alias="every",
-        description="0ms takes none; if left out, 10ms in the virtual engine and 100ms in the "
-        "realtime one",
+        description="time between samples; 0ms: none. Default: 10ms in the virtual engine, 100ms "
+        "in the realtime one",
     )
 
     @model_validator(mode="after")
     def _not_too_often(self) -> Samples:
         if self.every_ns is not None and 0 < self.every_ns < SHORTEST_SAMPLES_NS:
-            raise ValueError("every: from 1ms on, or 0ms for none")
+            raise ValueError("every: allowed is 1ms or more, or 0ms for no samples")
         return self
 
 
@@ -42,17 +42,19 @@ class Analysis(Part):
     """How the captures are summed up."""
 
     windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
-        default=(), alias="windows", description="from the start; goodput is summed up in each"
+        default=(),
+        alias="windows",
+        description="times from the start, for each of which goodput is summed up",
     )
     bin_ns: TimeNs = Field(
         default=100_000_000,
         alias="bin",
         gt=0,
-        description="of the curves over time; if left out, no more than the duration",
+        description="width of a point of the curves over time; if left out, at most the duration",
     )
 
     def within(self, duration_ns: int) -> Analysis:
-        """With the default bin cut to the duration; a bin that was given stays."""
+        """A copy whose default bin is at most the duration; a bin that was given is kept."""
         if "bin_ns" in self.model_fields_set or self.bin_ns <= duration_ns:
             return self
         return self.model_copy(update={"bin_ns": duration_ns})

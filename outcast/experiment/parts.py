@@ -1,4 +1,4 @@
-"""What all parts of an experiment are made of: units, sizes, and their base class."""
+"""What all parts of an experiment share: their base class, and the types of quantities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pydantic import (
 from outcast import units
 
 MTU_FRAME_BYTES = 1514
-"""A full Ethernet frame without its checksum, as a qdisc sees it."""
+"""A full Ethernet frame without its checksum, as a qdisc counts it."""
 
 MOST_QUEUED = 1 << 30
-"""Bytes or packets of a queue: the kernel and tc(8) count in 32 bits."""
+"""The largest limit in bytes or packets, because the kernel and tc(8) count in 32 bits."""
 LEAST_RATE_BPS, MOST_RATE_BPS = 10**3, 34 * 10**9
-"""Above, a rate in bytes a second needs more than the 32 bits in which it is read back."""
+"""A higher rate, in bytes a second, needs more than the 32 bits in which it is read back."""
 
 UNIT_SCHEMA = {
     "rate": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?(bit|bps))\s*$",
@@ -32,7 +32,7 @@ UNIT_SCHEMA = {
 
 
 class Part(BaseModel):
-    """A part of an experiment: no unknown keys, and never changed."""
+    """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -111,6 +111,6 @@ PacketLimit = Annotated[
     Limit,
     *_limit({"pattern": r"^\s*[0-9]+\s*(packets?|p)\s*$", "examples": ["11 packets"]}),
 ]
-"""Of a queue that counts packets alone; the queue itself refuses another."""
+"""The limit of a queue that counts only packets; the queue refuses a limit in bytes."""
 ByteLimit = Annotated[Limit, *_limit({"pattern": UNIT_SCHEMA["size"]})]
-"""Of a queue that counts bytes alone; the queue itself refuses another."""
+"""The limit of a queue that counts only bytes; the queue refuses a limit in packets."""

@@ -1,4 +1,4 @@
-"""An experiment from its YAML file, with one clear line for whatever is wrong; and back."""
+"""Reads an experiment from YAML, with one clear line for whatever is wrong, and writes it back."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from outcast.experiment.whole import Experiment
 
 
 class _UniqueKeyLoader(handed_in.YamlLoader):
-    """YAML as users mean it: a key given twice is a mistake, not a silent override."""
+    """A YAML loader that refuses a key given twice, which YAML's own rules would let override."""
 
 
 def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    """A mapping's contents. Raises ConstructorError for a key that stands twice."""
     seen: set[object] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node)
         if not isinstance(key, (str, int, float, bool, type(None))):
             raise yaml.constructor.ConstructorError(
-                None, None, "a key is to be a word", key_node.start_mark
+                None, None, "allowed as a key is a word", key_node.start_mark
             )
         if key in seen:
             raise yaml.constructor.ConstructorError(
@@ -43,18 +44,18 @@ _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG,
 
 
 Location = tuple[str | int, ...]
-"""Where something stands in a parsed tree: keys and list indices, from the root."""
+"""A place in a parsed tree: the keys and list indices from the root to it."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A configuration as it stands in its file, overrides applied, not validated yet.
+    """A configuration from its file, with overrides applied, before it is validated.
 
     Attributes:
         tree: the parsed YAML.
-        file: its name, for messages.
+        file: the file's name, for messages.
         lines: the line of every key and list item that no override replaced.
-        overridden: of every overridden key, where it stands, and the key as it was given.
+        overridden: from the place of every overridden key to the key as it was given.
     """
 
     tree: Mapping[Any, Any]
@@ -64,13 +65,13 @@ class Source:
 
     @property
     def where(self) -> str:
-        """What the whole experiment comes from, for messages: the file, and every override."""
+        """What the whole experiment comes from, for messages: the file and every override."""
         return self.place(())
 
     def place(self, at: Location) -> str:
-        """Who is to blame for what stands at `at`: an override, or a line of the file.
+        """The source of what stands at `at`, for messages: an override, or a line of the file.
 
-        Where both say a part of it, both are named.
+        If both give a part of it, both are named.
         """
         for length in range(len(at), 0, -1):
             if at[:length] in self.overridden:
@@ -82,20 +83,20 @@ class Source:
         return f"{place} with --set {', --set '.join(below)}" if below else place
 
     def experiment(self) -> Experiment:
-        """The whole of it. Raises ConfigError, see `load`."""
+        """The validated experiment. Raises ConfigError, see `load`."""
         try:
             return Experiment.model_validate(self.tree)
         except ValidationError as error:
             raise ConfigError(_refusal(error, self)) from None
 
     def point(self, settings: Mapping[str, Any]) -> Experiment:
-        """The one experiment of a sweep that has these values at these keys (dots between levels).
+        """A sweep's experiment with these values at these keys (dots between levels).
 
         Raises:
-            ConfigError: naming the settings, where they do not make an experiment.
+            ConfigError: the result is no valid experiment; the error names the settings.
         """
-        of_the_sweep = ("sweep", "repetitions")
-        tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in of_the_sweep})
+        keys_of_the_sweep = ("sweep", "repetitions")
+        tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in keys_of_the_sweep})
         named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
         where = f"{self.where}: sweep, at {named}" if named else self.where
         for key, value in settings.items():
@@ -109,13 +110,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Reads a YAML file, applies `KEY=VALUE` overrides (dots between keys), and validates.
 
     Raises:
-        ConfigError: with the file, the line or key, what is wrong and what is allowed.
+        ConfigError: it names the file, the line or key, what is wrong and what is allowed.
     """
     return read(path, overrides).experiment()
 
 
 def read(path: Path, overrides: Sequence[str] = ()) -> Source:
-    """As `load`, before the validation."""
+    """Does what `load` does up to the validation. Raises ConfigError."""
     try:
         text = handed_in.read_text(path, handed_in.MOST_YAML_BYTES)
     except FileNotFoundError:
@@ -143,7 +144,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 
 def _override(tree: dict[Any, Any], override: str) -> Location:
-    """Sets one key in place; returns where it stands."""
+    """Sets one key of the tree as `KEY=VALUE` says. Returns its place."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise ConfigError(f"--set {override}: allowed is KEY=VALUE, as links.rate=100mbit")
@@ -151,16 +152,16 @@ def _override(tree: dict[Any, Any], override: str) -> Location:
 
 
 def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
-    """Sets one key in place; returns where it stands."""
+    """Sets one key of the tree; returns its place. Raises ConfigError, beginning with `where`."""
     node: Any = tree
-    # Keys of a sweep have dots of their own.
+    # The keys under `sweep` contain dots themselves.
     parts = key.split(".", 1 if key.startswith("sweep.") else -1)
     for depth, part in enumerate(parts):
         last = depth == len(parts) - 1
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
                 raise ConfigError(
-                    f"{where}: {part!r} is no place in this list; allowed are 0 to {len(node) - 1}"
+                    f"{where}: this list has no {part!r}; allowed are 0 to {len(node) - 1}"
                 )
             if last:
                 node[int(part)] = value
@@ -178,7 +179,7 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
 
 
 def _lines(text: str) -> dict[Location, int]:
-    """The line, from 1, of every key and list item."""
+    """The line of every key and list item, counted from 1."""
     lines: dict[Location, int] = {}
 
     def walk(node: yaml.Node | None, at: Location) -> None:
@@ -196,19 +197,20 @@ def _lines(text: str) -> dict[Location, int]:
 
 
 def validate(tree: Mapping[str, Any], where: str) -> Experiment:
-    """A parsed tree as an experiment. Raises ConfigError, its text beginning with `where`."""
+    """A parsed tree as an experiment. Raises ConfigError, which begins with `where`."""
     return Source(tree, where).experiment()
 
 
 def _refusal(error: ValidationError, source: Source) -> str:
-    """One line: who is to blame, the key, what is wrong, what is allowed."""
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    """One line that names the source, the key, what is wrong and what is allowed."""
+    # An unknown key comes first, because it often explains a key that is missing.
+    first = min(error.errors(), key=lambda refused: refused["type"] != "extra_forbidden")
     at = _yaml_location(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     context = first.get("ctx", {})
     kind = first["type"]
     if kind == "extra_forbidden":
-        # A key of the file's, though it may look like what pydantic calls a type.
+        # This is a key of the file, even if its name is also one of pydantic's tags or types.
         *above, unknown = first["loc"]
         at = (*_yaml_location(tuple(above)), unknown)
         keys = _allowed_keys(first["loc"])
@@ -239,7 +241,7 @@ def _refusal(error: ValidationError, source: Source) -> str:
 
 
 def _quoted(listing: str) -> list[str]:
-    """The words of pydantic's `'a', 'b' or 'c'`."""
+    """The words in a listing of pydantic's, such as `'a', 'b' or 'c'`."""
     return re.findall(r"'([^']*)'", listing)
 
 
@@ -250,9 +252,9 @@ def _short(value: object) -> str:
 
 @functools.cache
 def _tags() -> frozenset[str]:
-    """The values of `kind` that tell one part from another."""
+    """The values of `kind`, by which parts are told apart."""
     properties = _schema()["properties"].values()
-    return frozenset(tag for each in properties for tag in _mapping(each))
+    return frozenset(tag for part in properties for tag in _mapping(part))
 
 
 def _mapping(schema: dict[str, Any]) -> dict[str, str]:
@@ -261,7 +263,7 @@ def _mapping(schema: dict[str, Any]) -> dict[str, str]:
 
 
 def _yaml_location(location: Location) -> Location:
-    """Pydantic's location without the tags and types that stand in no YAML file."""
+    """Pydantic's location without its tags and types, which are in no YAML file."""
     kept: list[int | str] = []
     tags = _tags()
     for index, part in enumerate(location):
@@ -273,7 +275,7 @@ def _yaml_location(location: Location) -> Location:
 
 
 def _allowed_keys(location: Location) -> list[str]:
-    """The keys of the model that refused the last part of `location`."""
+    """The keys of the part that refused the last key of `location`."""
     schema: dict[str, Any] = _schema()
     definitions = schema["$defs"]
     node: dict[str, Any] = schema
@@ -284,8 +286,8 @@ def _allowed_keys(location: Location) -> list[str]:
             node = {"$ref": node["discriminator"]["mapping"][part]}
         else:
             node = node["properties"][part]
-        # A part that may be left out is a union with null.
-        node = next((each for each in node.get("anyOf", ()) if "$ref" in each), node)
+        # An optional part is a union with null.
+        node = next((member for member in node.get("anyOf", ()) if "$ref" in member), node)
         if "$ref" in node:
             node = definitions[node["$ref"].removeprefix("#/$defs/")]
     return list(node["properties"])
@@ -293,7 +295,7 @@ def _allowed_keys(location: Location) -> list[str]:
 
 @functools.cache
 def _schema() -> dict[str, Any]:
-    """The same, made once, for reading only."""
+    """The JSON schema, computed once. Callers only read it."""
     return json_schema()
 
 
@@ -303,13 +305,13 @@ def json_schema() -> dict[str, Any]:
 
 
 def dump(experiment: Experiment) -> str:
-    """The resolved experiment as YAML that `load` reads back to an equal one."""
+    """The experiment as YAML, from which `load` reads an equal one."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
 def load_resolved(path: Path) -> Experiment:
-    """The config.yaml of a run directory. Raises InputError where it cannot be read."""
+    """The experiment in a run directory's config.yaml. Raises InputError if it cannot be read."""
     try:
         return load(path)
     except ConfigError as error:

@@ -45,7 +45,7 @@ class RoutingKind(Part):
 
 
 class Shortest(RoutingKind):
-    """Fewest hops; ties by the destination's trailing bits (section 3.1 of the paper)."""
+    """Fewest hops; the destination's trailing bits break ties (section 3.1 of the paper)."""
 
     by_address_alone: ClassVar[bool] = True
 
@@ -53,7 +53,7 @@ class Shortest(RoutingKind):
 
 
 class SpanningTree(RoutingKind):
-    """The only paths in one tree, as bridges of IEEE 802.1D have them."""
+    """The paths of one spanning tree, as bridges of IEEE 802.1D compute it."""
 
     by_address_alone: ClassVar[bool] = True
 
@@ -61,27 +61,27 @@ class SpanningTree(RoutingKind):
 
 
 class Hashed(RoutingKind):
-    """Fewest hops; ties for each flow by a hash of its addresses and ports."""
+    """Fewest hops; for each flow a hash of its addresses and ports breaks ties."""
 
     by_address_alone: ClassVar[bool] = False
 
     kind: Literal["hashed"]
-    hash_seed: int = Field(default=0, ge=0, lt=2**32, description="another gives other paths")
+    hash_seed: int = Field(default=0, ge=0, lt=2**32, description="another seed gives other paths")
 
     def hash_seed_of(self, experiment_seed: int) -> int:
         return self.hash_seed
 
 
 class EqualLength(RoutingKind):
-    """Every packet up to a core switch and down (section 5.4 of the paper)."""
+    """Every packet goes up to a core switch and down (section 5.4 of the paper)."""
 
     by_address_alone: ClassVar[bool] = False
 
     kind: Literal["equal_length"]
     core: Literal["destination", "random"] = Field(
         default="destination",
-        description="which core switch: destination: by its address's trailing bits; random: for "
-        "each flow, drawn from the experiment's seed",
+        description="how the core switch is chosen; destination: by the trailing bits of the "
+        "destination's address; random: drawn for each flow from the experiment's seed",
     )
 
     @property
@@ -100,4 +100,4 @@ Routing = Annotated[
 ]
 
 KINDS: tuple[type[RoutingKind], ...] = get_args(get_args(Routing)[0])
-"""All of them."""
+"""The classes of all kinds."""

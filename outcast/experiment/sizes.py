@@ -1,8 +1,8 @@
-"""How many bytes flows have: piecewise linear cumulative distributions, from CSV files.
+"""The sizes of flows: piecewise linear cumulative distributions, read from CSV files.
 
-A file has a line for each point, `bytes,cumulative`; lines that begin with # say where it is from.
-Between two points the size is uniform, as the ns-2 scripts of pFabric and its successors have it;
-what the first point has is all of its size.
+A file has a line `bytes,cumulative` for each point; lines that begin with # name the source.
+Between two points sizes are uniform, as in the ns-2 scripts of pFabric and its successors. All
+flows of the first point's share have the first point's size.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ PUBLISHED = ("web-search", "data-mining")
 """The distributions that come with the package; their files name the source."""
 
 Point = tuple[float, float]
-"""A size in bytes and the share of flows that have at most so many."""
+"""A size in bytes, and the share of flows that have at most this size."""
 
 
 class Sizes:
     """A distribution of flow sizes.
 
     Attributes:
-        points: sizes in bytes, ascending, and the cumulative share up to each; the last is 1.
+        points: ascending sizes in bytes with the cumulative share up to each; the last share is 1.
     """
 
     def __init__(self, points: Sequence[Point]) -> None:
-        """Raises ValueError where the points are no distribution."""
+        """Raises ValueError where the points are no cumulative distribution."""
         check(points)
         self.points = tuple((float(size), float(share)) for size, share in points)
         self._shares = [share for _, share in self.points]
 
     def quantile(self, share: float) -> int:
-        """The size, in whole bytes, that this share of flows does not exceed."""
+        """The size in whole bytes that this share of flows does not exceed."""
         above = bisect_left(self._shares, share)
         size, upper = self.points[min(above, len(self.points) - 1)]
         if above == 0:
@@ -53,11 +53,11 @@ class Sizes:
         return round(below + (size - below) * (share - lower) / (upper - lower))
 
     def sample(self, draw: random.Random) -> int:
-        """A size in bytes."""
+        """A random size in bytes."""
         return self.quantile(draw.random())
 
     def mean_bytes(self) -> float:
-        """The expectation."""
+        """The mean size in bytes."""
         first_size, first_share = self.points[0]
         return first_size * first_share + sum(
             (above[1] - below[1]) * (below[0] + above[0]) / 2
@@ -65,7 +65,7 @@ class Sizes:
         )
 
     def share_up_to(self, size_bytes: float) -> float:
-        """The share of flows with at most so many bytes."""
+        """The share of flows with at most this many bytes."""
         if size_bytes < self.points[0][0]:
             return 0.0
         for below, above in pairwise(self.points):
@@ -75,10 +75,10 @@ class Sizes:
         return 1.0
 
     def up_to(self, largest_bytes: float) -> Sizes:
-        """The distribution of those flows that have at most so many bytes.
+        """The distribution of the flows with at most this many bytes.
 
         Raises:
-            ValueError: where there are none.
+            ValueError: where there are no such flows.
         """
         share = self.share_up_to(largest_bytes)
         if share == 0:
@@ -91,9 +91,9 @@ class Sizes:
 
 
 def check(points: Sequence[Point]) -> None:
-    """Raises ValueError with what is wrong where the points are no cumulative distribution."""
+    """Raises ValueError, which says what is wrong, where these are no cumulative distribution."""
     if not points:
-        raise ValueError("a distribution of sizes has at least one point")
+        raise ValueError("a distribution of sizes needs at least one point")
     before = (1.0, 0.0)
     for number, (size, share) in enumerate(points, 1):
         if not before[0] <= size < math.inf:
@@ -105,11 +105,11 @@ def check(points: Sequence[Point]) -> None:
             )
         before = (size, share)
     if before[1] != 1:
-        raise ValueError(f"the last cumulative share is {before[1]:g}; it is to be 1")
+        raise ValueError(f"the last cumulative share is {before[1]:g}; allowed is 1")
 
 
 def read(path: Path) -> tuple[Point, ...]:
-    """The points of a CSV file. Raises ValueError with what is wrong with it."""
+    """The points of a CSV file. Raises ValueError, which says what is wrong with it."""
     try:
         return parse(handed_in.read_text(path, _MOST_BYTES), str(path))
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def read(path: Path) -> tuple[Point, ...]:
 
 
 def parse(text: str, where: str) -> tuple[Point, ...]:
-    """The points of a CSV file's text; `where` begins the text of an error. Raises ValueError."""
+    """The points of a CSV file's text. Raises ValueError, whose text begins with `where`."""
     try:
         rows = list(csv.reader(text.splitlines()))
     except csv.Error as error:
@@ -144,6 +144,6 @@ def parse(text: str, where: str) -> tuple[Point, ...]:
 
 
 def published(name: str) -> Sizes:
-    """One of PUBLISHED."""
+    """The distribution with one of the names in PUBLISHED."""
     file = resources.files("outcast.experiment") / "data" / f"{name}.csv"
     return Sizes(parse(file.read_text(encoding="utf-8"), name))

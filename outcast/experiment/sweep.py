@@ -1,4 +1,4 @@
-"""A sweep: which keys take which values, and what becomes of the captures."""
+"""A sweep: which keys take which values, and what happens to the captures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from outcast.experiment.parts import Part
 
 _OWN_KEYS = ("points", "order", "captures")
 _FIXED = ("sweep", "repetitions")
-"""What every run of a sweep has in common."""
+"""Keys that cannot be swept, because all runs of a sweep share them."""
 
 
 class Sweep(Part):
-    """The runs of `outcast sweep`: every other key is a key of the configuration, with dots
-    between levels, and its list of values; all combinations are run.
+    """The runs of `outcast sweep`.
+
+    Every other key here is a key of the configuration, with dots between levels, and has a list of
+    values. All combinations are run.
     """
 
     model_config = ConfigDict(
@@ -27,25 +29,25 @@ class Sweep(Part):
 
     points: tuple[dict[str, JsonValue], ...] = Field(
         default=(),
-        description="instead of all combinations: mappings of key to value, each one point; with "
-        "lists of values besides, each is combined with all of these",
+        description="instead of all combinations: a list of points, each a mapping of key to "
+        "value. If there are also lists of values, each point is combined with all of them",
     )
     order: Literal["given", "random"] = Field(
-        default="given", description="in which the runs are started; random is drawn by the seed"
+        default="given", description="the order in which runs start; random is drawn from the seed"
     )
     captures: Literal["keep", "compress", "drop"] = Field(
-        default="keep", description="what becomes of a run's captures after its analysis"
+        default="keep", description="what happens to a run's captures after its analysis"
     )
 
     @property
     def lists(self) -> Mapping[str, list[JsonValue]]:
-        """The keys that take every one of several values."""
+        """The keys that take each of several values."""
         return self.__pydantic_extra__
 
     @model_validator(mode="before")
     @classmethod
     def _with_dots(cls, tree: Any) -> Any:
-        """`queue: {limit: [...]}` is `queue.limit: [...]`."""
+        """Reads `queue: {limit: [...]}` as `queue.limit: [...]`."""
         if not isinstance(tree, Mapping):
             return tree
         flat = {key: value for key, value in tree.items() if key in _OWN_KEYS}
@@ -62,18 +64,20 @@ class Sweep(Part):
     def _keys_fit(self) -> Sweep:
         named = {key for point in self.points for key in point}
         if both := sorted(named & self.lists.keys()):
-            raise ValueError(f"{both[0]} is in points and has a list of values besides")
+            raise ValueError(
+                f"{both[0]} is in points and also has a list of values; allowed is one of the two"
+            )
         for key in (*self.lists, *sorted(named)):
             if key.split(".")[0] in _FIXED:
                 raise ValueError(f"{key} cannot be swept")
         if any(not point for point in self.points):
-            raise ValueError("points: an empty one; allowed is a mapping of keys to values")
+            raise ValueError("points: one is empty; allowed is a mapping of keys to values")
         return self
 
 
 def _flattened(key: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping) and value:
-        for inner, each in value.items():
-            yield from _flattened(f"{key}.{inner}", each)
+        for inner_key, inner_value in value.items():
+            yield from _flattened(f"{key}.{inner_key}", inner_value)
     else:
         yield key, value

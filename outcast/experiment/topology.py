@@ -1,7 +1,7 @@
 """The network: which nodes there are and how they are linked.
 
-A kind is registered by its place in `Topology`. topologies/KIND.py builds it, whose `build` takes
-the same keys.
+A kind is registered by its place in `Topology`. topologies/KIND.py builds it; its `build` takes the
+same keys.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from outcast.experiment.parts import Part
 
 
 class Linear(Part):
-    """Two switches; a lone sender at the receiver's switch, rivals behind the other."""
+    """Two switches: a lone sender at the receiver's switch, its rivals at the other."""
 
     kind: Literal["linear"]
-    rivals: int = Field(ge=1, le=250, description="senders behind the second switch")
+    rivals: int = Field(ge=1, le=250, description="senders at the second switch")
 
 
 class FatTree(Part):
     """The k-ary fat-tree."""
 
     kind: Literal["fattree"]
-    k: int = Field(ge=2, le=32, multiple_of=2, description="ports of every switch; even")
+    k: int = Field(ge=2, le=32, multiple_of=2, description="ports of each switch; even")
 
 
 class Vl2(Part):
@@ -32,12 +32,22 @@ class Vl2(Part):
 
     kind: Literal["vl2"]
     aggregation_ports: int = Field(
-        default=4, ge=2, le=64, multiple_of=2, description="D_A, of an aggregation switch; even"
+        default=4,
+        ge=2,
+        le=64,
+        multiple_of=2,
+        description="D_A, ports of an aggregation switch; even",
     )
     intermediate_ports: int = Field(
-        default=4, ge=2, le=64, multiple_of=2, description="D_I, of an intermediate switch; even"
+        default=4,
+        ge=2,
+        le=64,
+        multiple_of=2,
+        description="D_I, ports of an intermediate switch; even",
     )
-    hosts_per_rack: int = Field(default=4, ge=1, le=64, description="20 in the VL2 paper")
+    hosts_per_rack: int = Field(
+        default=4, ge=1, le=64, description="hosts in each rack; 20 in the VL2 paper"
+    )
 
 
 class ThreeSender(Part):
@@ -50,7 +60,7 @@ class Star(Part):
     """One switch, for incast; the first host is the receiver."""
 
     kind: Literal["star"]
-    hosts: int = Field(ge=2, le=250, description="with the receiver")
+    hosts: int = Field(ge=2, le=250, description="hosts, the receiver among them")
 
 
 Topology = Annotated[

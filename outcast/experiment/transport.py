@@ -1,4 +1,4 @@
-"""TCP's settings: of all hosts, and what a group of flows has otherwise."""
+"""TCP's settings: those of all hosts, and those of a group of flows that differ."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from outcast.experiment.parts import KernelRateBps, Part, TimeNs
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
-_MIN_RTO = "whole milliseconds; the kernel rounds it up to its tick"
+_MIN_RTO = "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick"
 _SACK = "selective acknowledgements (RFC 2018)"
 _ECN = "explicit congestion notification (RFC 3168)"
-_PACING = "who spaces a flow's packets over its round trip: TCP itself, or fq at the sender's port"
-_PACING_RATE = "at most; else what TCP works out of its window and round trip"
-_MPTCP = "several TCP connections as one (RFC 8684)"
+_PACING = "what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's port"
+_PACING_RATE = "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
+_MPTCP = "several TCP connections for one flow (RFC 8684)"
 _TCPRAND = "payloads of random sizes (TCPRand, section 4)"
 
 MOST_RTO_NS = 120 * 10**9
@@ -25,15 +25,17 @@ MOST_PAYLOAD_BYTES = 1448
 
 
 class Adaptive(Part):
-    """TCPRand's Algorithm 1: how the smallest payload follows CUBIC's window."""
+    """TCPRand's Algorithm 1, by which the smallest payload follows CUBIC's window."""
 
     sigma2: float = Field(default=1.0, gt=0, description="variance of the normal distribution")
     mu: float = Field(default=1.0, description="its mean")
     nu_tau: float | Literal["infinite"] = Field(
-        default=1.0, description="scales the window from which sizes are random; 1 or more"
+        default=1.0, description="scales the window from which on sizes are random; 1 or more"
     )
     nu_omega: float = Field(
-        default=1.0, ge=0, description="scales the window up to which they are; 0: no end"
+        default=1.0,
+        ge=0,
+        description="scales the window up to which sizes are random; 0: no upper end",
     )
     theta: int = Field(
         default=200, ge=1, le=MOST_PAYLOAD_BYTES, description="smallest payload of all, in bytes"
@@ -42,17 +44,17 @@ class Adaptive(Part):
     @model_validator(mode="after")
     def _trigger_point(self) -> Adaptive:
         if isinstance(self.nu_tau, float) and self.nu_tau <= 0:
-            raise ValueError("nu_tau is to be above 0, or infinite")
+            raise ValueError("nu_tau: allowed is a number above 0, or infinite")
         return self
 
 
 class TcpRand(Part):
-    """Payloads uniform between the smallest and the maximum segment; exactly one key is set."""
+    """Payload sizes uniform between a smallest one and a full segment. Exactly one key is set."""
 
     min_payload: int | None = Field(
-        default=None, ge=1, le=MOST_PAYLOAD_BYTES, description="rMin, always the same, in bytes"
+        default=None, ge=1, le=MOST_PAYLOAD_BYTES, description="rMin, a fixed number of bytes"
     )
-    adaptive: Adaptive | None = Field(default=None, description="rMin by Algorithm 1")
+    adaptive: Adaptive | None = Field(default=None, description="rMin from Algorithm 1")
 
     @model_validator(mode="after")
     def _one_way(self) -> TcpRand:
@@ -93,20 +95,24 @@ class Transport(Part):
     @model_validator(mode="after")
     def _fits_together(self) -> Transport:
         if self.pacing_rate_bps is not None and self.pacing == "none":
-            raise ValueError("pacing_rate: nothing is paced; allowed with pacing fq or internal")
+            raise ValueError(
+                "pacing_rate: nothing is paced; it is allowed with pacing fq or internal"
+            )
         if self.mptcp is not None and (self.pacing == "internal" or self.pacing_rate_bps):
             raise ValueError(
-                "mptcp: the kernel takes no pacing rate for its sockets; allowed is pacing none, "
+                "mptcp: the kernel takes no pacing rate for MPTCP sockets; allowed is pacing none, "
                 "or fq without pacing_rate"
             )
         if self.tcprand is None:
             return self
         if self.offloads:
             raise ValueError(
-                "tcprand: segmentation offloads would join its packets; allowed is offloads: false"
+                "tcprand: segmentation offloads would merge its packets; allowed is offloads: false"
             )
         if self.mptcp is not None:
-            raise ValueError("tcprand and mptcp exclude each other: MPTCP cuts segments itself")
+            raise ValueError(
+                "tcprand and mptcp: allowed is one of the two, because MPTCP cuts segments itself"
+            )
         if self.tcprand.adaptive is not None and self.congestion_control != "cubic":
             raise ValueError(
                 "tcprand.adaptive: Algorithm 1 follows CUBIC's window; allowed is "
@@ -116,18 +122,18 @@ class Transport(Part):
 
     @property
     def negotiates_ecn(self) -> bool:
-        """Whether connections mark their packets ECN-capable; DCTCP's do in any case."""
+        """Whether connections mark their packets ECN-capable; those of DCTCP always do."""
         return self.ecn or self.congestion_control == "dctcp"
 
     def beyond_the_generator(self) -> str | None:
-        """The first setting that generated TCP traffic (`workloads`) would not have, if any."""
+        """The first setting here that generated TCP traffic (`workloads`) cannot have, if any."""
         if self.mptcp is not None:
             return "mptcp"
         return f"pacing: {self.pacing}" if self.pacing != "none" else None
 
 
 class GroupTransport(Part):
-    """Per-group overrides of `transport`; what is left out is as there."""
+    """A group's settings. A key that is left out has its value in `transport`."""
 
     congestion_control: str | None = Field(
         default=None, pattern=_NAME, description=_CONGESTION_CONTROL
@@ -143,7 +149,7 @@ class GroupTransport(Part):
     tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
 
     def over(self, base: Transport) -> Transport:
-        """The settings of the group's flows.
+        """The settings of the group's flows: `base` with the group's own keys.
 
         Raises:
             ValueError: where the two do not fit together.

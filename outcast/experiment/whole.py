@@ -20,18 +20,20 @@ from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
 
 MOST_BINS = 1_000_000
-"""Of the curves over time; each flow has as many points."""
+"""The most points that a curve over time can have; each flow has such a curve."""
 
 
 class Experiment(Part):
     """The whole experiment."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the results")
-    topology: Topology = Field(description="hosts, switches, and which are linked")
-    links: Links = Field(description="their rate and delay")
-    queue: Queue = Field(description="of every switch port")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name of the results"
+    )
+    topology: Topology = Field(description="the hosts and switches, and which of them are linked")
+    links: Links = Field(description="the links' rates and delays")
+    queue: Queue = Field(description="the queue of every switch port")
     queues: tuple[QueueException, ...] = Field(
-        default=(), description="exceptions to `queue`; the last that fits a port counts"
+        default=(), description="exceptions to `queue`; the last one that names a port counts"
     )
     routing: Routing = Shortest()
     transport: Transport = Field(default=Transport(), description="TCP at every host")
@@ -43,33 +45,35 @@ class Experiment(Part):
         default=None, description="a switch that drops packets in a row; see docs/traffic.md"
     )
     duration_ns: TimeNs = Field(
-        alias="duration", gt=0, description="from the start of the first flows"
+        alias="duration", gt=0, description="time from the start of the first flows to the end"
     )
     capture: Capture = Field(default=Capture(), description="which ports tcpdump listens at")
-    samples: Samples = Field(
-        default=Samples(), description="how often sockets and queues are looked at"
-    )
+    samples: Samples = Field(default=Samples(), description="how often sockets and queues are read")
     analysis: Analysis = Field(
         default=Analysis(), validate_default=True, description="how captures are summed up"
     )
     engine: Literal["auto", "realtime", "virtual"] = Field(
-        default="auto", description="auto: virtual where it can run, else realtime"
+        default="auto",
+        description="auto: the virtual engine where it can run, else the realtime one",
     )
     seed: int = Field(
         default=1,
         ge=0,
         lt=2**63,
-        description="of all that is drawn; in the virtual engine it gives the same packets again",
+        description="seed of all random draws; in the virtual engine it gives the same packets",
     )
     repetitions: int = Field(
-        default=1, ge=1, le=10_000, description="of a sweep; `outcast run` runs once"
+        default=1,
+        ge=1,
+        le=10_000,
+        description="runs of each point of a sweep; `outcast run` runs once",
     )
     sweep: Sweep | None = Field(
         default=None, description="what `outcast sweep` varies; ignored by `outcast run`"
     )
 
     def group_transport(self, group: int) -> Transport:
-        """TCP's settings of a group's flows: `transport`, and what the group has otherwise."""
+        """TCP's settings of a group's flows: `transport`, with the group's own keys."""
         own = self.flows[group].transport
         return self.transport if own is None else own.over(self.transport)
 
@@ -94,8 +98,8 @@ class Experiment(Part):
             unknown = self.transport.beyond_the_generator()
             if workload.kind != "constant_rate" and unknown is not None:
                 raise ValueError(
-                    f"workloads.{index}: {workload.kind} traffic is not sent with "
-                    f"transport.{unknown}; allowed with it is kind: constant_rate, "
+                    f"workloads.{index}: {workload.kind} traffic cannot be sent with "
+                    f"transport.{unknown}; allowed are kind: constant_rate, "
                     f"or {unknown} within flows.N.transport alone"
                 )
         return self
@@ -106,7 +110,9 @@ class Experiment(Part):
             raise ValueError("flows: there are none; allowed are flows, workloads, or both")
         for index, group in enumerate(self.flows):
             if group.start_ns >= self.duration_ns:
-                raise ValueError(f"flows.{index}.start: is to be before the end of the duration")
+                raise ValueError(
+                    f"flows.{index}.start: allowed is a time before the end of the duration"
+                )
             end_ns = group.start_ns + (group.duration_ns or 0)
             if end_ns > self.duration_ns:
                 raise ValueError(f"flows.{index}.duration: ends after the experiment's duration")
@@ -128,7 +134,7 @@ class Experiment(Part):
         if self.analysis.bin_ns > self.duration_ns:
             raise ValueError("analysis.bin: is longer than the duration")
         if self.analysis.bin_ns * MOST_BINS < self.duration_ns:
-            raise ValueError(f"analysis.bin: more than {MOST_BINS} of them are in the duration")
+            raise ValueError(f"analysis.bin: the duration has more than {MOST_BINS} bins")
         return self
 
     @model_validator(mode="after")
@@ -136,7 +142,7 @@ class Experiment(Part):
         rates = {self.links.rate_bps}
         rates |= {self.links.between(name).rate_bps for name, _ in self.links.layers.given()}
         queues = {"queue": self.queue}
-        queues |= {f"queues.{n}.queue": each.queue for n, each in enumerate(self.queues)}
+        queues |= {f"queues.{n}.queue": other.queue for n, other in enumerate(self.queues)}
         for where, queue in queues.items():
             for rate_bps in sorted(rates):
                 try:

@@ -287,7 +287,7 @@ def test_sfqs_flows_and_depth_are_recorded() -> None:
 @pytest.mark.parametrize(
     ("queue", "complaint"),
     [
-        ("{kind: ecn_threshold, limit: 12 packets, threshold: 12 packets}", "below the limit"),
+        ("{kind: ecn_threshold, limit: 12 packets, threshold: 12 packets}", "less than the limit"),
         ("{kind: codel, limit: 16KB}", "codel counts packets"),
         ("{kind: codel, limit: 10 packets, target: 1500ns}", "whole microseconds"),
         ("{kind: pie, limit: 10 packets, update: 1500us}", "whole milliseconds"),

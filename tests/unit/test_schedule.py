@@ -144,7 +144,7 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
         ("{kind: poisson, load: 1.5, sizes: web-search}", "less than or equal to 1"),
         ("{kind: poisson, load: 0.5, sizes: nosuch}", "allowed are web-search, data-mining"),
         ("{kind: poisson, load: 0.5, sizes: none.csv}", "cannot be read"),
-        ("{kind: poisson, load: 0.5, sizes: [[5, 0.5]]}", "is to be 1"),
+        ("{kind: poisson, load: 0.5, sizes: [[5, 0.5]]}", "allowed is 1"),
         ("{kind: poisson, load: 0.5, sizes: data-mining, largest: 1KB}", "no flow has"),
         ("{kind: poisson, load: 0.5, sizes: web-search, to: h99}", "no host 'h99'"),
         (

@@ -55,7 +55,7 @@ def test_a_largest_size_cuts_the_distribution() -> None:
     ("text", "reason"),
     [
         ("", "at least one point"),
-        ("100,0.5\n", "it is to be 1"),
+        ("100,0.5\n", "allowed is 1"),
         ("100,0.5\n200,0.4\n300,1\n", "never falling"),
         ("100,0.5\n50,1\n", "allowed is 100 B and more"),
         ("100,1.5\n", "allowed is from 0 to 1"),

@@ -105,8 +105,8 @@ def test_a_point_that_is_there_twice_is_refused() -> None:
         ({"queue.limit": "16KB"}, "queue.limit: allowed is a list"),
         ({"queue.limit": []}, "queue.limit: allowed is a list"),
         ({"queue": {"limit": ["16KB"]}, "queue.limit": ["16KB"]}, "given twice"),
-        ({"points": [{"seed": 1}], "seed": [1]}, "in points and has a list"),
-        ({"points": [{}]}, "an empty one"),
+        ({"points": [{"seed": 1}], "seed": [1]}, "in points and also has a list"),
+        ({"points": [{}]}, "one is empty"),
         ({"repetitions": [1, 2]}, "cannot be swept"),
         ({"order": "backwards"}, "sweep.order"),
     ],
@@ -137,7 +137,7 @@ def test_a_point_that_is_no_experiment_is_named() -> None:
     source = experiment.read(CONFIGS / "linear-12.yaml")
     with pytest.raises(ConfigError, match=r'sweep, at queue.limit="1KB": queue.limit: .*no full'):
         source.point({"queue.limit": "1KB"})
-    with pytest.raises(ConfigError, match="no place in this list; allowed are 0 to 1"):
+    with pytest.raises(ConfigError, match="this list has no '2'; allowed are 0 to 1"):
         source.point({"flows.2.hosts": 1})
 
 

@@ -1,7 +1,7 @@
-"""The queues of the ports, as tc(8) has them: a file for each kind.
+"""The kinds of queues that a port can have, a file for each.
 
-A kind is registered by its place in `Queue`, and by that is known everywhere: to the
-configuration's schema, to what sets queues up and reads them back, to the doctor.
+A kind is registered by its place in `Queue`. By that the configuration's schema knows it, and so
+does the code that sets queues up, reads them back, and tells what a kernel lacks.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ Queue = Annotated[
 ]
 
 KINDS: tuple[type[QueueKind], ...] = get_args(get_args(Queue)[0])
-"""All of them."""
+"""The classes of all kinds."""

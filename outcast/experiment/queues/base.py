@@ -1,9 +1,9 @@
-"""What a queue kind says of itself, and what several kinds have in common.
+"""The base class of queue kinds, and what several kinds have in common.
 
-A kind is one class in a file of its own, with all that is particular to it: its keys in the
-configuration, what the kernel is told, what the kernel shows, when it drops, what it counts.
-All else is made from these (`outcast.emulation.queues`, `outcast.records.queue_statistics`,
-`outcast.engines.doctor`). Nothing here asks a kernel.
+A kind is one class in a file of its own. The class has all that is particular to the kind: its
+keys in the configuration, what the kernel is told, what the kernel shows, when the queue drops, and
+what it counts. `outcast.emulation.queues`, `outcast.records.queue_statistics` and
+`outcast.engines.doctor` derive everything else from the class. Nothing here asks a kernel.
 """
 
 from __future__ import annotations
@@ -25,35 +25,46 @@ from outcast.experiment.parts import (
 )
 
 Drops = Literal["at_limit", "on_arrival", "later"]
-"""When a queue drops: arrivals that find it full, other arrivals too, or what it had taken."""
+"""When a queue drops.
+
+- `at_limit`: only arrivals that find it full (drop-tail).
+- `on_arrival`: other arrivals too, but never a packet that it has taken.
+- `later`: also packets that it had taken.
+"""
 
 Options = str | bytes
-"""What a qdisc is told: words for tc(8), or TCA_OPTIONS where tc(8) cannot say it."""
+"""What a qdisc is told: words for tc(8), or the bytes of TCA_OPTIONS where tc(8) has no words."""
 
 Probe = Mapping[str, Options]
-"""Qdiscs by their kernel's name, each with options that any kernel that has it accepts."""
+"""From a qdisc's name to options that every kernel with this qdisc accepts."""
 
 Counters = Mapping[str, Callable[[bytes], dict[str, int]]]
-"""By the qdisc's name in the kernel: its own statistics (TCA_STATS_APP) as numbers by name.
+"""From a qdisc's name to the function that reads its own statistics (TCA_STATS_APP).
 
-`marked` and `marked_at_threshold` are packets given the CE codepoint (RFC 3168), each once.
+The function returns numbers by name. `marked` and `marked_at_threshold` count packets that got the
+CE codepoint (RFC 3168), each packet once.
 """
 
 LONGEST_NS = 1000 * 10**9
-"""The kernel keeps these times in 32 bits of microseconds or less."""
+"""The kernel keeps these times in microseconds or finer, in 32 bits at most."""
 TICK_NS = 64
 """The kernel counts times for tc(8) in ticks of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
 
 
 class Qdisc(NamedTuple):
-    """A qdisc as the kernel is told of it: its name there, and its options."""
+    """A qdisc as the kernel is told of it.
+
+    Attributes:
+        kind: its name in the kernel.
+        options: see `Options`.
+    """
 
     kind: str
     options: Options
 
 
 class Setting(NamedTuple):
-    """A setting, as it was requested and as the kernel shows it; these are to be equal."""
+    """A setting as it was requested and as the kernel shows it. The two have to be equal."""
 
     name: str
     requested: object
@@ -61,14 +72,14 @@ class Setting(NamedTuple):
 
 
 class QueueKind(Part):
-    """A kind of queue. A class with a `kind` that leaves anything of this out is refused.
+    """A kind of queue. A class with a `kind` that leaves out a part is refused when it is defined.
 
     Attributes:
-        drops: when it drops, by the kernel's source. A wrong one gives a wrong analysis.
-        probe: what a kernel needs for it besides the shaper, and how to try that.
+        drops: when it drops. Take it from the kernel's source, because the analysis relies on it.
+        probe: the qdiscs that a kernel needs for it, with options to try each.
         counters: what its qdisc counts besides what all qdiscs count.
-        since: the first Linux that has it, as `6.17`, where that is newer than 6.1, the oldest one
-            that the guest's kernel is built from.
+        since: the first Linux that has it, as `6.17`. The default is the oldest Linux that the
+            guest's kernel is built from.
     """
 
     drops: ClassVar[Drops]
@@ -80,29 +91,30 @@ class QueueKind(Part):
         default="every_port", description="which switch ports get this queue"
     )
     burst_bytes: SizeBytes = Field(
-        default=1600, alias="burst", description="of the shaper; at least a frame"
+        default=1600, alias="burst", description="of the shaper; a full frame or more"
     )
 
     @property
     @abstractmethod
     def shaper_kind(self) -> Literal["tbf", "htb"]:
-        """The qdisc above it, which has the link's rate."""
+        """The qdisc above the queue, which limits the rate to the link's."""
 
     @property
     @abstractmethod
     def wire_limit(self) -> Limit:
-        """Its limit where that counts what packets have on the wire; else an empty one."""
+        """The limit, if it counts packets or bytes as captures show them; else an empty Limit."""
 
     @abstractmethod
     def tc(self) -> tuple[Qdisc, ...]:
-        """Its qdiscs, the first below the shaper, each other one below the one before.
+        """The queue's qdiscs: the first one below the shaper, each other one below the one before.
 
-        Below one that tc(8) cannot set up, it is asked for no more.
+        Below a qdisc that is set up by rtnetlink, tc(8) cannot set up another, because its batch
+        runs first.
         """
 
     @abstractmethod
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        """What the kernel shows of each setting; `shown` is TCA_OPTIONS of each of `tc`."""
+        """Each setting as requested and as shown; `shown` has TCA_OPTIONS of each qdisc of `tc`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
@@ -111,8 +123,9 @@ class QueueKind(Part):
         field = cls.model_fields.get("kind")
         if field is None or get_origin(field.annotation) is not Literal:
             return
-        said = ("drops", "probe", "counters")
-        lacking = [*(name for name in said if not hasattr(cls, name)), *cls.__abstractmethods__]
+        required = ("drops", "probe", "counters")
+        lacking = [name for name in required if not hasattr(cls, name)]
+        lacking += cls.__abstractmethods__
         if lacking:
             raise TypeError(f"queue kind {cls.__name__}: no {', '.join(sorted(lacking))}")
 
@@ -126,9 +139,10 @@ class QueueKind(Part):
         return self
 
     def check_burst(self, rate_bps: int) -> None:
-        """Raises ValueError where at this rate the burst that the kernel keeps holds no frame.
+        """Raises ValueError where at this rate the burst that the kernel keeps holds no full frame.
 
-        It keeps a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in net/pkt_sched.h).
+        The kernel keeps a burst as a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in
+        net/pkt_sched.h).
         """
         ticks = (self.burst_bytes * 8 * 10**9 - 1) // (TICK_NS * rate_bps)
         if ticks >= 1 << 32:
@@ -145,7 +159,7 @@ class QueueKind(Part):
 
 
 class Shaped(QueueKind):
-    """A queue that a shaper of either kind can stand above."""
+    """A queue that can have a shaper of either kind above it."""
 
     shaper: Literal["tbf", "htb"] = Field(
         default="tbf", description="what limits the rate; the queue is its child"
@@ -174,28 +188,28 @@ class CountsPackets(Shaped):
 
 
 class ControlsDelay(Shaped):
-    """What drops by the time that packets were queued; the kernel takes whole microseconds."""
+    """A queue that drops by sojourn time. The kernel takes its times in whole microseconds."""
 
     @model_validator(mode="after")
     def _whole_microseconds(self) -> ControlsDelay:
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if name.endswith("_ns") and (not 1000 <= value <= LONGEST_NS or value % 1000):
-                raise ValueError(f"{field.alias} is to be in whole microseconds, 1us to 1000s")
+                raise ValueError(f"{field.alias}: allowed are whole microseconds from 1us to 1000s")
         return self
 
 
 def fields(**places: tuple[str, int]) -> Callable[[bytes], dict[str, int]]:
-    """Reads counters from a struct: by name, each one's format (see `struct`) and its offset."""
+    """A reader of a struct's counters; `places` has each one's format (see `struct`) and offset."""
 
-    def read(raw: bytes) -> dict[str, int]:
+    def decode(raw: bytes) -> dict[str, int]:
         return {
             name: int(struct.unpack_from(form, raw, at)[0]) for name, (form, at) in places.items()
         }
 
-    return read
+    return decode
 
 
-def ecn_word(asked: bool) -> str:
-    """As tc(8) wants it."""
-    return "ecn" if asked else "noecn"
+def ecn_word(marks: bool) -> str:
+    """The word by which tc(8) switches marking on or off."""
+    return "ecn" if marks else "noecn"

@@ -1,4 +1,4 @@
-"""Taildrop counted in bytes."""
+"""Drop-tail with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outcast.experiment.queues.drop_tail import DropTail
 
 
 class Bfifo(Shaped, DropTail):
-    """tc-bfifo(8): taildrop counted in bytes, under a shaper at the link's rate."""
+    """tc-bfifo(8): drop-tail with a limit in bytes, under a shaper at the link's rate."""
 
     probe: ClassVar[Probe] = {"bfifo": "limit 10000"}
 

@@ -1,4 +1,4 @@
-"""CAKE, of which the shaper is left to ours."""
+"""CAKE without its own shaper, because ours limits the rate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIN_COUNTERS = {"dropped": 4, "marked": 8}
 
 
 def _of_all_tins(raw: bytes) -> dict[str, int]:
-    """TCA_CAKE_STATS_TIN_STATS; `dropped` are all of cake's drops."""
+    """The sums over TCA_CAKE_STATS_TIN_STATS; `dropped` counts all drops of cake."""
     tins = [tin for _, tin in netlink.attributes(netlink.attribute(raw, _STATS_TINS) or b"")]
     return {
         name: sum(int.from_bytes(netlink.attribute(tin, at) or b"", "little") for tin in tins)
@@ -37,23 +37,25 @@ def _of_all_tins(raw: bytes) -> dict[str, int]:
 
 
 class Cake(ControlsDelay):
-    """tc-cake(8): flows kept apart, and drops by delay as CoDel and BLUE, under a shaper of ours.
+    """tc-cake(8): a queue for each flow, drops as CoDel and BLUE do, under a shaper of ours.
 
-    It marks where it can, whatever is asked for.
+    It marks ECN-capable packets instead of dropping them; this cannot be switched off.
     """
 
-    # CoDel's drops, and, of a full queue, the first packets of its longest flow.
+    # CoDel drops at the head. A full queue drops the first packets of its longest flow.
     drops: ClassVar[Drops] = "later"
     probe: ClassVar[Probe] = {"cake": ""}
     counters: ClassVar[Counters] = {"cake": _of_all_tins}
 
     kind: Literal["cake"]
-    limit: ByteLimit = Field(description="the kernel's memory for packets, headers and all")
+    limit: ByteLimit = Field(description="the kernel's memory for packets, with its own headers")
     rtt_ns: TimeNs = Field(
-        default=100_000_000, alias="rtt", description="of the path; the target is a 20th of it"
+        default=100_000_000,
+        alias="rtt",
+        description="round-trip time of the path; the target is a 20th",
     )
     isolation: Literal["flowblind", "flows", "hosts", "srchost", "dsthost", "triple-isolate"] = (
-        Field(default="flows", description="what is kept apart, as tc-cake(8) names it")
+        Field(default="flows", description="what gets a queue of its own, as tc-cake(8) names it")
     )
 
     @model_validator(mode="after")
@@ -64,7 +66,7 @@ class Cake(ControlsDelay):
 
     @property
     def wire_limit(self) -> Limit:
-        """None: its limit is memory of the kernel."""
+        """Empty, because the limit counts the kernel's memory."""
         return Limit()
 
     def tc(self) -> tuple[Qdisc, ...]:

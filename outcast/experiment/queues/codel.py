@@ -22,12 +22,12 @@ from outcast.experiment.queues.base import (
 )
 
 TCA_CODEL_TARGET, TCA_CODEL_LIMIT, TCA_CODEL_INTERVAL, TCA_CODEL_ECN = 1, 2, 3, 4
-"""The first ones of fq_codel are the same."""
+"""fq_codel's first attributes have the same numbers."""
 _UNIT_NS = 1024
 
 
 class Codel(ControlsDelay, CountsPackets):
-    """tc-codel(8): drops at the head when packets stay too long (RFC 8289), under a shaper."""
+    """tc-codel(8): drops at the head while sojourn times exceed a target (RFC 8289); shaped."""
 
     drops: ClassVar[Drops] = "later"
     probe: ClassVar[Probe] = {"codel": ""}
@@ -39,7 +39,9 @@ class Codel(ControlsDelay, CountsPackets):
     kind: Literal["codel"]
     target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
     interval_ns: TimeNs = Field(
-        default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
+        default=100_000_000,
+        alias="interval",
+        description="how long above the target before a drop; an RTT",
     )
     ecn: bool = Field(default=False, description="mark instead of dropping")
 

@@ -1,6 +1,7 @@
-"""A queue that drops arrivals where its limit is reached, and nothing else.
+"""Drop-tail: a queue drops an arrival that would exceed its limit, and nothing else.
 
-The kernel has two, pfifo and bfifo, by what the limit counts (tc-pfifo(8), tc-bfifo(8)).
+The kernel has two such qdiscs. pfifo's limit counts packets, bfifo's counts bytes (tc-pfifo(8),
+tc-bfifo(8)).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from outcast.experiment.queues.base import Counters, Drops, Qdisc, QueueKind, Se
 
 
 class DropTail(QueueKind):
-    """A kind that is one of the two."""
+    """A kind whose packets stand in a pfifo or a bfifo."""
 
     drops: ClassVar[Drops] = "at_limit"
     counters: ClassVar[Counters] = {}
@@ -32,12 +33,12 @@ class DropTail(QueueKind):
 
 
 def fifo(limit: Limit) -> str:
-    """The kernel's name of the one that counts as the limit does."""
+    """The name of the qdisc whose limit counts what this limit counts."""
     return "bfifo" if limit.packets is None else "pfifo"
 
 
 def check_limit(limit: Limit, shown: bytes) -> Setting:
-    """The limit, in struct tc_fifo_qopt of linux/pkt_sched.h."""
+    """The limit as requested and as shown in struct tc_fifo_qopt of linux/pkt_sched.h."""
     unit = "bytes" if limit.packets is None else "packets"
     found = int.from_bytes(shown[:4], "little")
     return Setting(f"limit_{unit}", limit.packets or limit.size_bytes, found)

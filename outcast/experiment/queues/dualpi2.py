@@ -1,7 +1,7 @@
 """DualPI2: two coupled queues, one for L4S traffic, one for classic traffic.
 
-Debian 12's tc(8) does not know it, so that it is told by rtnetlink. The numbers are those of
-linux/pkt_sched.h, the arithmetic that of the kernel's net/sched/sch_dualpi2.c.
+It is set up by rtnetlink, because Debian 12's tc(8) does not know it. The attributes' numbers are
+those of linux/pkt_sched.h; the arithmetic is that of the kernel's net/sched/sch_dualpi2.c.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ _LIMIT, _MEMORY_LIMIT, _TARGET, _UPDATE, _ALPHA, _BETA = 1, 2, 3, 4, 5, 6
 _STEP_US, _COUPLING, _ECN_MASK = 8, 10, 14
 _NO_MEMORY_LIMIT = _MOST_PROBABILITY = 2**32 - 1
 _LONGEST_NS = 4 * 10**9
-"""The kernel keeps the update interval and the step in 32 bits of nanoseconds."""
+"""The kernel keeps the update interval and the step in nanoseconds, in 32 bits."""
 _PER_HZ = 256
-"""The gains are told in parts of a hertz, and kept in units of 64 ns of delay."""
+"""The kernel is told the gains in 256ths of a hertz, and keeps them for delays in 64 ns."""
 _ECN_MASKS = {"l4s_ect": 1, "any_ect": 3}
 
 
 class DualPi2(ControlsDelay, CountsPackets):
-    """DualPI2 (RFC 9332), Linux 6.17: a queue for L4S, coupled to one for all else; under a shaper.
+    """DualPI2 (RFC 9332), from Linux 6.17 on: a queue for L4S coupled to one for all else.
 
-    L4S packets are marked after a short wait and by the coupling, others marked or dropped by a
-    PI controller's probability, squared.
+    A PI controller computes a probability from the delay. Classic packets are dropped or marked
+    with its square. L4S packets are marked with the coupling times it, and after a short wait.
+    Both queues are under a shaper.
     """
 
-    # When its turn comes, a packet is dropped by the probability; a full queue drops arrivals.
+    # A packet is dropped by the probability when it leaves the queue. A full queue drops arrivals.
     drops: ClassVar[Drops] = "later"
     probe: ClassVar[Probe] = {"dualpi2": netlink.encode(_LIMIT, (1000).to_bytes(4, "little"))}
-    # Struct tc_dualpi2_xstats. The marks by waiting are among `marked`; a packet that is marked
-    # by the probability and by waiting is counted twice there.
+    # Struct tc_dualpi2_xstats. `marked` includes `marked_by_step`. A packet that is marked by the
+    # probability and by the step counts twice in `marked`.
     counters: ClassVar[Counters] = {
         "dualpi2": fields(
             marked=("=I", 24),
@@ -58,7 +59,7 @@ class DualPi2(ControlsDelay, CountsPackets):
 
     kind: Literal["dualpi2"]
     target_ns: TimeNs = Field(
-        default=15_000_000, alias="target", description="how long classic packets may stay"
+        default=15_000_000, alias="target", description="target sojourn time of classic packets"
     )
     update_ns: TimeNs = Field(
         default=16_000_000, alias="update", description="between changes of the probability"
@@ -78,10 +79,15 @@ class DualPi2(ControlsDelay, CountsPackets):
         description="gain of the delay's change, in Hz",
     )
     coupling: int = Field(
-        default=2, ge=1, le=255, description="L4S marks by so many times the probability"
+        default=2,
+        ge=1,
+        le=255,
+        description="L4S packets are marked with this times the probability",
     )
     step_ns: TimeNs = Field(
-        default=1_000_000, alias="step", description="L4S packets that waited longer are marked"
+        default=1_000_000,
+        alias="step",
+        description="L4S packets that waited longer than this are marked",
     )
     l4s: Literal["l4s_ect", "any_ect"] = Field(
         default="l4s_ect",
@@ -91,13 +97,13 @@ class DualPi2(ControlsDelay, CountsPackets):
     @model_validator(mode="after")
     def _times_fit(self) -> DualPi2:
         if max(self.update_ns, self.step_ns) > _LONGEST_NS:
-            raise ValueError("update and step are to be 4s or less")
+            raise ValueError("update and step: allowed is 4s or less")
         return self
 
     def tc(self) -> tuple[Qdisc, ...]:
         numbers = {
             _LIMIT: self.limit.packets or 0,
-            # Else small packets could use up the memory before the limit is reached.
+            # No limit, because small packets could use up the memory before the limit is reached.
             _MEMORY_LIMIT: _NO_MEMORY_LIMIT,
             _TARGET: self.target_ns // 1000,
             _UPDATE: self.update_ns // 1000,
@@ -128,6 +134,6 @@ class DualPi2(ControlsDelay, CountsPackets):
 
 
 def _shown_gain(gain_hz: float) -> int:
-    """What the kernel shows of a gain: there and back, it is cut to its own units."""
+    """A gain as the kernel shows it, which cuts it to its own units there and back."""
     kept = (round(gain_hz * _PER_HZ) * _MOST_PROBABILITY >> 2) // 10**9
     return (kept * 10**9 << 2) // _MOST_PROBABILITY

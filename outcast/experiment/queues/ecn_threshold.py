@@ -1,12 +1,13 @@
-"""ECN threshold marking, DCTCP's: the kernel's red, set up as tc(8) cannot.
+"""DCTCP's marking at a queue threshold: the kernel's red, with options that tc(8) cannot set.
 
-With a weight of 1 (Wlog 0) the average that red compares is what is queued when a packet
-arrives; with both thresholds at the same length it marks from there on, always, and never below
-(red_calc_qavg and red_action in the kernel's include/net/red.h). TC_RED_NODROP leaves what cannot
-carry the mark to the queue's limit. The packets stand in a fifo under red, which has the limit.
+With a weight of 1 (Wlog 0), the average that red compares is the present queue length. With both
+thresholds at the same length, red marks every arrival from there on, and none below (red_calc_qavg
+and red_action in the kernel's include/net/red.h). TC_RED_NODROP keeps red from dropping packets
+that cannot carry the mark. The packets stand in a fifo below red, whose limit alone drops.
 
-Red counts what is queued before the arriving packet. A table of idle times of all 31 makes it take
-an empty queue for empty, however short that lasted.
+red counts what is queued before the arriving packet. red also ages its average while the queue is
+idle. A table of idle times that is 31 everywhere resets the average to 0 after any idle time,
+however short.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ _FORGETS = bytes([31]) * 256
 
 
 class EcnThreshold(Shaped):
-    """DCTCP's marking: CE at once from a queue length on (Alizadeh et al. 2010, section 3.1).
+    """DCTCP's marking: CE on every arrival from a queue length on (Alizadeh et al. 2010, section
+    3.1).
 
-    The kernel's red with its average set to the present length and both thresholds to the same
-    one. What cannot carry the mark is only taildropped.
+    This is the kernel's red with the present length as its average and two equal thresholds.
+    Packets that cannot carry the mark are dropped only at the limit (drop-tail).
     """
 
     drops: ClassVar[Drops] = "at_limit"
@@ -44,7 +46,7 @@ class EcnThreshold(Shaped):
     kind: Literal["ecn_threshold"]
     limit: QueueLimit
     threshold: QueueLimit = Field(
-        description="marks what finds this much queued, or more; packets count as full frames"
+        description="an arrival that finds this much queued is marked; packets count as full frames"
     )
 
     @model_validator(mode="after")
@@ -52,12 +54,12 @@ class EcnThreshold(Shaped):
         if self.threshold_bytes >= (self.limit.packets or 0) * MTU_FRAME_BYTES + (
             self.limit.size_bytes or 0
         ):
-            raise ValueError("the threshold is to be below the limit, or nothing is ever marked")
+            raise ValueError("threshold: allowed is less than the limit, or nothing is ever marked")
         return self
 
     @property
     def threshold_bytes(self) -> int:
-        """The threshold as the kernel counts it."""
+        """The threshold in bytes, as the kernel counts it."""
         if self.threshold.packets is not None:
             return self.threshold.packets * MTU_FRAME_BYTES
         return self.threshold.size_bytes or 0
@@ -73,7 +75,7 @@ class EcnThreshold(Shaped):
         )
         options += netlink.encode(_TCA_RED_STAB, _FORGETS)
         options += netlink.encode(red.TCA_RED_MAX_P, struct.pack("=I", _ALWAYS))
-        # Struct nla_bitfield32: the values of the flags, and which of them are meant.
+        # Struct nla_bitfield32: the values of the flags, and which flags are set or cleared.
         known = _ECN | _HARD_DROP | _ADAPTIVE | _NODROP
         options += netlink.encode(_TCA_RED_FLAGS, struct.pack("=II", _ECN | _NODROP, known))
         limit = struct.pack("=I", self.limit.packets or self.limit.size_bytes or 0)

@@ -38,13 +38,13 @@ class Fq(CountsPackets):
         default=100, ge=1, le=MOST_QUEUED, description="packets that one flow can have queued"
     )
     quantum_bytes: SizeBytes = Field(
-        default=2 * MTU_FRAME_BYTES, alias="quantum", description="that a flow sends in its turn"
+        default=2 * MTU_FRAME_BYTES, alias="quantum", description="what a flow sends in its turn"
     )
 
     @model_validator(mode="after")
     def _quantum_fits(self) -> Fq:
         if not 1 <= self.quantum_bytes <= 1 << 20:
-            raise ValueError("quantum is to be from 1B to 1MB")
+            raise ValueError("quantum: allowed is 1B to 1MB")
         return self
 
     def tc(self) -> tuple[Qdisc, ...]:
@@ -63,6 +63,6 @@ class Fq(CountsPackets):
 
 
 class PacingFq(Fq):
-    """fq as a sender's port has it with `pacing: fq`: each packet waits for its time (tc-fq(8))."""
+    """fq at a sender's port with `pacing: fq`: each packet waits for its time (tc-fq(8))."""
 
     paces: ClassVar[bool] = True

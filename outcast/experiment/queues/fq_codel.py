@@ -1,4 +1,4 @@
-"""CoDel on hashed flows."""
+"""CoDel on each of many queues, to which flows are hashed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TCA_FQ_CODEL_FLOWS, _TCA_FQ_CODEL_QUANTUM = 5, 6
 
 
 class FqCodel(ControlsDelay, CountsPackets):
-    """tc-fq_codel(8): CoDel on a queue for each hashed flow (RFC 8290), under a shaper."""
+    """tc-fq_codel(8): flows are hashed to queues, each with CoDel (RFC 8290), under a shaper."""
 
-    # CoDel's drops, and, of a full queue, the first packets of its longest flow.
+    # CoDel drops at the head. A full queue drops the first packets of its longest flow.
     drops: ClassVar[Drops] = "later"
     probe: ClassVar[Probe] = {"fq_codel": ""}
     # Struct tc_fq_codel_xstats.
@@ -51,18 +51,20 @@ class FqCodel(ControlsDelay, CountsPackets):
     kind: Literal["fq_codel"]
     flows: int = Field(default=1024, ge=1, le=65536, description="queues that flows are hashed to")
     quantum_bytes: SizeBytes = Field(
-        default=MTU_FRAME_BYTES, alias="quantum", description="that a queue sends in its turn"
+        default=MTU_FRAME_BYTES, alias="quantum", description="what a queue sends in its turn"
     )
     target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
     interval_ns: TimeNs = Field(
-        default=100_000_000, alias="interval", description="above the target before a drop; an RTT"
+        default=100_000_000,
+        alias="interval",
+        description="how long above the target before a drop; an RTT",
     )
     ecn: bool = Field(default=False, description="mark instead of dropping")
 
     @model_validator(mode="after")
     def _quantum_fits(self) -> FqCodel:
         if not 256 <= self.quantum_bytes <= 1 << 20:
-            raise ValueError("quantum is to be from 256B to 1MB")
+            raise ValueError("quantum: allowed is 256B to 1MB")
         return self
 
     def tc(self) -> tuple[Qdisc, ...]:

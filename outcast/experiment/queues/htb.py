@@ -1,4 +1,4 @@
-"""Taildrop below a class of HTB."""
+"""Drop-tail below a class of HTB."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outcast.experiment.queues.drop_tail import DropTail
 
 
 class Htb(DropTail):
-    """tc-htb(8): one class at the link's rate with a taildrop leaf, in bytes or packets."""
+    """tc-htb(8): a class at the link's rate with a drop-tail queue, limited in bytes or packets."""
 
     probe: ClassVar[Probe] = {"htb": "default 1"}
 

@@ -1,4 +1,4 @@
-"""Taildrop counted in packets."""
+"""Drop-tail with a limit in packets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outcast.experiment.queues.drop_tail import DropTail
 
 
 class Pfifo(CountsPackets, DropTail):
-    """tc-pfifo(8): taildrop counted in packets, under a shaper at the link's rate."""
+    """tc-pfifo(8): drop-tail with a limit in packets, under a shaper at the link's rate."""
 
     probe: ClassVar[Probe] = {"pfifo": "limit 10"}
 

@@ -27,11 +27,11 @@ _TCA_PIE_ALPHA, _TCA_PIE_BETA, _TCA_PIE_ECN = 4, 5, 6
 
 
 class Pie(ControlsDelay, CountsPackets):
-    """tc-pie(8): drops arrivals at random, the more the longer the delay (RFC 8033)."""
+    """tc-pie(8): drops arrivals at random, more often the longer the delay (RFC 8033)."""
 
     drops: ClassVar[Drops] = "on_arrival"
     probe: ClassVar[Probe] = {"pie": ""}
-    # Struct tc_pie_xstats; `dropped` are all of its drops.
+    # Struct tc_pie_xstats; `dropped` counts all drops.
     counters: ClassVar[Counters] = {
         "pie": fields(dropped=("=I", 24), at_limit=("=I", 28), marked=("=I", 36))
     }
@@ -41,14 +41,18 @@ class Pie(ControlsDelay, CountsPackets):
     update_ns: TimeNs = Field(
         default=15_000_000, alias="update", description="between changes of the probability"
     )
-    alpha: int = Field(default=2, ge=0, le=32, description="weight of the delay's distance")
+    alpha: int = Field(
+        default=2, ge=0, le=32, description="weight of the delay's distance from the target"
+    )
     beta: int = Field(default=20, ge=0, le=32, description="weight of the delay's change")
     ecn: bool = Field(default=False, description="mark instead of dropping")
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Pie:
         if self.update_ns % 1_000_000:
-            raise ValueError("update is to be in whole milliseconds: the kernel counts jiffies")
+            raise ValueError(
+                "update: allowed are whole milliseconds, because the kernel counts jiffies"
+            )
         return self
 
     def tc(self) -> tuple[Qdisc, ...]:

@@ -24,7 +24,7 @@ from outcast.experiment.queues.base import (
 TCA_RED_PARMS, TCA_RED_MAX_P = 1, 3
 _MOST_BURST = 10_000
 _AVERAGE_BITS = 32
-"""Red's average holds a length times 2^Wlog (red_check_params in include/net/red.h)."""
+"""red keeps its average times 2^Wlog in so many bits (red_check_params in include/net/red.h)."""
 _SCALED_PROBABILITY = 1 << 32
 
 
@@ -33,16 +33,18 @@ class Red(Shaped):
 
     drops: ClassVar[Drops] = "on_arrival"
     probe: ClassVar[Probe] = {"red": "limit 60000 avpkt 1000 burst 20"}
-    # Struct tc_red_xstats. `early` are drops before the limit is reached, also red's certain
-    # ones above its maximum.
+    # Struct tc_red_xstats. `early` counts drops before the limit is reached, also the certain
+    # ones above the maximum.
     counters: ClassVar[Counters] = {
         "red": fields(early=("=I", 0), at_limit=("=I", 4), marked=("=I", 12))
     }
 
     kind: Literal["red"]
     limit: ByteLimit
-    min_packets: int = Field(default=5, ge=1, description="no drop below this average")
-    max_packets: int = Field(default=15, ge=2, description="every packet dropped above it")
+    min_packets: int = Field(default=5, ge=1, description="nothing is dropped below this average")
+    max_packets: int = Field(
+        default=15, ge=2, description="everything is dropped above this average"
+    )
     probability: float = Field(default=0.1, gt=0, lt=1, description="of a drop at the maximum")
     weight: float = Field(default=0.002, gt=0, lt=1, description="of the moving average")
     ecn: bool = Field(default=False, description="mark instead of dropping")
@@ -50,9 +52,9 @@ class Red(Shaped):
     @model_validator(mode="after")
     def _thresholds_fit(self) -> Red:
         if self.limit.size_bytes is None:
-            raise ValueError("red's hard limit is in bytes; allowed is a limit as 64KB")
+            raise ValueError("red's limit counts bytes; allowed is a limit as 64KB")
         if not self.min_packets < self.max_packets:
-            raise ValueError("min_packets is to be below max_packets")
+            raise ValueError("min_packets: allowed is less than max_packets")
         if self.max_packets * MTU_FRAME_BYTES > self.limit.size_bytes:
             raise ValueError(
                 f"max_packets ({self.max_packets} frames of {MTU_FRAME_BYTES} B) is above the limit"
@@ -60,12 +62,14 @@ class Red(Shaped):
         bits = (self.max_packets * MTU_FRAME_BYTES).bit_length() + self.weight_exponent
         if self.burst_packets is None or bits >= _AVERAGE_BITS:
             raise ValueError(
-                f"weight {self.weight:g}: no average of it can be kept with min_packets "
+                f"weight {self.weight:g}: the kernel cannot keep its average with min_packets "
                 f"{self.min_packets} and max_packets {self.max_packets}; allowed are "
                 "other thresholds, or another weight"
             )
         if self.probability * 2**32 < (self.max_packets - self.min_packets) * MTU_FRAME_BYTES:
-            raise ValueError(f"probability {self.probability:g}: tc-red(8) takes it for 0")
+            raise ValueError(
+                f"probability {self.probability:g}: tc-red(8) rounds it to 0; allowed is more"
+            )
         return self
 
     @property
@@ -75,9 +79,9 @@ class Red(Shaped):
 
     @property
     def burst_packets(self) -> int | None:
-        """The `burst` from which tc-red(8) works out this weight; it takes no weight itself.
+        """The `burst` from which tc-red(8) computes this weight, because it takes no weight.
 
-        See tc_red_eval_ewma in iproute2's tc/tc_red.c, which is repeated here. None where no burst
+        The computation is that of tc_red_eval_ewma in iproute2's tc/tc_red.c. None where no burst
         gives this weight.
         """
         bursts = range(self.min_packets, self.min_packets + _MOST_BURST)
@@ -112,7 +116,7 @@ class Red(Shaped):
 
 
 class Parameters(NamedTuple):
-    """Of struct tc_red_qopt in linux/pkt_sched.h."""
+    """Fields of struct tc_red_qopt in linux/pkt_sched.h."""
 
     limit_bytes: int
     min_bytes: int
@@ -122,7 +126,7 @@ class Parameters(NamedTuple):
 
 
 def parameters(shown: bytes) -> Parameters:
-    """What is in TCA_OPTIONS of red."""
+    """The parameters in red's TCA_OPTIONS; zeros where there are none."""
     raw = netlink.attribute(shown, TCA_RED_PARMS) or bytes(16)
     limit, minimum, maximum, weight_exponent, _, _, flags = struct.unpack("=IIIBBBB", raw)
     return Parameters(limit, minimum, maximum, weight_exponent, flags)

@@ -22,7 +22,7 @@ from outcast.experiment.queues.base import (
 _MOST_DEPTH = 127
 _MOST_FLOWS = 128
 """SFQ_MAX_DEPTH and SFQ_DEFAULT_FLOWS of the kernel's net/sched/sch_sfq.c."""
-# struct tc_sfq_qopt, and the first of what tc_sfq_qopt_v1 adds: the depth
+# Struct tc_sfq_qopt, and the first field that tc_sfq_qopt_v1 adds: the depth.
 _PARAMETERS = struct.Struct("=IiIIII")
 
 
@@ -41,9 +41,9 @@ class Sfq(CountsPackets):
     @model_validator(mode="after")
     def _fits_sfq(self) -> Sfq:
         if self.buckets & (self.buckets - 1):
-            raise ValueError("buckets is to be a power of two")
+            raise ValueError("buckets: allowed is a power of two")
         if self.perturb_ns % 10**9 or self.perturb_ns > LONGEST_NS:
-            raise ValueError("perturb is to be in whole seconds, up to 1000s")
+            raise ValueError("perturb: allowed are whole seconds up to 1000s")
         flows = min(self.buckets, _MOST_FLOWS)
         most = flows * _MOST_DEPTH
         if not 2 <= (self.limit.packets or 0) <= most:
@@ -65,6 +65,6 @@ class Sfq(CountsPackets):
         yield Setting("buckets", self.buckets, buckets)
         yield Setting("perturb_s", self.perturb_ns // 10**9, perturb)
         yield Setting("quantum_bytes", MTU_FRAME_BYTES, quantum)
-        # What tc was not told, for the record: flows at a time, and packets of one.
+        # tc was not told these two; the manifest records them: flows at a time, packets of a flow.
         yield Setting("flows", flows, flows)
         yield Setting("depth_packets", depth, depth)

@@ -1,4 +1,4 @@
-"""Taildrop below a token bucket."""
+"""Drop-tail below a token bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outcast.experiment.queues.drop_tail import DropTail
 
 
 class Tbf(DropTail):
-    """tc-tbf(8): a token bucket with a taildrop queue, limited in bytes or packets."""
+    """tc-tbf(8): a token bucket with a drop-tail queue, limited in bytes or packets."""
 
     probe: ClassVar[Probe] = {"tbf": "rate 1mbit burst 5kb limit 10kb"}
 
