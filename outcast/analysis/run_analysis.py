@@ -20,6 +20,7 @@ from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
+from outcast.records.effective import min_rto_ns_of
 from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
@@ -168,7 +169,7 @@ def _analyze_port(
         rows=_rows_by_number(joined, numbers),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
-        resent=resent(joined, int(manifest.effective.get("min_rto_ns") or DEFAULT_MIN_RTO_NS)),
+        resent=resent(joined, min_rto_ns_of(manifest.effective) or DEFAULT_MIN_RTO_NS),
     )
 
 

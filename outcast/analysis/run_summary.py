@@ -30,6 +30,7 @@ from outcast.analysis.measure.queue import (
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.trust import capture_summary
+from outcast.records import effective
 from outcast.records.summary import (
     CapacitySummary,
     ChangeSummary,
@@ -298,14 +299,14 @@ def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
 
 
 def _samples(analysis: Analysis) -> SamplesSummary | None:
-    effective = analysis.manifest.effective
-    if not effective.get("samples.every_ns"):
+    sampling = effective.sampling_of(analysis.manifest.effective)
+    if sampling is None:
         return None
     return SamplesSummary(
-        every_s=effective["samples.every_ns"] / 1e9,
-        taken=effective["samples.taken"],
-        missed=effective["samples.missed"],
-        longest_ms=effective["samples.longest_ns"] / 1e6,
+        every_s=sampling.every_ns / 1e9,
+        taken=sampling.taken,
+        missed=sampling.missed,
+        longest_ms=sampling.longest_ns / 1e6,
     )
 
 

@@ -24,16 +24,34 @@ STOP_DEADLINE_S = 10.0
 
 
 class BlackoutSwitch:
-    """See the module. Without a blackout in the experiment there is none."""
+    """Runs while the block lasts; without a blackout in the experiment there is none.
+
+    Attributes:
+        record: what it did, once the block has ended well.
+    """
 
     def __init__(
-        self, experiment: Experiment, plan: Plan, scratch: Path, commands: Commands
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        directory: RunDirectory,
+        scratch: Path,
+        commands: Commands,
     ) -> None:
-        self._experiment, self._plan = experiment, plan
+        self._experiment, self._plan, self._directory = experiment, plan, directory
         self._scratch, self._commands = scratch, commands
         self._process: Process | None = None
+        self.record: BlackoutRecord | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> BlackoutSwitch:
+        self._start()
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            self.record = self._stop()
+
+    def _start(self) -> None:
         """Builds and starts it, and waits until it forwards.
 
         Raises:
@@ -79,8 +97,8 @@ class BlackoutSwitch:
             self._process.require_alive()
             self._process.popen.send_signal(signal.SIGUSR1)
 
-    def stop(self, directory: RunDirectory) -> BlackoutRecord | None:
-        """Ends it; what it did, each ON period into blackout.json.
+    def _stop(self) -> BlackoutRecord | None:
+        """Ends it, and writes every ON period into blackout.json.
 
         Raises:
             RunError: it ended badly, or frames were lost in it.
@@ -95,7 +113,7 @@ class BlackoutSwitch:
         found = json.loads(text)
         if found["lost"]:
             raise RunError(f"{self._process.name}: lost {found['lost']} frames on the way")
-        write_text(directory.blackout, text)
+        write_text(self._directory.blackout, text)
         return BlackoutRecord(
             port=blackout.at,
             packets=found["packets"],

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
-from outcast.records.run_directory import CaptureRecord
+from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 SNAPLEN_BYTES = 128
 """Holds Ethernet, IPv4 and TCP headers with all their options (14 + 60 + 60 at the most in
@@ -69,15 +69,46 @@ def start(
     return captures
 
 
+class Captures:
+    """A tcpdump for each (port, direction), which captures while the block lasts.
+
+    The block ends RING_TIMEOUT_S or more after the last packet. Where it fails, the tcpdumps are
+    left to `SystemCommands.end_all`.
+
+    Attributes:
+        records: of every capture, with its closing counters, once the block has ended well.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[tuple[str, str]],
+        directory: RunDirectory,
+        logs: Path,
+        commands: Commands,
+    ) -> None:
+        self._ports, self._directory = ports, directory
+        self._logs, self._commands = logs, commands
+        self._captures: list[Capture] = []
+        self.records: list[CaptureRecord] = []
+
+    def __enter__(self) -> Captures:
+        folder = self._directory.captures
+        self._captures = start(self._ports, folder, self._logs, self._commands)
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            self.records = stop(self._captures, self._directory.path)
+
+    def require_alive(self) -> None:
+        """Raises CommandError where a capture has ended by itself."""
+        for capture in self._captures:
+            capture.process.require_alive()
+
+
 def _listens(process: Process) -> bool:
     process.require_alive()
     return "listening on" in process.errors()
-
-
-def require_alive(captures: Sequence[Capture]) -> None:
-    """Raises CommandError where a capture has ended by itself."""
-    for capture in captures:
-        capture.process.require_alive()
 
 
 def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord]:

@@ -143,6 +143,12 @@ class SystemCommands:
     environment: dict[str, str] = field(default_factory=dict)
     started: list[Process] = field(default_factory=list)
 
+    def __enter__(self) -> SystemCommands:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end_all()
+
     def run(
         self,
         argv: Sequence[str],

@@ -20,27 +20,42 @@ ADDRESS = "127.0.0.1"
 PORT = 6653
 """OpenFlow's assigned port; the run's namespace is its own, so it is free there."""
 READY_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 10.0
 PROBE_DEADLINE_S = 10.0
 
 
 class Controller:
-    """The Ryu (or os-ken) application as a program beside the run."""
+    """The Ryu (or os-ken) application as a program beside the run.
+
+    It runs while the block lasts. Where the block fails it is left to `SystemCommands.end_all`,
+    because an orderly end would only hold up the error.
+    """
 
     def __init__(self, plan: Plan, commands: Commands, folder: Path) -> None:
         self._plan = plan
-        graph_file = folder / "graph.json"
-        graph_file.write_text(graph.dumps(plan.graph))
-        self._process: Process = commands.spawn(
+        self._commands = commands
+        self._folder = folder
+        self._process: Process
+
+    def __enter__(self) -> Controller:
+        graph_file = self._folder / "graph.json"
+        graph_file.write_text(graph.dumps(self._plan.graph))
+        self._process = self._commands.spawn(
             "the controller",
             [
                 *python_module("controllers"),
                 *("--graph", str(graph_file)),
-                *("--routing", plan.routes.kind, "--hash-seed", str(plan.routes.hash_seed)),
+                *("--routing", self._plan.routing, "--hash-seed", str(self._plan.hash_seed)),
                 *("--listen", ADDRESS, "--port", str(PORT)),
             ],
-            stdout=folder / "controller.out",
-            stderr=folder / "controller.err",
+            stdout=self._folder / "controller.out",
+            stderr=self._folder / "controller.err",
         )
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     @property
     def target(self) -> str:
@@ -85,10 +100,6 @@ class Controller:
     def require_alive(self) -> None:
         """Raises CommandError where the controller has died."""
         self._process.require_alive()
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._process.end(signal.SIGTERM, 10.0)
 
 
 def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:

@@ -20,13 +20,12 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +61,14 @@ from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
+from outcast.records.effective import (
+    Effective,
+    HostSettings,
+    QueueSettings,
+    Routing,
+    Sampling,
+    Start,
+)
 from outcast.records.run_directory import (
     BlackoutRecord,
     BottleneckRecord,
@@ -78,9 +85,16 @@ DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
 _LONGEST_MESSAGE = 300
 
-_Read = tuple[dict[str, Any], dict[str, Any], links.Interfaces]
-"""Counters of captured ports, of hosts, and of every switch port's interface."""
 Emit = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The kernel's counters of captured ports, of hosts, and of every switch port's interface."""
+
+    ports: Mapping[str, dict[str, Any]]
+    hosts: Mapping[str, dict[str, int]]
+    interfaces: links.Interfaces
 
 
 def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
@@ -93,18 +107,73 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
     plan = directory.read_plan()
     directory.captures.mkdir(exist_ok=True)
     directory.flows.mkdir(exist_ok=True)
-    commands = SystemCommands()
-    scratch = Path(tempfile.mkdtemp(prefix="outcast-"))
-    try:
-        whole = _Run(directory, experiment, plan, engine, emit, commands, scratch)
+    with (
+        tempfile.TemporaryDirectory(prefix="outcast-", ignore_cleanup_errors=True) as scratch,
+        SystemCommands() as commands,
+    ):
+        whole = _Run(directory, experiment, plan, engine, emit, commands, Path(scratch))
         try:
             whole.go()
         except CommandError as error:
             print(error.in_full(), file=sys.stderr, flush=True)
             raise error.during(DURING[whole.phase]) from None
-    finally:
-        commands.end_all()
-        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What the set-up found.
+
+    Attributes:
+        hosts, queues, arrivals_core, forwarding, routing: as in records.effective.Effective.
+        framework: the controller's.
+    """
+
+    hosts: HostSettings
+    queues: QueueSettings
+    arrivals_core: int | None
+    forwarding: str
+    routing: Routing
+    framework: str
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    """What came of the flows.
+
+    Attributes:
+        record: when they ran.
+        start, sampling, workloads, mptcp_subflows: as in records.effective.Effective.
+        subflows: of flows with Multipath TCP.
+        sockets: samples of both ends' sockets, taken before the start and in the middle.
+        warnings: what makes the timing doubtful.
+    """
+
+    record: TrafficRecord
+    start: Start
+    sampling: Sampling
+    workloads: Mapping[str, Any]
+    mptcp_subflows: Mapping[str, int]
+    subflows: multipath.Subflows
+    sockets: Sequence[sockets.SocketSample]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What the captures and counters of the traffic show.
+
+    Attributes:
+        captures: with their closing counters.
+        before, after: the kernel's counters.
+        blackout: what a synthetic blackout's switch did.
+        load: how busy the machine was.
+    """
+
+    captures: Sequence[CaptureRecord]
+    before: _Counted
+    after: _Counted
+    blackout: BlackoutRecord | None
+    load: LoadMeter
 
 
 class _Run:
@@ -125,11 +194,7 @@ class _Run:
         self.emit = emit
         self.commands = commands
         self.scratch = scratch
-        self.samples: list[sockets.SocketSample] = []
-        self.subflows: multipath.Subflows = {}
         self.received: dict[int, tuple[float, int]] = {}
-        self.warnings: list[str] = []
-        self.blackout: BlackoutRecord | None = None
         self.phase = "setup"
 
     def enter(self, phase: str) -> None:
@@ -137,74 +202,75 @@ class _Run:
         self.emit({"event": "phase", "phase": phase})
 
     def go(self) -> None:
+        """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
         if self.engine == "virtual":
             # The guest's first namespace is the initial one; on a host the engine outside does it.
-            for each in plan_transport.all_of(self.experiment):
-                transport.allow_congestion_control(each.congestion_control)
+            for settings in plan_transport.all_of(self.experiment):
+                transport.allow_congestion_control(settings.congestion_control)
         switches = OpenVSwitch(self.commands, self.scratch)
-        controller = Controller(self.plan, self.commands, self.scratch)
-        network = Network(self.experiment, self.plan, self.commands)
+        blackout = BlackoutSwitch(
+            self.experiment, self.plan, self.directory, self.scratch, self.commands
+        )
+        captures = capture.Captures(
+            self.plan.capture_ports, self.directory, self.scratch, self.commands
+        )
         core = max(os.sched_getaffinity(0))
-        try:
-            switches.start()
-            network.build()
+        load = LoadMeter(lambda: read(switches.pid, core))
+        with (
+            Controller(self.plan, self.commands, self.scratch) as controller,
+            Network(self.experiment, self.plan, self.commands) as network,
+            switches,
+        ):
+            hosts = network.build()
+            arrivals_core = None
             if (os.cpu_count() or 1) > 1:
                 network.steer_arrivals(core, self.scratch / "sys")
+                arrivals_core = core
             if switches.datapath == "netdev":
                 forwarding.create_bridges(self.plan, self.commands)
-            blackout = BlackoutSwitch(self.experiment, self.plan, self.scratch, self.commands)
-            blackout.start()
-            network.start_switches(switches.datapath, controller.target)
-            network.configure_queues()
-            framework = controller.await_ready()
-            self.enter("verify")
-            tables = verify_tables(self.plan, self.commands)
-            if switches.datapath == "netdev":
-                forwarding.install(self.plan, tables, self.commands)
-                network.effective["forwarding"] = "Linux bridge, by Open vSwitch's flow tables"
-            else:
-                network.effective["forwarding"] = "Open vSwitch"
-            verify_paths(network)
-            self._record_routing(network)
+            with blackout:
+                network.start_switches(switches.datapath, controller.target)
+                port_queues = network.configure_queues()
+                framework = controller.await_ready()
+                self.enter("verify")
+                forwards = self._verify(network, switches.datapath)
+                built = _Built(
+                    hosts, port_queues, arrivals_core, forwards, self._routing(), framework
+                )
 
-            load = LoadMeter(lambda: read(switches.pid, core))
+                def watch() -> None:
+                    switches.require_alive()
+                    controller.require_alive()
+                    captures.require_alive()
+                    blackout.require_alive()
 
-            def watch() -> None:
-                switches.require_alive()
-                controller.require_alive()
-                capture.require_alive(captures)
-                blackout.require_alive()
-
-            self.enter("capture_start")
-            captures = capture.start(
-                self.plan.capture_ports, self.directory.captures, self.scratch, self.commands
-            )
-            before = self._read_counters(network)
-            self.enter("traffic")
-            record = self._run_flows(network, watch, load, blackout.end_drops)
-            self.enter("capture_end")
-            self._drain(network)
-            watch()
-            capture_records = capture.stop(captures, self.directory.path)
-            after = self._read_counters(network)
-            self.blackout = blackout.stop(self.directory)
-            controller.stop()
-            switches.stop()
-        finally:
-            network.close()
-        network.effective.update(load.effective())
-        self._write(
-            network,
-            switches.datapath,
-            framework,
-            record,
-            capture_records,
-            before,
-            after,
-            [*load.warnings(), *self.warnings],
-        )
+                self.enter("capture_start")
+                with captures:
+                    before = self._read_counters(network)
+                    self.enter("traffic")
+                    flows = self._run_flows(network, watch, load, blackout.end_drops)
+                    self.enter("capture_end")
+                    self._drain(network)
+                    watch()
+                after = self._read_counters(network)
+        measured = _Measured(captures.records, before, after, blackout.record, load)
+        self._write(switches.datapath, built, flows, measured)
         self.emit({"event": "done"})
+
+    def _verify(self, network: Network, datapath: Datapath) -> str:
+        """Compares the switches' tables and every path with the plan; what forwards packets.
+
+        Raises:
+            ReadBackError: where they differ.
+        """
+        tables = verify_tables(self.plan, self.commands)
+        forwards = "Open vSwitch"
+        if datapath == "netdev":
+            forwarding.install(self.plan, tables, self.commands)
+            forwards = "Linux bridge, by Open vSwitch's flow tables"
+        verify_paths(network)
+        return forwards
 
     def _run_flows(
         self,
@@ -212,96 +278,126 @@ class _Run:
         watch: Callable[[], None],
         load: LoadMeter,
         on_end: Callable[[], None],
-    ) -> TrafficRecord:
+    ) -> _Traffic:
         flows = self.plan.flows
         logs = self.directory.flows
-        duration_ns = self.experiment.duration_ns
-        generators = Programs(
-            self.experiment, self.plan, self.directory, self.scratch, self.commands
-        )
-        generators.prepare(network.netns)
-        stream = None
-        if any(senders.sends(flow) for flow in flows):
-            stream = senders.build(self.scratch, self.commands)
+        samples: list[sockets.SocketSample] = []
         # Under virtual time computing takes none: a start that is set beforehand is never missed.
         afterwards = self.engine == "realtime"
-        held_start = None
+        with Programs(
+            *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
+            network.netns,
+        ) as generators:
+            stream, held_start = self._build_senders(afterwards)
+            mptcp_subflows = multipath.configure(flows, network.netns, self.commands)
+            with traffic.serving(
+                flows, network.netns, logs, self.commands, stream, held_start
+            ) as servers:
+                connected = traffic.connect_clients(
+                    *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
+                    links.longest_round_trip_ns(self.experiment, self.plan),
+                    start_afterwards=afterwards,
+                    held_start=held_start,
+                )
+                if afterwards:
+                    generators.connect()
+                    # On a slow machine the sample in the middle may come when flows have ended.
+                    samples += self._sample(network, flows)
+                clients = traffic.set_start(flows, connected)
+                generators.start(clients.t_start_ns)
+                receivers.read_in_batches(server.popen.pid for server in servers)
+                middle_s = self.experiment.duration_ns / 2e9
+                active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
+                self._check_connected(network, [flow for flow in flows if flow not in active])
+                sampler = sampling.Sampler(
+                    self.directory.samples,
+                    sampling.series_of(self.plan, network.netns),
+                    clients.t_start_ns,
+                    self.experiment.samples.every_ns or 0,
+                )
+
+                def watch_running() -> None:
+                    watch()
+                    for server in servers:
+                        server.require_alive()
+                    sampler.require_alive()
+                    # Under virtual time the CPU is never waited for.
+                    if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
+                        load.tick()
+
+                with sampler:
+                    self._await_end(network, connected, clients, samples, watch_running, generators)
+                workloads, workload_warnings = generators.verify(clients.t_start_ns)
+                on_end()
+                t_end_ns = time.time_ns()
+                load.finish()
+        self._check_sockets(active, samples)
+        return _Traffic(
+            record=TrafficRecord(
+                t_start_ns=clients.t_start_ns,
+                t_end_ns=t_end_ns,
+                duration_ns=self.experiment.duration_ns,
+            ),
+            start=clients.start,
+            sampling=sampler.sampling(),
+            workloads=workloads,
+            mptcp_subflows=mptcp_subflows,
+            subflows=connected.subflows,
+            sockets=samples,
+            warnings=[*clients.warnings, *workload_warnings],
+        )
+
+    def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
+        """Compiles what flows need: our own sender, and what holds iperf's start back."""
+        flows = self.plan.flows
+        stream = held_start = None
+        if any(senders.sends(flow) for flow in flows):
+            stream = senders.build(self.scratch, self.commands)
         if afterwards and not all(senders.sends(flow) for flow in flows):
             held_start = senders.build_held_start(self.scratch, self.commands)
-        subflows = multipath.configure(flows, network.netns, self.commands)
-        if subflows:
-            network.effective["mptcp.subflows"] = subflows
-        servers = traffic.start_servers(
-            *(flows, network.netns, logs, self.commands, stream, held_start),
-        )
-        connected = traffic.connect_clients(
-            *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
-            links.longest_round_trip_ns(self.experiment, self.plan),
-            start_afterwards=afterwards,
-            held_start=held_start,
-        )
-        self.subflows = connected.subflows
-        if afterwards:
-            generators.connect()
-            # On a slow machine the sample in the middle may come when flows have ended.
-            self.samples += self._sample(network, flows)
-        clients = traffic.set_start(flows, connected)
-        generators.start(clients.t_start_ns)
-        network.effective.update(clients.effective)
-        self.warnings += clients.warnings
-        receivers.read_in_batches(server.popen.pid for server in servers)
-        duration_s = duration_ns / 1e9
+        return stream, held_start
+
+    def _await_end(
+        self,
+        network: Network,
+        connected: traffic.Connected,
+        clients: traffic.Clients,
+        samples: list[sockets.SocketSample],
+        watch: Callable[[], None],
+        generators: Programs,
+    ) -> None:
+        """Waits for the flows' end; reports goodput, and adds to `samples` in the middle."""
+        flows = self.plan.flows
+        duration_s = self.experiment.duration_ns / 1e9
         middle_s = duration_s / 2
-        active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
-        self._check_connected(network, [flow for flow in flows if flow not in active])
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
         times = sorted({middle_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))})
-        reported = {middle_s}
+        due = {middle_s}
 
         def on_sample(t_s: float) -> None:
-            if reported and t_s >= middle_s:
-                reported.clear()
-                self.samples += self._sample(network, flows)
-            self._report_goodput(network, t_s)
+            if due and t_s >= middle_s:
+                due.clear()
+                samples.extend(self._sample(network, flows))
+            self._report_goodput(network, t_s, connected.subflows)
 
-        def watch_running() -> None:
-            watch()
-            for server in servers:
-                server.require_alive()
-            sampler.require_alive()
-            # Under virtual time the CPU is never waited for.
-            if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
-                load.tick()
-
-        sampler = sampling.Sampler(
-            self.directory.samples,
-            sampling.series_of(self.plan, network.netns),
-            clients.t_start_ns,
-            self.experiment.samples.every_ns or 0,
+        traffic.await_end(
+            *(flows, clients, self.experiment.duration_ns, watch, on_sample, times),
+            generators.running,
         )
-        with sampler:
-            traffic.await_end(
-                *(flows, clients, duration_ns, watch_running, on_sample, times), generators.running
-            )
-        facts, warnings = generators.verify(clients.t_start_ns)
-        network.effective.update(facts)
-        self.warnings += warnings
-        network.effective.update(sampler.effective())
-        on_end()
-        t_end_ns = time.time_ns()
-        load.finish()
-        traffic.stop_servers(servers)
-        sockets.check_sockets(active, self.samples)
+
+    def _check_sockets(
+        self, active: Sequence[Flow], samples: Sequence[sockets.SocketSample]
+    ) -> None:
+        """Raises ReadBackError where a flow had other settings than were asked for."""
+        sockets.check_sockets(active, samples)
+        flows = self.plan.flows
         for requested_ns in sorted({flow.transport.min_rto_ns for flow in flows}):
             min_rto_ns = transport.effective_min_rto_ns(requested_ns, transport.kernel_hz())
             own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
             if min_rto_ns is not None:
                 sockets.check_min_rto(
-                    [sample for sample in self.samples if sample.local_port in own], min_rto_ns
+                    [sample for sample in samples if sample.local_port in own], min_rto_ns
                 )
-        return TrafficRecord(
-            t_start_ns=clients.t_start_ns, t_end_ns=t_end_ns, duration_ns=duration_ns
-        )
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
@@ -315,7 +411,7 @@ class _Run:
         """The same as in the middle of the run, of flows that will not be active then."""
         sockets.check_sockets(flows, self._sample(network, flows))
 
-    def _report_goodput(self, network: Network, t_s: float) -> None:
+    def _report_goodput(self, network: Network, t_s: float, subflows: multipath.Subflows) -> None:
         """The mean goodput of each class since the last report, from the receivers' sockets."""
         if not self.plan.flows:
             return
@@ -327,7 +423,7 @@ class _Run:
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
             now_bytes = by_port.get(flow.sport, last_bytes) + sum(
-                by_port.get(sport, 0) for sport, _ in self.subflows.get(flow.flow, ())
+                by_port.get(sport, 0) for sport, _ in subflows.get(flow.flow, ())
             )
             if t_s > last_t_s:
                 rate_bps = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
@@ -350,59 +446,63 @@ class _Run:
             time.sleep(0.05)
         time.sleep(capture.RING_TIMEOUT_S * 1.25)
 
-    def _record_routing(self, network: Network) -> None:
-        network.effective["routing.kind"] = self.plan.routes.kind
-        network.effective["routing.openflow"] = self.plan.openflow
-        if self.plan.routes.choices:
-            split = links.split(self.plan)
-            network.effective["routing.hash"] = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
-            network.effective["routing.hash_seed"] = self.plan.routes.hash_seed
-            network.effective["routing.split"] = split
-            self.emit({"event": "split", "flows": split})
+    def _routing(self) -> Routing:
+        """How paths are chosen; reports the split of the flows where switches choose by a hash."""
+        plan = self.plan
+        if not plan.routes.choices:
+            return Routing(plan.routing, plan.openflow)
+        split = links.split(plan)
+        self.emit({"event": "split", "flows": split})
+        hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
+        return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, split)
 
-    def _read_counters(self, network: Network) -> _Read:
+    def _read_counters(self, network: Network) -> _Counted:
         captured_ports = sorted({port for port, _ in self.plan.capture_ports})
         hosts = sorted({name for pair in self.plan.pairs for name in pair})
-        return (
+        return _Counted(
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             network.interface_counters(),
         )
 
     def _write(
-        self,
-        network: Network,
-        datapath: Datapath,
-        framework: str,
-        record: TrafficRecord,
-        captures: Sequence[CaptureRecord],
-        before: _Read,
-        after: _Read,
-        warnings: list[str],
+        self, datapath: Datapath, built: _Built, flows: _Traffic, measured: _Measured
     ) -> None:
+        """Writes counters.json, the sockets' samples and the manifest."""
         experiment, plan = self.experiment, self.plan
+        before, after = measured.before, measured.after
         self.directory.write_counters(
             Counters(
                 ports={
-                    port: PortCounters(before=before[0][port], after=after[0][port])
-                    for port in before[0]
+                    port: PortCounters(before=counted, after=after.ports[port])
+                    for port, counted in before.ports.items()
                 },
                 hosts={
-                    host: HostCounters(before=before[1][host], after=after[1][host])
-                    for host in before[1]
+                    host: HostCounters(before=counted, after=after.hosts[host])
+                    for host, counted in before.hosts.items()
                 },
-                captures=list(captures),
-                links=links.records(experiment, plan, before[2], after[2]),
+                captures=list(measured.captures),
+                links=links.records(experiment, plan, before.interfaces, after.interfaces),
             )
         )
         write_json(
-            self.directory.flows / "sockets.json", [asdict(sample) for sample in self.samples]
+            self.directory.flows / "sockets.json", [asdict(sample) for sample in flows.sockets]
         )
         hz = transport.kernel_hz()
-        network.effective["min_rto_ns"] = transport.effective_min_rto_ns(
-            experiment.transport.min_rto_ns, hz
+        effective = Effective(
+            hosts=built.hosts,
+            arrivals_core=built.arrivals_core,
+            queues=built.queues,
+            forwarding=built.forwarding,
+            routing=built.routing,
+            mptcp_subflows=flows.mptcp_subflows,
+            start=flows.start,
+            workloads=flows.workloads,
+            sampling=flows.sampling,
+            load=measured.load.effective(),
+            min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
+            controller_framework=built.framework,
         )
-        network.effective["controller_framework"] = framework
         self.directory.write_manifest(
             Manifest(
                 outcast=__version__,
@@ -418,23 +518,25 @@ class _Run:
                 },
                 versions=records.versions(self.commands),
                 requested=records.requested(experiment),
-                effective=network.effective,
-                traffic=record,
-                flows=records.flows(plan, self.subflows),
+                effective=effective.flat(),
+                traffic=flows.record,
+                flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
-                blackout=self.blackout,
+                blackout=measured.blackout,
                 bottlenecks=[
                     BottleneckRecord(
-                        switch=each.switch,
-                        egress=each.egress,
-                        ingress=list(each.ingress),
-                        destinations=list(each.destinations),
-                        queue=queues.record(ports.switch_queue(experiment, plan, each.egress)),
+                        switch=bottleneck.switch,
+                        egress=bottleneck.egress,
+                        ingress=list(bottleneck.ingress),
+                        destinations=list(bottleneck.destinations),
+                        queue=queues.record(
+                            ports.switch_queue(experiment, plan, bottleneck.egress)
+                        ),
                     )
-                    for each in (plan.bottleneck, *plan.others)
+                    for bottleneck in (plan.bottleneck, *plan.others)
                 ],
-                captures=list(captures),
-                warnings=warnings,
+                captures=list(measured.captures),
+                warnings=[*measured.load.warnings(), *flows.warnings],
             )
         )
 

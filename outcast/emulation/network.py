@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from outcast.plan import transport as plan_transport
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.paths import port_name
 from outcast.plan.topology import make_topo
+from outcast.records.effective import HostSettings, QueueSettings
 
 _PERMANENT = 0x80
 """NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
@@ -111,16 +112,16 @@ class PlainLink(Link):
 class Network:
     """The emulated network of one run, in the present network namespace.
 
+    When the block ends, its hosts' namespaces are let go.
+
     Attributes:
         net: the Mininet object: `net["h1"]`, `net.hosts`, `net.links`.
-        effective: settings read back from the kernel, flat.
     """
 
     def __init__(self, experiment: Experiment, plan: Plan, commands: Commands) -> None:
         self.experiment = experiment
         self.plan = plan
         self.commands = commands
-        self.effective: dict[str, Any] = {}
         self._topo = make_topo(experiment)
         # Mininet would otherwise change limits and buffers of the whole machine (fixLimits).
         Mininet.inited = True
@@ -136,11 +137,21 @@ class Network:
         self._root = IPRoute()
         self._index: dict[str, int] = {}
 
-    def build(self) -> None:
-        """Namespaces, links, addresses and TCP's settings; all read back."""
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def build(self) -> HostSettings:
+        """Makes namespaces, links, addresses and TCP's settings; returns what is in effect.
+
+        Raises:
+            ReadBackError: the kernel shows another setting than was asked for.
+        """
         self.net.buildFromTopo(self._topo)
         self.create_links()
-        self.configure_hosts()
+        return self.configure_hosts()
 
     def netns(self, host: str) -> int:
         """The descriptor of a host's namespace."""
@@ -208,15 +219,15 @@ class Network:
                         raise ReadBackError(interface, "rps_cpus", wanted, error.strerror) from None
                     if int(shown.replace(",", ""), 16) != 1 << core:
                         raise ReadBackError(interface, "rps_cpus", wanted, shown)
-        self.effective["arrivals_core"] = core
 
     def _end(self, intf: Any) -> dict[str, Any]:
         if intf.node in self.net.hosts:
             return {"address": self.plan.mac(intf.node.name), "net_ns_fd": intf.node.netns}
         return {}
 
-    def configure_hosts(self) -> None:
+    def configure_hosts(self) -> HostSettings:
         """Addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
+        route_min_rto_ms: dict[str, int] = {}
         talks: dict[str, set[str]] = {}
         for src, dst in sorted(self.plan.pairs):
             talks.setdefault(src, set()).add(dst)
@@ -228,28 +239,40 @@ class Network:
                 disable_ipv6(host)
                 for name, value in transport.sysctls(of_hosts.get(host, base)).items():
                     transport.write_sysctl(name, value, host)
+                settings = of_hosts.get(host, base)
+                own = host if settings.min_rto_ns != base.min_rto_ns else ""
                 with IPRoute() as netlink:
-                    self._configure_host(
-                        netlink, host, talks.get(host, set()), of_hosts.get(host, base)
+                    route_min_rto_ms[own] = self._configure_host(
+                        netlink, host, talks.get(host, set()), settings
                     )
                 self._configure_offloads(f"{host}-eth0")
-        for name, value in transport.sysctls(base).items():
-            self.effective[name.replace("/", ".")] = value
-        for host, each in of_hosts.items():
-            for name, value in transport.sysctls(each).items():
-                if value != self.effective[name.replace("/", ".")]:
-                    self.effective[f"{host}.{name.replace('/', '.')}"] = value
         first = next(iter(talks))
         with entered(self.netns(first)):
-            for name in transport.RECORDED_SYSCTLS:
-                self.effective[name.replace("/", ".")] = transport.read_sysctl(name)
+            recorded = {name: transport.read_sysctl(name) for name in transport.RECORDED_SYSCTLS}
         for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
             self._configure_offloads(port)
-        self.effective["offloads"] = self.experiment.transport.offloads
+        of_all = transport.sysctls(base)
+        return HostSettings(
+            route_min_rto_ms=route_min_rto_ms,
+            sysctls=_with_dots(of_all),
+            own_sysctls={
+                host: _with_dots(
+                    {
+                        name: value
+                        for name, value in transport.sysctls(settings).items()
+                        if value != of_all[name]
+                    }
+                )
+                for host, settings in of_hosts.items()
+            },
+            recorded_sysctls=_with_dots(recorded),
+            offloads=base.offloads,
+        )
 
     def _configure_host(
         self, netlink: IPRoute, host: str, talks_to: set[str], wanted: Transport
-    ) -> None:
+    ) -> int:
+        """Sets up one host, in its namespace; the minimum RTO of its route in milliseconds."""
         (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
         address = self.plan.ip(host)
         netlink.link("set", index=1, state="up")
@@ -286,13 +309,6 @@ class Network:
             raise ReadBackError(host, "rto_min of the route", f"{min_rto_ms}ms", f"{shown_ms}ms")
         if not (metrics.get_attr("RTAX_LOCK") or 0) & _RTO_MIN_LOCK:
             raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
-        base = self.experiment.transport
-        name = (
-            "rto_min_route_ms"
-            if wanted.min_rto_ns == base.min_rto_ns
-            else f"{host}.rto_min_route_ms"
-        )
-        self.effective[name] = shown_ms
         known = {
             message.get_attr("NDA_DST"): message.get_attr("NDA_LLADDR")
             for message in netlink.get_neighbours(family=2, ifindex=index)
@@ -305,17 +321,22 @@ class Network:
                     self.plan.mac(other),
                     known.get(self.plan.ip(other)),
                 )
+        return min_rto_ms
 
     def _configure_offloads(self, interface: str) -> None:
         on = self.experiment.transport.offloads
         transport.set_offloads(interface, on=on)
         transport.check_offloads(interface, transport.read_offloads(interface), on=on)
 
-    def configure_queues(self) -> None:
-        """Every port's qdiscs: one tc batch for the switches, one for each host; read back.
+    def configure_queues(self) -> QueueSettings:
+        """Sets up every port's qdiscs: one tc batch for the switches, one for each host.
 
         To be called after `start_switches`: Open vSwitch clears a port's qdiscs when it takes it.
+
+        Raises:
+            ReadBackError: the kernel shows another setting than was asked for.
         """
+        of_bottleneck: dict[str, Any] = {}
         bottleneck = self.plan.bottleneck.egress
         wanted = [
             ports.switch_queue(self.experiment, self.plan, port)
@@ -328,9 +349,7 @@ class Network:
             effective = queues.read_back(each, shown.get(each.port, []))
             alike.setdefault(tuple(effective.items()), []).append(each.port)
             if each.port == bottleneck:
-                self.effective.update(
-                    {f"bottleneck.{name}": value for name, value in effective.items()}
-                )
+                of_bottleneck = effective
         for host in self.plan.hosts:
             each = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
@@ -339,9 +358,10 @@ class Network:
                     (index,) = netlink.link_lookup(ifname=each.port)
                     effective = queues.read_back(each, _shown_queues(netlink).get(index, []))
             alike.setdefault(tuple(effective.items()), []).append(each.port)
-        for number, (settings, same) in enumerate(alike.items()):
-            self.effective[f"ports.{number}"] = " ".join(same)
-            self.effective.update({f"ports.{number}.{name}": value for name, value in settings})
+        return QueueSettings(
+            of_bottleneck,
+            tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
+        )
 
     def _tc(self, wanted: Sequence[ports.PortQueue], netns: int | None) -> None:
         for each in wanted:
@@ -428,6 +448,11 @@ def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
         if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
             messages += netlink.get_classes(index=index)
     return shown
+
+
+def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:
+    """The same values under the names that sysctl(8) prints."""
+    return {name.replace("/", "."): value for name, value in sysctls.items()}
 
 
 def _core_mask(core: int) -> str:

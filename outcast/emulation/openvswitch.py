@@ -24,7 +24,9 @@ Datapath = Literal["netdev", "system"]
 
 
 class OpenVSwitch:
-    """ovsdb-server and ovs-vswitchd, started and stopped with the run.
+    """ovsdb-server and ovs-vswitchd, which run while the block lasts.
+
+    Where the block fails they are left to `SystemCommands.end_all`.
 
     Attributes:
         datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`,
@@ -39,8 +41,8 @@ class OpenVSwitch:
         for variable in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             commands.environment[variable] = str(folder)
 
-    def start(self) -> None:
-        """Starts both daemons. Raises where one does not answer in time."""
+    def __enter__(self) -> OpenVSwitch:
+        """Starts both daemons. Raises DeadlineError where one does not answer in time."""
         database = self._folder / "conf.db"
         socket = self._folder / "db.sock"
         self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
@@ -57,6 +59,12 @@ class OpenVSwitch:
             START_DEADLINE_S,
             detail=self._errors,
         )
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        if failed is None:
+            for process in reversed(self._processes):
+                process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     def _build_shim(self) -> Path:
         """Compiles broadcasts_only.c, which says why it is needed."""
@@ -101,11 +109,6 @@ class OpenVSwitch:
         """Raises CommandError where a daemon has died."""
         for process in self._processes:
             process.require_alive()
-
-    def stop(self) -> None:
-        """Ends both daemons."""
-        for process in reversed(self._processes):
-            process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
 
 def has_kernel_module() -> bool:

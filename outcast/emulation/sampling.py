@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from outcast.emulation.commands import entered
 from outcast.errors import DeadlineError, RunError
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
+from outcast.records.effective import Sampling
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 
@@ -168,9 +169,7 @@ class Sampler:
     """Takes samples while the block lasts; where taking one fails, `require_alive` says so.
 
     Attributes:
-        taken: times at which all was asked.
-        missed: times that had passed when the sample before was done.
-        longest_ns: the longest that one took, on the run's clock.
+        taken, missed, longest_ns: see records.effective.Sampling.
     """
 
     def __init__(
@@ -221,14 +220,9 @@ class Sampler:
         if self._error is not None:
             raise RunError(f"sampling sockets and queues: {self._error}")
 
-    def effective(self) -> dict[str, Any]:
+    def sampling(self) -> Sampling:
         """What was taken, for the manifest."""
-        return {
-            "samples.every_ns": self._every_ns,
-            "samples.taken": self.taken,
-            "samples.missed": self.missed,
-            "samples.longest_ns": self.longest_ns,
-        }
+        return Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
 
     def _work(self) -> None:
         try:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from outcast.emulation.multipath import Subflows
 from outcast.emulation.sockets import sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.plan.flows import Flow
+from outcast.records.effective import Start
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
@@ -74,13 +76,13 @@ class Clients:
     Attributes:
         processes: by flow number.
         t_start_ns: the epoch time at which flows with start 0 begin.
-        effective: how the start came about, for the manifest.
+        start: how the start came about.
         warnings: one where flows were told of their start too late.
     """
 
     processes: dict[int, Process]
     t_start_ns: int
-    effective: dict[str, float | str]
+    start: Start
     warnings: tuple[str, ...]
 
 
@@ -123,6 +125,24 @@ def start_servers(
 
         wait_until(listens, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
     return servers
+
+
+@contextmanager
+def serving(
+    flows: Sequence[Flow],
+    netns: Callable[[str], int],
+    logs: Path,
+    commands: Commands,
+    stream: Path | None = None,
+    held_start: Path | None = None,
+) -> Iterator[list[Process]]:
+    """`start_servers`, and `stop_servers` where the block ends well.
+
+    Where it fails they are left to `SystemCommands.end_all`.
+    """
+    servers = start_servers(flows, netns, logs, commands, stream, held_start)
+    yield servers
+    stop_servers(servers)
 
 
 def connect_clients(
@@ -254,11 +274,8 @@ def set_start(flows: Sequence[Flow], connected: Connected) -> Clients:
     Raises:
         CommandError: where a client has ended.
     """
-    effective: dict[str, float | str] = {
-        "traffic.connect_s": round(connected.connect_ns / 1e9, 6),
-        "traffic.start_set": "beforehand",
-    }
     warnings = []
+    start_set, notice_s = "beforehand", None
     t_start_ns = connected.t_start_ns
     if t_start_ns is None:
         share_s = NOTICE_SHARE * connected.connect_ns / 1e9
@@ -272,10 +289,14 @@ def set_start(flows: Sequence[Flow], connected: Connected) -> Clients:
                 f"the last flow was told of its start {late_ns / 1e6:.1f} ms after it; "
                 "less load on this machine, or the virtual engine, keeps the start"
             )
-        effective["traffic.start_set"] = "when all had connected"
-        effective["traffic.notice_s"] = round(notice_s, 6)
-    effective["traffic.lead_s"] = round((t_start_ns - connected.began_ns) / 1e9, 6)
-    return Clients(connected.processes, t_start_ns, effective, tuple(warnings))
+        start_set = "when all had connected"
+    start = Start(
+        connect_s=round(connected.connect_ns / 1e9, 6),
+        start_set=start_set,
+        notice_s=None if notice_s is None else round(notice_s, 6),
+        lead_s=round((t_start_ns - connected.began_ns) / 1e9, 6),
+    )
+    return Clients(connected.processes, t_start_ns, start, tuple(warnings))
 
 
 def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:

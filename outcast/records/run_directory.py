@@ -33,6 +33,7 @@ from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
 from outcast.plan import stored
 from outcast.plan.model import Plan
+from outcast.records.effective import COUNTED
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -157,12 +158,6 @@ class TrafficRecord(_Record):
         return self
 
 
-_COUNTED = (
-    *("min_rto_ns", "samples.every_ns", "samples.taken", "samples.missed", "samples.longest_ns"),
-)
-"""Effective settings that the analysis counts with."""
-
-
 class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` are flat dictionaries, setting to value."""
 
@@ -211,7 +206,7 @@ class Manifest(handed_in.Versioned):
         for key, given in names.items():
             if len(set(given)) < len(given):
                 raise ValueError(f"{key}: one is there twice")
-        for key in _COUNTED:
+        for key in COUNTED:
             value = self.effective.get(key)
             if value is None:  # as the smallest RTO of a kernel that does not tell its clock's rate
                 continue

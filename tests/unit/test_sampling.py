@@ -77,7 +77,7 @@ def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     assert slots == sorted(set(slots))
     assert {sample.message[16:] for sample in found.samples} == {b"which"}
     assert netlink.closed
-    assert sampler.effective()["samples.every_ns"] == 10_000_000
+    assert sampler.sampling().every_ns == 10_000_000
 
 
 def test_what_comes_late_is_counted(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ LATE_NS = 1_000_000
 
 
 class Programs:
-    """See the module. Without generated flows there are none."""
+    """Run while the block lasts; without generated flows there are none."""
 
     def __init__(
         self,
@@ -39,12 +39,25 @@ class Programs:
         directory: RunDirectory,
         scratch: Path,
         commands: Commands,
+        netns: Callable[[str], int],
     ) -> None:
         self._experiment, self._plan = experiment, plan
         self._directory, self._scratch, self._commands = directory, scratch, commands
+        self._netns = netns
         self._processes: list[Process] = []
 
-    def prepare(self, netns: Callable[[str], int]) -> None:
+    def __enter__(self) -> Programs:
+        self._prepare()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Ends those that still run; after a run that went well there are none."""
+        for process in self._processes:
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()
+
+    def _prepare(self) -> None:
         """Starts every program and waits until all listen.
 
         Raises:
@@ -71,7 +84,7 @@ class Programs:
                         *(sys.executable, "-I", "-S", generator.__file__, str(task_file)),
                         *(str(self._start_file), str(results.result_file(self._directory, host))),
                     ],
-                    netns=netns(host),
+                    netns=self._netns(host),
                     stdout=self._scratch / f"generator.{host}.out",
                     stderr=self._scratch / f"generator.{host}.err",
                 )

@@ -1,0 +1,196 @@
+"""The settings in effect during a run, as the kernel and the programs showed them.
+
+The inner program puts the record together when the run has ended, and manifest.json has it as one
+flat object, setting to value. The analysis counts with a few of them; it reads them here too, so
+that no other module knows their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_SAMPLES, _MIN_RTO = "samples.", "min_rto_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """TCP's settings at the hosts.
+
+    Attributes:
+        route_min_rto_ms: the minimum RTO of the hosts' routes; by host where its own differs from
+            that of the configuration's `transport`, which stands under the empty name.
+        sysctls: values that were set at every host, by their names with dots.
+        own_sysctls: by host, those that differ there, because a group of flows asks for others.
+        recorded_sysctls: values that influence TCP and were left as the kernel has them.
+        offloads: whether the interfaces' offloads are on.
+    """
+
+    route_min_rto_ms: Mapping[str, int]
+    sysctls: Mapping[str, str]
+    own_sysctls: Mapping[str, Mapping[str, str]]
+    recorded_sysctls: Mapping[str, str]
+    offloads: bool
+
+    def flat(self) -> dict[str, Any]:
+        """Setting to value."""
+        return {
+            **{
+                f"{host}.rto_min_route_ms" if host else "rto_min_route_ms": value_ms
+                for host, value_ms in self.route_min_rto_ms.items()
+            },
+            **self.sysctls,
+            **{
+                f"{host}.{name}": value
+                for host, values in self.own_sysctls.items()
+                for name, value in values.items()
+            },
+            **self.recorded_sysctls,
+            "offloads": self.offloads,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """The qdiscs of every port.
+
+    Attributes:
+        bottleneck: the settings of the studied port; their names depend on the kind of queue.
+        ports: ports with the same settings, and these settings.
+    """
+
+    bottleneck: Mapping[str, Any]
+    ports: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]
+
+    def flat(self) -> dict[str, Any]:
+        """Setting to value."""
+        flat = {f"bottleneck.{name}": value for name, value in self.bottleneck.items()}
+        for number, (names, settings) in enumerate(self.ports):
+            flat[f"ports.{number}"] = " ".join(names)
+            flat.update({f"ports.{number}.{name}": value for name, value in settings.items()})
+        return flat
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How paths were chosen; `hash`, its seed and the split only where switches choose by one.
+
+    Attributes:
+        kind: one of controllers.routes.KINDS.
+        openflow: the version that the switches speak.
+        hash: what is hashed.
+        hash_seed: the hash's seed.
+        split: how many flows each of the ports got that share the traffic.
+    """
+
+    kind: str
+    openflow: str
+    hash: str | None = None
+    hash_seed: int | None = None
+    split: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the flows' common start came about.
+
+    Attributes:
+        connect_s: how long all flows took to connect.
+        start_set: when the start was set.
+        notice_s: how long before it the flows were told; None where it was set beforehand.
+        lead_s: from the first client's start to the first flow's.
+    """
+
+    connect_s: float
+    start_set: str
+    notice_s: float | None
+    lead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How sockets and queues were sampled.
+
+    Attributes:
+        every_ns: the time from one sample to the next; 0 where none was taken.
+        taken: times at which all was asked.
+        missed: times that had passed when the sample before was done.
+        longest_ns: the longest that one took, on the run's clock.
+    """
+
+    every_ns: int
+    taken: int
+    missed: int
+    longest_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """All settings in effect.
+
+    Attributes:
+        hosts: TCP's at the hosts.
+        arrivals_core: the core that processes all arrivals; None where the machine has one core.
+        queues: of every port.
+        forwarding: what forwards packets at the switches.
+        routing: how paths were chosen.
+        mptcp_subflows: by host, how many subflows a connection there can have.
+        start: how the flows' common start came about.
+        workloads: facts on the generated flows, by their whole names.
+        sampling: of sockets and queues.
+        load: shares of the CPU, by their whole names; empty under virtual time.
+        min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None where the
+            kernel does not tell its tick.
+        controller_framework: Ryu or os-ken.
+    """
+
+    hosts: HostSettings
+    arrivals_core: int | None
+    queues: QueueSettings
+    forwarding: str
+    routing: Routing
+    mptcp_subflows: Mapping[str, int]
+    start: Start
+    workloads: Mapping[str, Any]
+    sampling: Sampling
+    load: Mapping[str, Any]
+    min_rto_ns: int | None
+    controller_framework: str
+
+    def flat(self) -> dict[str, Any]:
+        """Setting to value, as manifest.json has them."""
+        return {
+            **self.hosts.flat(),
+            **({} if self.arrivals_core is None else {"arrivals_core": self.arrivals_core}),
+            **self.queues.flat(),
+            "forwarding": self.forwarding,
+            **_given("routing.", self.routing),
+            **({"mptcp.subflows": dict(self.mptcp_subflows)} if self.mptcp_subflows else {}),
+            **_given("traffic.", self.start),
+            **self.workloads,
+            **_given(_SAMPLES, self.sampling),
+            **self.load,
+            _MIN_RTO: self.min_rto_ns,
+            "controller_framework": self.controller_framework,
+        }
+
+
+def _given(prefix: str, part: Routing | Start | Sampling) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for name, value in asdict(part).items() if value is not None}
+
+
+COUNTED = (_MIN_RTO, *(f"{_SAMPLES}{name}" for name in Sampling.__dataclass_fields__))
+"""Names of the settings that the analysis counts with; each is a whole number, 0 or above."""
+
+
+def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:
+    """How a run was sampled, by its manifest's settings; None where it was not."""
+    if not flat.get(f"{_SAMPLES}every_ns"):
+        return None
+    return Sampling(**{name: flat[f"{_SAMPLES}{name}"] for name in Sampling.__dataclass_fields__})
+
+
+def min_rto_ns_of(flat: Mapping[str, Any]) -> int | None:
+    """A run's smallest minimum RTO, by its manifest's settings; None where that is not known."""
+    return flat.get(_MIN_RTO) or None
