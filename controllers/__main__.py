@@ -1,9 +1,10 @@
 """Starts the static routes application: `python -m controllers --graph FILE [--port N] ...`.
 
-Standard output has the application's report (controllers/static_routes.py), preceded by the
-event `listening` with `address`, `port` and `framework` once switches can connect. It runs until
-SIGTERM or SIGINT, which end it with status 0. Status 1: it cannot listen there; status 2: bad
-usage, or a graph that cannot be read or routed; each with one line on standard error.
+Standard output has the application's report (controllers/static_routes.py). Before it comes the
+event `listening` with `address`, `port` and `framework`, once switches can connect. The program
+runs until SIGTERM or SIGINT, which end it with status 0. Status 1 means that it cannot listen
+there. Status 2 means bad usage, or a graph that cannot be read or routed. Both write one line to
+standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from controllers.graph import GraphError
 def _fail(status: int, message: str) -> NoReturn:
     sys.stdout.flush()
     print(f"controllers: error: {message}", file=sys.stderr, flush=True)
-    # Also called from the listener's thread or greenlet, where sys.exit would end only that.
+    # The listener's thread or greenlet calls this too, and sys.exit would end only that.
     os._exit(status)
 
 
@@ -32,7 +33,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="controllers", description="Installs static routes.")
     parser.add_argument("--graph", type=Path, required=True, help="file; see controllers/graph.py")
     parser.add_argument("--routing", choices=tuple(routes.KINDS), default="shortest")
-    parser.add_argument("--hash-seed", type=int, default=0, help="of hashed choices")
+    parser.add_argument("--hash-seed", type=int, default=0, help="seed of hashed choices")
     parser.add_argument("--listen", default="127.0.0.1", help="IPv4 address to listen on")
     parser.add_argument("--port", type=int, default=6653)
     arguments = parser.parse_args()
@@ -44,13 +45,13 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 class _Listener(openflow.controller.StreamServer):
-    """The framework's server, but it says that it listens, or ends the program if it cannot."""
+    """The framework's server, which also reports that it listens, or ends the program."""
 
     def __init__(self, address: tuple[str, int], *args: Any, **kwargs: Any) -> None:
         host, port = address
         try:
-            # eventlet sets SO_REUSEPORT, by which a second controller would share the port and
-            # get some of the switches. Without that option a port in use is refused.
+            # eventlet sets SO_REUSEPORT. A second controller would therefore share the port and
+            # get some of the switches. This socket lacks that option, so a port in use is refused.
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
@@ -62,7 +63,7 @@ class _Listener(openflow.controller.StreamServer):
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the controller until a signal ends it."""
     arguments = _parse_arguments()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))

@@ -1,4 +1,4 @@
-"""The flow entries and groups that routes become, and their reading back from a switch."""
+"""Routes as flow entries and groups, and reading these back from a switch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ MISS_PRIORITY = 0
 ETH_TYPES = {"ip": 0x0800, "arp": 0x0806}
 
 IN_PORT = 0xFFFFFFF8
-"""OpenFlow's OFPP_IN_PORT: back by the port that a packet came in by; its number drops it."""
+"""OpenFlow's OFPP_IN_PORT: out by the port that the packet came in by.
+
+A switch drops a packet that is sent to that port by its number.
+"""
 
 HASH_FIELDS = ("ip_src", "ip_dst", "nw_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
-"""What groups hash, as ovs-ofctl(8) names it; controllers/hashing.py says how."""
+"""The fields that groups hash, by ovs-ofctl(8)'s names; controllers/hashing.py has the hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,12 @@ class Entry:
     """One flow entry of table 0.
 
     Attributes:
-        priority: the higher wins.
+        priority: of several entries that match, the one with the highest priority counts.
         protocol: `"ip"` or `"arp"`; None matches every packet.
         destination: the IPv4 destination, or the ARP target, as dotted text.
-        output: the port to send out by, or IN_PORT.
-        in_port: the port that packets come in by; None is any.
-        group: the group that chooses the port; without it and `output`, packets are dropped.
+        output: the port by which packets are sent, or IN_PORT.
+        in_port: the port by which packets come in; None means any.
+        group: the group that chooses the port. Without `group` and `output` packets are dropped.
     """
 
     priority: int
@@ -48,8 +51,8 @@ class Group:
     """A select group with the selection method `hash` over HASH_FIELDS.
 
     Attributes:
-        number: its identifier.
-        ports: the output of each bucket; bucket n is the n-th, of weight 1.
+        number: the group's identifier.
+        ports: the output of each bucket, in the order of the buckets, which have weight 1.
         parameter: 64 bits that go into the hash.
     """
 
@@ -59,15 +62,15 @@ class Group:
 
 
 TABLE_MISS = Entry(MISS_PRIORITY)
-"""Drops what no other entry matches, instead of asking the controller."""
+"""Drops packets that no other entry matches, instead of asking the controller."""
 
 
 def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
-    """All the entries that each switch is to hold, by switch name.
+    """All entries of each switch, by switch name.
 
-    One for IP and one for ARP for each destination, and the table miss. With the ARP ones a
-    request goes straight to the host that it asks for, so nothing is ever flooded. Where it
-    matters which port a packet comes in by, entries of higher priority say so.
+    There is one for IP and one for ARP for each destination, and the table miss. By the ARP
+    entries a request goes straight to the host that it asks for, so nothing is ever flooded. Where
+    the route depends on the port that a packet came in by, entries of higher priority match it.
     """
     numbers = {
         switch: {group.ports: group.number for group in groups}
@@ -87,7 +90,7 @@ def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
 
 
 def planned_groups(graph: Graph, routes: Routes) -> dict[str, frozenset[Group]]:
-    """All the groups that each switch is to hold, by switch name: one for each set of ports."""
+    """All groups of each switch, by switch name: one for each set of ports."""
     return {
         switch: frozenset(
             Group(number, ports, hash_parameter(routes.hash_seed, graph, switch))
@@ -127,7 +130,7 @@ def _from_above(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
 
 
 def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
-    """At the top, where what came up from a port may have to go down by it."""
+    """A top switch's entries for packets that go down by the port that they came up by."""
     if not routes.depends_on_input or switch in routes.upper:
         return []
     return [
@@ -141,7 +144,7 @@ def parse_dump(dump: str) -> frozenset[Entry]:
     """The entries in the output of `ovs-ofctl dump-flows --no-stats --no-names SWITCH`.
 
     Raises:
-        ValueError: a line is of no form that `planned` makes; it is quoted.
+        ValueError: a line has a form that no entry of `planned` has; it is quoted.
     """
     lines = (line.strip() for line in dump.splitlines())
     return frozenset(
@@ -156,7 +159,7 @@ def _parse_line(line: str) -> Entry:
     flags = {field for field in fields if "=" not in field}
     protocol = next((name for name in ETH_TYPES if name in flags), None)
     destination = values.pop({"ip": "nw_dst", "arp": "arp_tpa", None: ""}[protocol], None)
-    # 32768 is the priority that ovs-ofctl leaves out.
+    # ovs-ofctl leaves out the priority 32768.
     priority = int(values.pop("priority", "32768"))
     in_port = values.pop("in_port", None)
     values.pop("cookie", None)
@@ -178,7 +181,7 @@ def parse_groups(dump: str) -> frozenset[Group]:
     """The groups in the output of `ovs-ofctl -O OpenFlow15 dump-groups SWITCH`.
 
     Raises:
-        ValueError: a line is of no form that `planned_groups` makes; it is quoted.
+        ValueError: a line has a form that no group of `planned_groups` has; it is quoted.
     """
     lines = (line.strip() for line in dump.splitlines())
     return frozenset(_parse_group(line) for line in lines if line.startswith("group_id="))

@@ -1,10 +1,14 @@
 """Equal-length routing: every packet goes up to a core switch and down again.
 
-Section 5.4 of the Outcast paper: also between hosts of one edge switch, so that the flows to a
-receiver mix in the core. A packet from below is sent up, by the digits of the destination's
-address that `shortest` takes (so all flows to a host share their way down from one core switch),
-or by a hash of its addresses and ports (so they spread over all core switches); a packet from
-above is sent down. At a core switch it may have to go back by the port that it came in by.
+This is the routing of section 5.4 of the Outcast paper. Packets between two hosts of one edge
+switch go up too, so that the flows to a receiver mix in the core. A switch sends a packet from
+below up, and a packet from above down. The way up is chosen in one of two ways:
+
+- by the digits of the destination's address that `shortest` takes; then all flows to a host come
+  down from one core switch;
+- by a hash of the packet's addresses and ports; then flows spread over all core switches.
+
+At a core switch a packet may have to go back by the port that it came in by.
 """
 
 from __future__ import annotations
@@ -22,10 +26,10 @@ class UpDown:
     """The ways up and down.
 
     Attributes:
-        up: the port towards each host for packets from below; at core switches, for all.
-        choices: the ports that `up` chooses from, where there are several.
-        upper: the ports of every switch below the core to the layer above.
-        down: the port towards each host for packets from above; only to hosts below the switch.
+        up: the port towards each host for packets from below; at core switches, for all packets.
+        choices: the ports from which `up` is chosen, where there are several.
+        upper: the ports to the layer above, of every switch below the core.
+        down: the port towards each host below the switch, for packets from above.
     """
 
     up: Ports
@@ -38,8 +42,8 @@ def compute(graph: Graph) -> UpDown:
     """The ways of every switch to every host.
 
     Raises:
-        RouteError: the network is not of three layers, or some core switch has no way down to
-            some host; it tells which.
+        RouteError: the network has other layers, or some core switch has no way down to some
+            host; the text names them.
     """
     dpids = switch_dpids(graph)
     ranks = _ranks(graph, dpids)
@@ -88,7 +92,7 @@ def _ranks(graph: Graph, dpids: Mapping[str, int]) -> dict[str, int]:
 def _neighbours(
     graph: Graph, dpids: Mapping[str, int], ranks: Mapping[str, int], step: int
 ) -> dict[str, list[str]]:
-    """Of every switch, the switches one layer higher or lower, from left to right."""
+    """From each switch to its neighbours `step` layers higher, by datapath id."""
     return {
         switch: sorted(
             (name for name in graph.adj[switch] if ranks.get(name) == rank + step),
@@ -103,7 +107,7 @@ def _ways_down(
 ) -> dict[str, dict[str, int]]:
     below = _neighbours(graph, dpids, ranks, -1)
     down: dict[str, dict[str, int]] = {}
-    for switch, rank in sorted(ranks.items(), key=lambda each: each[1]):
+    for switch, rank in sorted(ranks.items(), key=lambda item: item[1]):
         down[switch] = {}
         if rank == 0:
             for host in graph.adj[switch]:
@@ -118,9 +122,9 @@ def _ways_down(
             address = int(IPv4Address(graph.nodes[host]["ip"]))
             place = -1 - digit(address, graph.nodes[switch], len(neighbours))
             down[switch][host] = port_to(graph, switch, neighbours[place])
-    every = [name for name, data in graph.nodes(data=True) if data["kind"] == "host"]
+    hosts = [name for name, data in graph.nodes(data=True) if data["kind"] == "host"]
     for switch, rank in ranks.items():
-        missing = [host for host in every if host not in down[switch]]
+        missing = [host for host in hosts if host not in down[switch]]
         if rank == len(LAYERS) - 1 and missing:
             raise RouteError(f"equal_length: core switch {switch} has no way down to {missing[0]}")
     return down

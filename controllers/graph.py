@@ -1,13 +1,13 @@
-"""The network as a graph, and its file: what the engine builds and the controller routes on.
+"""The network as a graph: the engine builds it, the controller computes routes on it.
 
-An undirected `networkx.Graph`. Every node has `kind`:
+It is an undirected `networkx.Graph`. Every node has `kind`:
 
 - `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
   text);
 - `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`; a host has exactly one link.
 
 Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
-interface `s-ethn`. Other attributes are carried along and ignored.
+interface `s-ethn`. Other attributes are kept and ignored.
 
 The file is networkx's node-link form in JSON:
 
@@ -27,15 +27,15 @@ from typing import Any, TypeAlias
 
 import networkx as nx
 
-# networkx is generic in its types alone, not when run.
+# networkx's classes are generic only for type checkers, not at run time.
 Graph: TypeAlias = "nx.Graph[str]"
 
 LAYERS = ("edge", "aggregation", "core")
-"""The layers of switches that have a meaning to routes and drawings, from the hosts up."""
+"""The layers of switches that routes and drawings know, from the hosts up."""
 
 
 class GraphError(ValueError):
-    """The graph, or its file, is not what this module's description says; the text says where."""
+    """A graph or its file breaks the rules in this module's docstring; the text says where."""
 
 
 def dumps(graph: Graph) -> str:
@@ -83,17 +83,17 @@ def loads(text: str) -> Graph:
 
 
 def check(graph: Graph) -> None:
-    """Does nothing if the graph is as described above.
+    """Checks the rules in this module's docstring.
 
     Raises:
-        GraphError: naming the first node or edge that is not.
+        GraphError: it names the first node or edge that breaks one.
     """
     seen: dict[tuple[str, object], str] = {}
     for name, data in graph.nodes(data=True):
         for key, value in _identity(name, data).items():
             other = seen.setdefault((key, value), name)
             if other != name:
-                raise GraphError(f"node {name}: {key} {value} is that of {other} too")
+                raise GraphError(f"node {name}: {other} has the same {key} {value}")
         if data["kind"] == "host" and graph.degree(name) != 1:
             raise GraphError(f"host {name}: {graph.degree(name)} links; exactly one is allowed")
     for one, two, data in graph.edges(data=True):
@@ -112,7 +112,7 @@ def check(graph: Graph) -> None:
 
 
 def _identity(name: str, data: dict[str, Any]) -> dict[str, object]:
-    """What must be unique among the nodes, checked for its form."""
+    """The attribute that must be unique among nodes. Raises GraphError for a malformed one."""
     match data.get("kind"):
         case "switch":
             dpid = data.get("dpid")

@@ -1,11 +1,11 @@
-"""Which port of several Open vSwitch sends a flow out by: its select groups, computed in advance.
+"""Computes in advance by which of several ports Open vSwitch's select groups send a flow.
 
 OpenFlow leaves the choice of a select group's bucket to the switch. Open vSwitch's selection
-method `hash` (ovs-ofctl(8), "Group Syntax") makes it from named header fields and a parameter
-alone, with no random start: ofproto/ofproto-dpif-xlate.c, pick_hash_fields_select_group and
-group_best_live_bucket, with the hash of lib/hash.h (MurmurHash3 by Austin Appleby, as built for
-processors in general; a build for SSE 4.2 has another one). What this module says is compared
-with what the switches do before every run.
+method `hash` (ovs-ofctl(8), "Group Syntax") computes it from named header fields and a parameter
+alone, without a random start. The code is pick_hash_fields_select_group and group_best_live_bucket
+in ofproto/ofproto-dpif-xlate.c. The hash is that of lib/hash.h: MurmurHash3 by Austin Appleby in
+generic builds, another one in builds for SSE 4.2. Before every run the result of this module is
+compared with what the switches do.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import lru_cache
 from ipaddress import IPv4Address
 
 TCP, UDP = 6, 17
-"""IP protocol numbers; of others, Open vSwitch hashes the addresses and the number alone."""
+"""IP protocol numbers. For any other, Open vSwitch hashes only the addresses and the number."""
 
 _MASK = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class FiveTuple:
-    """What tells a flow from another at a switch.
+    """The header fields by which a switch tells flows apart.
 
     Attributes:
         src, dst: IPv4 addresses, as dotted text.
@@ -38,20 +38,20 @@ class FiveTuple:
     protocol: int = TCP
 
     def reversed(self) -> FiveTuple:
-        """The other direction's, as acknowledgements have it."""
+        """The fields of the other direction, which acknowledgements have."""
         return FiveTuple(self.dst, self.dport, self.src, self.sport, self.protocol)
 
 
 def choose(flow: FiveTuple, parameter: int, ports: Sequence[int]) -> int:
-    """The port by which a switch sends the flow, among those of a group's buckets in their order.
+    """The port by which a switch sends the flow.
 
-    Every bucket gets a score out of its number (from 0) and the hash of the flow; the highest
-    wins, the last of several.
+    Every bucket gets a score from its number (from 0) and the hash of the flow. The highest score
+    wins; of equal ones the last.
 
     Args:
         flow: the packet's addresses, ports and protocol.
         parameter: the group's selection_method_param, 64 bits.
-        ports: one bucket each, all of weight 1.
+        ports: the ports of the group's buckets, in their order; each bucket has weight 1.
     """
     basis = _basis(flow, parameter)
     best = max(
@@ -63,7 +63,7 @@ def choose(flow: FiveTuple, parameter: int, ports: Sequence[int]) -> int:
 @lru_cache(maxsize=65536)
 def _basis(flow: FiveTuple, parameter: int) -> int:
     basis = _finish(_add(0, parameter & _MASK, parameter >> 32), 8)
-    # In the order in which Open vSwitch numbers its fields, as they stand in the packet.
+    # Open vSwitch hashes the fields in the order of their numbers, with the packet's byte order.
     for field, width in (
         (int(IPv4Address(flow.src)), 4),
         (int(IPv4Address(flow.dst)), 4),

@@ -1,10 +1,11 @@
-"""The one place where the OpenFlow framework is imported: Ryu, or os-ken where Ryu cannot run.
+"""The only place where the OpenFlow framework is imported: Ryu, or os-ken where Ryu cannot run.
 
-os-ken is the maintained fork of Ryu, with the same modules under another name. The environment
+os-ken is the maintained fork of Ryu and has the same modules under another name. The environment
 variable OUTCAST_OPENFLOW (`ryu` or `os_ken`) forces one of them.
 
-Ryu 4.34 is older than what it runs on: see `_make_ryu_importable`. Its own `ryu-manager` lacks
-that; the one that this project installs in its place is `manager` below.
+Ryu 4.34 is older than the Python and the eventlet that it runs on, so it needs
+`_make_ryu_importable`. Its own `ryu-manager` does not call that; this project installs `manager`
+below in its place.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ FORCE_VARIABLE = "OUTCAST_OPENFLOW"
 
 
 def _import_framework(name: str) -> Any:
-    # Makes eventlet ask for dnspython: unused here, and slower to import than all of eventlet.
+    # Without this, eventlet imports dnspython, which is unused here and takes longer than eventlet.
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
-    # os-ken's own threads never end for a switch that is gone, so nobody would be told of it.
+    # os-ken's own threads never end for a switch that is gone, so its loss would go unreported.
     os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
     with warnings.catch_warnings():
-        # eventlet's, of itself, and Ryu's, of what it imports.
+        # eventlet warns about itself, and Ryu's imports warn too.
         warnings.simplefilter("ignore")
         if name == "ryu":
             _make_ryu_importable()
@@ -34,13 +35,13 @@ def _import_framework(name: str) -> Any:
 
 def _make_ryu_importable() -> None:
     if sys.version_info < (3, 12):
-        # Ryu wants distutils: the standard library's, as long as there is one, imports faster
-        # than the stand-in that setuptools puts before it.
+        # Ryu imports distutils. The standard library's, where it exists, imports faster than the
+        # stand-in that setuptools puts before it.
         hack = sys.modules.get("_distutils_hack")
         if hack is not None:
             hack.remove_shim()
     wsgi = import_module("eventlet.wsgi")
-    # Removed in eventlet 0.30.3; only Ryu's websockets compare with it.
+    # eventlet 0.30.3 removed it; only Ryu's websockets compare with it.
     if not hasattr(wsgi, "ALREADY_HANDLED"):
         vars(wsgi)["ALREADY_HANDLED"] = object()
 
@@ -55,7 +56,7 @@ def _choose() -> tuple[str, Any]:
     for name in FRAMEWORKS:
         try:
             return name, _import_framework(name)
-        # An old Ryu on a new Python or eventlet also ends in an AttributeError.
+        # An old Ryu on a new Python or eventlet can also raise AttributeError.
         except (ImportError, AttributeError) as error:
             reasons.append(f"{name}: {error}")
     raise ImportError(f"no OpenFlow framework can be imported ({'; '.join(reasons)})")
@@ -71,16 +72,16 @@ ofp_event: Any = import_module(f"{framework}.controller.ofp_event")
 versions: tuple[Any, ...] = tuple(
     import_module(f"{framework}.ofproto.ofproto_v1_{minor}") for minor in (3, 5)
 )
-"""The protocol versions that are spoken, the lowest first."""
+"""The protocol versions that the controller speaks, the lowest first."""
 
 HAS_GROUP_PROPERTIES = 0x06
-"""OpenFlow 1.5 on the wire: from there on a group says how it chooses."""
+"""OpenFlow 1.5's number on the wire. From this version on a group can say how it chooses."""
 
 App: Any = app_manager.RyuApp if framework == "ryu" else app_manager.OSKenApp
 
 
 def manager() -> None:
-    """What `ryu-manager` does, on whichever framework there is: runs the named applications."""
+    """Runs the named applications as `ryu-manager` does, on the framework that is there."""
     if framework == "ryu":
         import_module("ryu.cmd.manager").main()
     else:

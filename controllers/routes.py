@@ -1,6 +1,7 @@
 """Static routes: for every switch and every destination host, the port to send it out by.
 
-Pure functions over the graph that controllers/graph.py describes; OpenFlow is not known here.
+These are pure functions over the graph that controllers/graph.py describes. Nothing here knows
+OpenFlow. A kind of routes is registered by its place in `KINDS`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ __all__ = ["KINDS", "LAYERS", "RouteError", "Routes", "compute", "hash_parameter
 
 @dataclass(frozen=True)
 class Routes:
-    """Where every switch sends a packet, by the host that it is for.
+    """The port by which every switch sends a packet, by the packet's destination host.
 
     Attributes:
         kind: one of KINDS.
         to: the port towards each host.
-        choices: the ports among which a packet's addresses and ports choose instead, where there
-            are several; ARP, which has no ports, goes by `to`.
-        upper: a switch's ports to the layer above it, where packets from there are told apart.
-        from_above: the port towards each host for packets that come in by `upper`; of other
-            hosts they are dropped.
-        hash_seed: of the choice, 0 to 2^32 - 1; see `hash_parameter`.
+        choices: where a hash of the packet's addresses and ports chooses among several ports:
+            these ports. ARP has no ports and goes by `to`.
+        upper: the ports of a switch to the layer above it, if packets from there go elsewhere.
+        from_above: the port towards each host for packets that come in by `upper`. Packets for
+            other hosts are dropped there.
+        hash_seed: the seed of the choice, 0 to 2^32 - 1; see `hash_parameter`.
     """
 
     kind: str
@@ -47,7 +48,7 @@ class Routes:
 
     @property
     def depends_on_input(self) -> bool:
-        """Whether a switch sends a packet elsewhere by the port that it came in by."""
+        """Whether the port by which a packet came in decides where it goes."""
         return bool(self.upper)
 
     def next_port(
@@ -56,7 +57,7 @@ class Routes:
         """The port by which `switch` sends a packet that came in by `in_port` to `host`.
 
         Raises:
-            RouteError: it has none, or it depends on the flow and none is given.
+            RouteError: there is no such port, or it depends on the flow and no flow is given.
         """
         if in_port in self.upper.get(switch, ()):
             ports: tuple[int, ...] = ()
@@ -76,10 +77,10 @@ class Routes:
 
 
 def hash_parameter(seed: int, graph: Graph, switch: str) -> int:
-    """What a switch puts into its hash besides the packet: the seed and its own datapath id.
+    """What a switch hashes besides the packet: the seed and its own datapath id.
 
-    With one for all, the switches of one layer would send on by one port all that those of the
-    layer below sent them by one port, since they hash the same.
+    With the same parameter all switches would hash alike. A switch would then send on by a single
+    port everything that a switch of the layer below sends it.
     """
     dpid: int = graph.nodes[switch]["dpid"]
     return seed << 32 | dpid & 0xFFFFFFFF
@@ -143,14 +144,14 @@ def path(
     """The nodes that a packet from host `src` to host `dst` visits, both included.
 
     Args:
-        routes: of the switches.
+        routes: the routes of all switches.
         graph: the network.
         src: the sending host.
-        dst: the host that it is for.
-        flow: the packet's addresses and ports; only where switches choose by them.
+        dst: the destination host.
+        flow: the packet's addresses and ports; needed only where switches choose by them.
 
     Raises:
-        RouteError: the routes loop, end at the wrong host, or lack an entry; it tells where.
+        RouteError: the routes loop, end at the wrong host, or lack an entry; the text says where.
     """
     nodes = [src]
     visited: set[tuple[str, int]] = set()

@@ -1,7 +1,8 @@
-"""Group messages that say by what a switch is to choose: Netronome's extension of OpenFlow 1.5.
+"""Group messages with Netronome's extension of OpenFlow 1.5, which says how a switch chooses.
 
-The property `selection method` of a group (Documentation/group-selection-method-property.txt in
-Open vSwitch's source), which no OpenFlow framework has a class for.
+The extension is the property `selection method` of a group, described in
+Documentation/group-selection-method-property.txt of Open vSwitch's source. No OpenFlow framework
+has a class for it.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _FIELDS = {
     "udp_src": (15, 2),
     "udp_dst": (16, 2),
 }
-"""entries.HASH_FIELDS: number among those fields, and width in bytes."""
+"""From each of entries.HASH_FIELDS to its number in that class and its width in bytes."""
 
 
 class SelectionMethod:
-    """The property of a group whose method is `hash`, over all bits of the known fields."""
+    """The property that sets the method `hash` over all bits of these fields."""
 
     def __init__(self, parameter: int) -> None:
         self._parameter = parameter
 
     def serialize(self) -> bytes:
-        """As it stands in a message, padded to 8 bytes."""
+        """The property's bytes in a message, padded to a multiple of 8."""
         fields = b"".join(
             struct.pack("!HBB", _OXM_CLASS, number << 1, width) + b"\xff" * width
             for number, width in _FIELDS.values()
@@ -51,7 +52,7 @@ class SelectionMethod:
 
 
 def group_mod(datapath: Any, group: Group) -> Any:
-    """The message that makes the group; `datapath` has to speak OpenFlow 1.5."""
+    """The message that adds the group. `datapath` has to speak OpenFlow 1.5."""
     ofproto, parser = datapath.ofproto, datapath.ofproto_parser
     buckets = [
         parser.OFPBucket(bucket_id=number, actions=[parser.OFPActionOutput(port)])

@@ -1,6 +1,6 @@
 """Shortest paths: for every switch and every destination host, the nearest next hops.
 
-Pure functions over the graph that controllers/graph.py describes.
+These are pure functions over the graph that controllers/graph.py describes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ Ports = Mapping[str, Mapping[str, int]]
 
 
 class RouteError(ValueError):
-    """There is no route, or the routes do not lead where they should."""
+    """There is no route, or a route leads to the wrong place."""
 
 
 def shortest(graph: Graph) -> Ports:
-    """Fewest hops; ties by the destination address, as in section 3.1 of the Outcast paper.
+    """Fewest hops; the destination address breaks ties (section 3.1 of the Outcast paper).
 
-    Of n next hops that are equally near, ordered from left to right by datapath id, a switch of
-    layer i (0 edge, 1 aggregation, 2 core, 0 any other) takes the one at position n - 1 - d,
-    where d is digit i (0 the last) of the destination's 32-bit address written in base n. With
-    n = 2 this is the paper's rule: an edge switch looks at the last bit and takes the right
-    aggregation switch if it is 0, the left if it is 1; an aggregation switch looks at the second
-    last bit. (The paper does not say which core switch a 0 stands for; here it is the right one.)
+    Let n next hops be equally near, ordered from left to right by datapath id. A switch of layer i
+    (0 edge, 1 aggregation, 2 core, 0 any other) takes the one at position n - 1 - d. Here d is
+    digit i, counted from 0 for the last, of the destination's 32-bit address in base n.
+
+    With n = 2 this is the paper's rule: an edge switch looks at the last bit and takes the right
+    aggregation switch if it is 0, the left if it is 1. An aggregation switch looks at the second
+    last bit. The paper does not say which core switch a 0 stands for; here it is the right one.
 
     Raises:
         RouteError: some host cannot be reached from some switch.
@@ -34,7 +35,7 @@ def shortest(graph: Graph) -> Ports:
     near = _Near(graph)
     ports = {switch: _PortsOf(near, switch) for switch in near.dpids}
     if near.hosts:
-        # Whoever is reached from one switch is reached from all.
+        # If every switch reaches one host's switch, all switches and hosts are connected.
         host, (attached, _) = next(iter(near.hosts.items()))
         for switch in near.dpids:
             if switch != attached and switch not in near.towards(attached):
@@ -43,10 +44,10 @@ def shortest(graph: Graph) -> Ports:
 
 
 def spanning_tree(graph: Graph) -> Ports:
-    """The only paths in the tree that IEEE 802.1D bridges of equal priority and cost agree on.
+    """The paths of the tree on which IEEE 802.1D bridges of equal priority and cost agree.
 
-    The root is the switch with the lowest datapath id; every other switch keeps, of its
-    neighbours nearest the root, the one with the lowest datapath id.
+    The root is the switch with the lowest datapath id. Every other switch keeps one link: to the
+    one with the lowest datapath id among its neighbours nearest the root.
 
     Raises:
         RouteError: some host cannot be reached from some switch.
@@ -62,12 +63,12 @@ def spanning_tree(graph: Graph) -> Ports:
 
 
 def equally_near(graph: Graph) -> dict[str, dict[str, tuple[int, ...]]]:
-    """For every switch the hosts towards which several next hops are equally near: their ports.
+    """From each switch and host with several equally near next hops to the ports that lead there.
 
-    Ordered from left to right by datapath id.
+    The ports are ordered from left to right by datapath id.
     """
     near = _Near(graph)
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    choices: dict[str, dict[str, tuple[int, ...]]] = {}
     for attached in near.dpids:
         hosts = [name for name in graph.adj[attached] if graph.nodes[name]["kind"] == "host"]
         if not hosts:
@@ -75,8 +76,8 @@ def equally_near(graph: Graph) -> dict[str, dict[str, tuple[int, ...]]]:
         for switch, nearest in near.towards(attached).items():
             if len(nearest) > 1:
                 ports = tuple(port_to(graph, switch, neighbour) for neighbour in nearest)
-                found.setdefault(switch, {}).update(dict.fromkeys(hosts, ports))
-    return found
+                choices.setdefault(switch, {}).update(dict.fromkeys(hosts, ports))
+    return choices
 
 
 def switch_dpids(graph: Graph) -> dict[str, int]:
@@ -85,13 +86,13 @@ def switch_dpids(graph: Graph) -> dict[str, int]:
 
 
 class _Near:
-    """The next hops nearest to each host; worked out when they are asked for, and kept.
+    """The next hops that are nearest to each host, computed when first needed.
 
-    A fat-tree of 32 ports has ten million pairs of switch and host, of which a plan needs few.
+    A fat-tree with 32 ports has ten million pairs of switch and host, of which a plan needs few.
 
     Attributes:
         dpids: the datapath id of every switch.
-        hosts: the switch that each host is at, and its address.
+        hosts: from each host to its switch and its address.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -111,7 +112,7 @@ class _Near:
         self._towards: dict[str, dict[str, list[str]]] = {}
 
     def towards(self, target: str) -> dict[str, list[str]]:
-        """For every other switch that reaches `target`: its neighbours nearest to it, by dpid."""
+        """From each other switch that reaches `target` to its nearest neighbours, by dpid."""
         if target not in self._towards:
             distance = {target: 0}
             for switch in (reached := [target]):
@@ -153,7 +154,7 @@ class _PortsOf(Mapping[str, int]):
 
 
 def digit(address: int, switch: Mapping[str, object], base: int) -> int:
-    """The digit of an address, written in the base, that a switch looks at: its layer's index."""
+    """The digit of an address in this base at which a switch looks; its layer gives the place."""
     layer = switch.get("layer")
     position = LAYERS.index(layer) if layer in LAYERS else 0
     return address // base**position % base if base > 1 else 0

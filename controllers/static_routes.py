@@ -1,23 +1,23 @@
 """An OpenFlow application that installs static routes before any packet asks for them.
 
 It reads the graph (controllers/graph.py) from the file that the environment variable
-OUTCAST_GRAPH names, and computes the routes of the kind that OUTCAST_ROUTING names (`shortest`
-unless set), with the hash seed in OUTCAST_HASH_SEED (0 unless set). From every switch of the graph
-that connects it deletes all entries and groups, installs its own (controllers/entries.py), and
-sends a barrier. Switches that are not in the graph are left alone.
+OUTCAST_GRAPH names. It computes the routes of the kind that OUTCAST_ROUTING names (`shortest`
+unless set), with the hash seed in OUTCAST_HASH_SEED (0 unless set). When a switch of the graph
+connects, the application deletes all its entries and groups, installs its own
+(controllers/entries.py), and sends a barrier. Switches that are not in the graph are left alone.
 
-It speaks OpenFlow 1.3 and 1.5. Groups need 1.5, where they can say how to choose; a switch that
-has only 1.3 is refused then.
+It speaks OpenFlow 1.3 and 1.5. Groups need 1.5, because only there they can say how to choose. If
+the routes have groups, a switch that has only 1.3 is refused.
 
-Alone: `OUTCAST_GRAPH=graph.json ryu-manager controllers/static_routes.py`, with the ryu-manager
-of this project's virtual environment. As the engine starts it: `python -m controllers`.
+To run it alone: `OUTCAST_GRAPH=graph.json ryu-manager controllers/static_routes.py`, with the
+ryu-manager of this project's virtual environment. The engine starts it as `python -m controllers`.
 
-It reports on standard output, one JSON object per line; `event` is one of:
+It reports on standard output, with one JSON object a line. `event` is one of:
 
-- `connected`: `switch` (name), `dpid`; its entries are on their way;
+- `connected`: `switch` (name), `dpid`; its entries are being sent;
 - `installed`: `switch`; it has answered the barrier;
-- `ready`: `switches` and `entries` (counts), `routing`; every switch of the graph has, without
-  an error;
+- `ready`: `switches` and `entries` (counts), `routing`; every switch of the graph has answered,
+  without an error;
 - `disconnected`: `switch`;
 - `error`: `switch` (null if unknown), `dpid` and `message`.
 """
@@ -44,9 +44,9 @@ def emit(event: str, **details: object) -> None:
 
 
 class StaticRoutes(openflow.App):
-    """See the module."""
+    """The application that the module describes."""
 
-    OFP_VERSIONS = tuple(each.OFP_VERSION for each in openflow.versions)
+    OFP_VERSIONS = tuple(version.OFP_VERSION for version in openflow.versions)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Reads the graph and computes the routes.
@@ -70,7 +70,7 @@ class StaticRoutes(openflow.App):
 
     @handler.set_ev_cls(ofp_event.EventOFPSwitchFeatures, handler.CONFIG_DISPATCHER)
     def install(self, ev: Any) -> None:
-        """Sends a switch its entries, in one write, and a barrier behind them."""
+        """Sends a switch its entries and a barrier after them, in one write."""
         datapath = ev.msg.datapath
         switch = self._names.get(datapath.id)
         if switch is None:
@@ -101,7 +101,7 @@ class StaticRoutes(openflow.App):
         ofp_event.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
     )
     def confirm(self, ev: Any) -> None:
-        """Counts the switch as done, unless the reply is not to the latest barrier."""
+        """Counts the switch as done if the reply is to its latest barrier."""
         datapath = ev.msg.datapath
         switch = self._names.get(datapath.id)
         if switch is None or self._barriers.get(switch) != (datapath, ev.msg.xid):
@@ -121,7 +121,7 @@ class StaticRoutes(openflow.App):
         [handler.HANDSHAKE_DISPATCHER, handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER],
     )
     def report_error(self, ev: Any) -> None:
-        """Reports what a switch refused; that switch can no longer become ready."""
+        """Reports what a switch refused. That switch can no longer become ready."""
         datapath, ofproto = ev.msg.datapath, ev.msg.datapath.ofproto
         switch = self._names.get(datapath.id)
         if switch is not None:
@@ -132,7 +132,7 @@ class StaticRoutes(openflow.App):
 
     @handler.set_ev_cls(ofp_event.EventOFPStateChange, handler.DEAD_DISPATCHER)
     def report_loss(self, ev: Any) -> None:
-        """Reports a lost switch, unless it is back on another connection already."""
+        """Reports a lost switch, unless it has already come back on another connection."""
         switch = self._names.get(ev.datapath.id)
         if switch is None:
             return

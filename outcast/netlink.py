@@ -1,8 +1,8 @@
-"""Netlink messages as bytes, and the one request that makes a qdisc (netlink(7), rtnetlink(7)).
+"""Netlink attributes as bytes, and the request that sets up a qdisc (netlink(7), rtnetlink(7)).
 
-Stands alone, because it also runs where the package is not: `netlink.py INTERFACE KIND HEX` gives
-an interface of the present network namespace the root qdisc KIND with the bytes HEX as its
-TCA_OPTIONS. Its exit status is 1 where the kernel refuses.
+This module imports nothing of the package, because it also runs alone, where the package cannot be
+imported: `netlink.py INTERFACE KIND HEX` makes KIND the root qdisc of an interface of the present
+network namespace, with the bytes HEX as TCA_OPTIONS. The exit status is 1 if the kernel refuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = 0xFFFFFFFF
 _HEADER_BYTES = 4
 _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
-"""Without NLA_F_NESTED and NLA_F_NET_BYTEORDER."""
+"""Masks NLA_F_NESTED and NLA_F_NET_BYTEORDER out of an attribute's type."""
 _RTM_NEWQDISC = 36
 _REQUEST_ACK_CREATE_REPLACE = 0x1 | 0x4 | 0x400 | 0x100
 _NLMSG_ERROR = 2
@@ -27,15 +27,15 @@ _TCA_KIND, _TCA_OPTIONS = 1, 2
 
 
 def encode(kind: int, value: bytes) -> bytes:
-    """An attribute of this type, padded to whole words."""
+    """An attribute of the type `kind`, padded to a multiple of 4 bytes."""
     return struct.pack("=HH", _HEADER_BYTES + len(value), kind) + value + bytes(-len(value) % 4)
 
 
 def raw_bytes(shown: Any) -> bytes:
-    """An attribute as the kernel sent it.
+    """The payload of an attribute that pyroute2 has read, as the kernel sent it.
 
-    pyroute2 gives an attribute that it has no decoder for as text (`00:40:00:00`), and one that it
-    decodes with the message it stands in.
+    pyroute2 gives text (`00:40:00:00`) for an attribute that it cannot decode. A decoded attribute
+    has a reference to the whole message, from which the payload is taken.
     """
     if isinstance(shown, str):
         return bytes.fromhex(shown.replace(":", ""))
@@ -44,7 +44,7 @@ def raw_bytes(shown: Any) -> bytes:
 
 
 def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """The netlink attributes that stand one after another: type and value."""
+    """The type and the value of each netlink attribute in a sequence of attributes."""
     at = 0
     while at + _HEADER_BYTES <= len(raw):
         length, kind = struct.unpack_from("=HH", raw, at)
@@ -52,38 +52,40 @@ def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:
         at += max(_HEADER_BYTES, (length + 3) & ~3)
 
 
-def attribute(raw: bytes, wanted: int) -> bytes | None:
-    """The value of the first attribute of a type among several; None where there is none."""
-    return next((value for kind, value in attributes(raw) if kind == wanted), None)
+def attribute(raw: bytes, kind: int) -> bytes | None:
+    """The value of the first attribute of the type `kind`; None where there is none."""
+    return next((value for present, value in attributes(raw) if present == kind), None)
 
 
 def numbers(raw: bytes) -> dict[int, int]:
-    """Attributes that are one unsigned number each, by their types."""
+    """From each attribute's type to its value as an unsigned number in little-endian order."""
     return {kind: int.from_bytes(value, "little") for kind, value in attributes(raw)}
 
 
 def handle(major: int, minor: int = 0) -> int:
-    """The number of `major:minor`, of which tc(8) writes both parts in hexadecimal."""
+    """The number of the handle `major:minor`. tc(8) reads and writes both parts in hexadecimal."""
     return major << 16 | minor
 
 
 def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
-    """Makes a qdisc of an interface of the calling thread's network namespace, or remakes it.
+    """Sets up a qdisc at an interface of the calling thread's network namespace.
+
+    A qdisc that stands there already is replaced.
 
     Args:
-        interface: its name.
-        kind: the qdisc's name.
-        parent: the handle of the class it goes into, or ROOT.
-        major: the number of its own handle.
-        options: what goes into TCA_OPTIONS.
+        interface: the interface's name.
+        kind: the qdisc's name in the kernel.
+        parent: the handle of the class that it goes into, or ROOT.
+        major: the major number of the qdisc's own handle.
+        options: the value of TCA_OPTIONS.
 
     Raises:
         OSError: the kernel refused, or there is no such interface.
     """
     body = struct.pack("=BxxxiIII", 0, socket.if_nametoindex(interface), handle(major), parent, 0)
     body += encode(_TCA_KIND, kind.encode() + b"\0")
-    # Qdiscs since Linux 5.2 ask for the flag (nla_parse_nested in net/netlink.h); all others
-    # ignore it.
+    # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in net/netlink.h).
+    # Older ones ignore it.
     body += encode(_TCA_OPTIONS | _NESTED, options)
     header = struct.pack("=IHHII", 16 + len(body), _RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
@@ -96,7 +98,7 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
 
 
 def main() -> int:
-    """See the module."""
+    """Runs the command that the module describes; returns its exit status."""
     interface, kind, options = sys.argv[1:]
     try:
         replace_qdisc(interface, kind, parent=ROOT, major=1, options=bytes.fromhex(options))

@@ -1,1 +1,1 @@
-"""Mininet topologies. Each file also works alone: `mn --custom topologies/NAME.py --topo NAME`."""
+"""Mininet topologies; each file works alone: `mn --custom topologies/NAME.py --topo NAME`."""

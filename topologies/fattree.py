@@ -1,16 +1,16 @@
 """The k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008), as in section 3.1 of the Outcast paper.
 
-k pods, each with k/2 edge and k/2 aggregation switches; (k/2)^2 core switches; k/2 hosts to an
-edge switch, k^3/4 in all. Every switch has k ports.
+There are k pods, each with k/2 edge and k/2 aggregation switches, and (k/2)^2 core switches. Each
+edge switch has k/2 hosts; there are k^3/4 hosts in all. Every switch has k ports.
 
-Names and addresses: host `hP_E_N` is 10.P.E.N with N from 2 (Al-Fares et al., section 3.2);
-`eP_E` is edge switch E of pod P, `aP_A` aggregation switch A of pod P, and `cA_J` the J-th of the
-core switches that the aggregation switches with number A connect to. Ports 1 to k/2 of an edge or
-aggregation switch lead down, k/2+1 to k up; port P+1 of a core switch leads to pod P.
+Host `hP_E_N` has the address 10.P.E.N, with N from 2 (Al-Fares et al., section 3.2). `eP_E` is
+edge switch E of pod P, `aP_A` is aggregation switch A of pod P. `cA_J` is the J-th of the core
+switches to which the aggregation switches with number A connect. Ports 1 to k/2 of an edge or
+aggregation switch lead down, ports k/2+1 to k lead up. Port P+1 of a core switch leads to pod P.
 
 The receiver of many-to-one experiments is the first host, `h0_0_2`.
 
-Alone, without outcast: `mn --custom topologies/fattree.py --topo fattree,k=4`.
+To use it without outcast: `mn --custom topologies/fattree.py --topo fattree,k=4`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mininet.topo import Topo
 
 
 class FatTreeTopo(Topo):
-    """See the module."""
+    """The fat-tree; the module describes its names, addresses and ports."""
 
     def build(self, k: int = 4, **_options: object) -> None:
-        """Adds the nodes; `k` is the number of ports of every switch."""
+        """Adds the nodes and links. `k` is the number of ports of every switch."""
         k = int(k)
         if k % 2 or not 2 <= k <= 32:
             raise ValueError(f"k={k}: an even number from 2 to 32 is allowed")

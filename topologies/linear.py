@@ -1,14 +1,14 @@
-"""Two switches in a row: a receiver and a lone sender on the first, n rivals behind the second.
+"""Two switches in a row: a receiver and a lone sender at the first, n rivals at the second.
 
 The topology of the class reproductions ("Exploring Outcast", figure 3; "Life's not fair",
-simple topology). The lone sender is two links from the receiver, each rival three:
+simple topology). The lone sender is two links from the receiver, each rival three links:
 
 ```
 h1 (receiver) --- s1 --- s2 --- h3 .. hN (rivals)
 h2 (lone) -------/
 ```
 
-Alone, without outcast: `mn --custom topologies/linear.py --topo linear,rivals=12`.
+To use it without outcast: `mn --custom topologies/linear.py --topo linear,rivals=12`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mininet.topo import Topo
 
 
 class LinearTopo(Topo):
-    """See the module. s1's ports: 1 the receiver, 2 the lone sender, 3 the second switch."""
+    """Two switches. s1's ports lead to: 1 the receiver, 2 the lone sender, 3 the second switch."""
 
     def build(self, rivals: int = 2, **_options: object) -> None:
-        """Adds the nodes; `rivals` is the number of senders behind the second switch."""
+        """Adds the nodes and links. `rivals` is the number of senders at the second switch."""
         rivals = int(rivals)
         if not 1 <= rivals <= 250:
             raise ValueError(f"rivals={rivals}: 1 to 250 are allowed")

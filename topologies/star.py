@@ -1,9 +1,9 @@
-"""One switch with all hosts on it: incast.
+"""One switch with all hosts, for incast.
 
-The topology of the TCPRand paper's figure 15 (40 senders, one receiver). Every sender is two
-links from the receiver, `h1`, and every one has an input port of its own.
+This is the topology of the TCPRand paper's figure 15 (40 senders, one receiver). Every sender is
+two links from the receiver, `h1`, and has an input port of its own.
 
-Alone, without outcast: `mn --custom topologies/star.py --topo star,hosts=41`.
+To use it without outcast: `mn --custom topologies/star.py --topo star,hosts=41`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from mininet.topo import Topo
 
 
 class StarTopo(Topo):
-    """See the module. Port n of the switch leads to host n."""
+    """One switch. Its port n leads to host n."""
 
     def build(self, hosts: int = 41, **_options: object) -> None:
-        """Adds the nodes; `hosts` counts the receiver too."""
+        """Adds the nodes and links. `hosts` counts the receiver too."""
         hosts = int(hosts)
         if not 2 <= hosts <= 250:
             raise ValueError(f"hosts={hosts}: 2 to 250 are allowed")

@@ -1,22 +1,22 @@
 """The Clos network of VL2 (Greenberg et al., SIGCOMM 2009, section 4.1 and figure 5).
 
-With aggregation switches of D_A ports and intermediate switches of D_I ports there are D_A/2
-intermediate and D_I aggregation switches, each of these linked to every one of those, and
-D_A * D_I / 4 top-of-rack switches, each linked to two aggregation switches.
+An aggregation switch has D_A ports, an intermediate switch has D_I. There are D_A/2 intermediate
+and D_I aggregation switches, and each aggregation switch is linked to each intermediate switch.
+There are D_A * D_I / 4 top-of-rack switches, each linked to two aggregation switches.
 
-The layers bear the fat-tree's names: edge is the top of a rack, core is an intermediate switch.
-Host `hR_N` is the N-th, from 2, of rack R, 10.(R div 256).(R mod 256).N; `eR` is the rack's switch,
-`aA` aggregation switch A, `cI` intermediate switch I. Ports of an edge switch: first the hosts,
-then its two aggregation switches; of an aggregation switch: first the racks, then the cores; port
-A+1 of a core switch leads to `aA`.
+The layers have the fat-tree's names: a top-of-rack switch is edge, an intermediate switch is core.
+Host `hR_N`, with N from 2, is in rack R and has the address 10.(R div 256).(R mod 256).N. `eR` is
+the rack's switch, `aA` is aggregation switch A, `cI` is intermediate switch I. The ports of an edge
+switch lead first to the hosts, then to its two aggregation switches. Those of an aggregation switch
+lead first to the racks, then to the cores. Port A+1 of a core switch leads to `aA`.
 
-Two hosts are 2 links apart in one rack, 4 under the same two aggregation switches, else 6. The
-receiver of many-to-one experiments is the first host, `h0_2`.
+Two hosts are 2 links apart in one rack, 4 links under the same two aggregation switches, and
+otherwise 6. The receiver of many-to-one experiments is the first host, `h0_2`.
 
-VL2 forwards by valiant load balancing: which core a flow takes is drawn for each flow. Which
-paths flows take here is for the routing to say.
+VL2 forwards by valiant load balancing, which draws a core switch for each flow. Here the routing of
+the experiment decides which paths flows take.
 
-Alone, without outcast:
+To use it without outcast:
 `mn --custom topologies/vl2.py --topo vl2,aggregation_ports=4,intermediate_ports=4`.
 """
 
@@ -26,7 +26,7 @@ from mininet.topo import Topo
 
 
 class Vl2Topo(Topo):
-    """See the module."""
+    """VL2's Clos network; the module describes its names, addresses and ports."""
 
     def build(
         self,
@@ -35,12 +35,12 @@ class Vl2Topo(Topo):
         hosts_per_rack: int = 4,
         **_options: object,
     ) -> None:
-        """Adds the nodes.
+        """Adds the nodes and links.
 
         Args:
-            aggregation_ports: D_A, even; half lead up, half down.
-            intermediate_ports: D_I, even; the number of aggregation switches.
-            hosts_per_rack: 20 in the paper.
+            aggregation_ports: D_A, an even number; half of them lead up, half down.
+            intermediate_ports: D_I, an even number; also the number of aggregation switches.
+            hosts_per_rack: the number of hosts in each rack; 20 in the paper.
         """
         d_a, d_i, rack_size = int(aggregation_ports), int(intermediate_ports), int(hosts_per_rack)
         for name, ports in (("aggregation_ports", d_a), ("intermediate_ports", d_i)):

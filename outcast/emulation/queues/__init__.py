@@ -1,4 +1,4 @@
-"""Queueing disciplines: what tc(8) is told for each port, and what the kernel then shows."""
+"""Qdiscs: what tc(8) and rtnetlink are told for each port, and what the kernel then shows."""
 
 from outcast.emulation.queues.port import (
     commands,

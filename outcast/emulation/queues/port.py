@@ -1,11 +1,11 @@
-"""The qdiscs of one port: a shaper at its link's rate with the experiment's queue as its child.
+"""The qdiscs of a port: a shaper at its link's rate, with the experiment's queue as its child.
 
-A host's port gets a queue long enough never to drop. A link's delay is spent before the queue of
-the port that sends on it, since a qdisc cannot be put behind a shaper on the same port; sums over
-a path are the same. A delayed packet is not yet in the queue.
+A host's port gets a queue that is long enough never to drop. A link's delay is spent before the
+queue of the sending port, because on one port no qdisc can be put behind a shaper. The delay of a
+whole path is the same. A packet that is being delayed is not yet in the queue.
 
-tc's own `limit` of tbf is that of a bfifo it makes; it is replaced, so that every queue stands
-under the same handle and its own limit is what counts.
+The `limit` that tc gives tbf belongs to a bfifo that tbf makes. That bfifo is replaced, so that
+every queue has the same handle and its own limit counts.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HAN
 from outcast.records.run_directory import QueueRecord
 
 _TC_BURST_ROUNDING_NS = 1000 + TICK_NS
-"""tc(8) works bursts out in whole microseconds, and then in ticks."""
+"""tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 DELAY_LIMIT_PACKETS = 100_000
 _NETEM_STRUCT_BYTES = 24
 
 
-def set_delay(wanted: PortQueue) -> None:
-    """Gives the port its link's delay; nothing where there is none. Raises RunError."""
-    if wanted.delay_ns:
+def set_delay(port_queue: PortQueue) -> None:
+    """Gives the port its link's delay, if it has one. Raises RunError."""
+    if port_queue.delay_ns:
         netem.replace_root(
-            wanted.port,
+            port_queue.port,
             DELAY_HANDLE,
-            delay_ns=wanted.delay_ns,
-            jitter_ns=wanted.jitter_ns,
+            delay_ns=port_queue.delay_ns,
+            jitter_ns=port_queue.jitter_ns,
             limit_packets=DELAY_LIMIT_PACKETS,
         )
 
 
-def commands(wanted: PortQueue) -> list[str]:
-    """The lines of a tc batch that give the port its qdiscs, below `set_delay`'s."""
+def commands(port_queue: PortQueue) -> list[str]:
+    """The lines of a tc batch that set up the port's qdiscs below the delay of `set_delay`."""
     lines: list[str] = []
-    queue = wanted.queue
-    parent = f"parent {DELAY_HANDLE}:1" if wanted.delay_ns else "root"
+    queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
+    parent = f"parent {DELAY_HANDLE}:1" if port_queue.delay_ns else "root"
     if queue.shaper_kind == "tbf":
         lines.append(
-            f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: "
-            f"tbf rate {wanted.rate_bps}bit burst {queue.burst_bytes} limit {1 << 30}"
+            f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: "
+            f"tbf rate {rate} burst {queue.burst_bytes} limit {1 << 30}"
         )
     else:
         lines += [
-            f"qdisc replace dev {wanted.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
-            f"class replace dev {wanted.port} parent {SHAPER_HANDLE}: "
-            f"classid {SHAPER_HANDLE}:1 htb rate {wanted.rate_bps}bit ceil {wanted.rate_bps}bit "
+            f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
+            f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
+            f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
             f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}",
         ]
     lines += [
-        f"qdisc replace dev {wanted.port} parent {major - 1}:1 handle {major}: "
+        f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
         f"{qdisc.kind} {qdisc.options}"
         for major, qdisc in _below_the_shaper(queue)
         if isinstance(qdisc.options, str)
@@ -66,12 +66,12 @@ def commands(wanted: PortQueue) -> list[str]:
     return lines
 
 
-def set_by_netlink(wanted: PortQueue) -> None:
-    """Gives the port what tc(8) cannot say, below the shaper of `commands`. Raises RunError."""
-    for major, qdisc in _below_the_shaper(wanted.queue):
+def set_by_netlink(port_queue: PortQueue) -> None:
+    """Sets up the qdiscs that tc(8) cannot, below those of `commands`. Raises RunError."""
+    for major, qdisc in _below_the_shaper(port_queue.queue):
         if isinstance(qdisc.options, bytes):
             rtnetlink.replace_qdisc(
-                wanted.port,
+                port_queue.port,
                 qdisc.kind,
                 parent=netlink.handle(major - 1, 1),
                 major=major,
@@ -80,23 +80,23 @@ def set_by_netlink(wanted: PortQueue) -> None:
 
 
 def _below_the_shaper(queue: Queue) -> Iterator[tuple[int, Qdisc]]:
-    """The queue's qdiscs by the major number of their handles; each is a child of the last."""
+    """The major number of each qdisc's handle, and the qdisc. Each is a child of the one before."""
     return enumerate(queue.tc(), QUEUE_HANDLE)
 
 
-def kinds(wanted: PortQueue) -> set[str]:
+def kinds(port_queue: PortQueue) -> set[str]:
     """The kernel's qdiscs that the port needs."""
-    delay = {"netem"} if wanted.delay_ns else set()
-    own = {qdisc.kind for qdisc in wanted.queue.tc()}
-    return delay | own | {wanted.queue.shaper_kind}
+    delay = {"netem"} if port_queue.delay_ns else set()
+    own = {qdisc.kind for qdisc in port_queue.queue.tc()}
+    return delay | own | {port_queue.queue.shaper_kind}
 
 
 def require_kinds(
     needed: set[str], available: Mapping[str, bool], why: Callable[[str], str] = lambda kind: ""
 ) -> None:
-    """Raises FeatureMissingError naming the qdiscs that this kernel lacks.
+    """Raises FeatureMissingError, which names the qdiscs that this kernel lacks.
 
-    `why` gives the clause of the error that says why a kind's module was not loaded.
+    `why` returns the clause of the error that says why a kind's module was not loaded.
     """
     lacking = sorted(kind for kind in needed if not available.get(kind, False))
     if lacking:
@@ -106,39 +106,39 @@ def require_kinds(
         )
 
 
-def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings in effect, from a netlink dump of one port's qdiscs and classes.
+def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings in effect by name, from a netlink dump of the port's qdiscs and classes.
 
     Args:
-        wanted: what was asked for.
-        shown: pyroute2's messages of RTM_GETQDISC, and of RTM_GETTCLASS for htb, of this port.
+        port_queue: what was requested.
+        shown: pyroute2's messages of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
 
     Raises:
-        ReadBackError: where the kernel shows something else than what was asked for.
+        ReadBackError: the kernel shows something else than was requested.
     """
     by_handle = {
         message["handle"] >> 16: message for message in shown if message["event"] == "RTM_NEWQDISC"
     }
     effective: dict[str, Any] = {}
 
-    def check(setting: str, requested: object, found: object) -> None:
-        effective[setting] = found
-        if found != requested:
-            raise ReadBackError(wanted.port, setting, requested, found)
+    def check(setting: str, requested: object, actual: object) -> None:
+        effective[setting] = actual
+        if actual != requested:
+            raise ReadBackError(port_queue.port, setting, requested, actual)
 
     def options(handle: int, kind: str) -> Any:
         message = by_handle.get(handle)
-        found = message.get_attr("TCA_KIND") if message is not None else None  # type: ignore[attr-defined]
-        check(f"qdisc {handle}:", kind, found)
+        actual = message.get_attr("TCA_KIND") if message is not None else None  # type: ignore[attr-defined]
+        check(f"qdisc {handle}:", kind, actual)
         assert message is not None
         return message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
 
-    queue = wanted.queue
-    if wanted.delay_ns:
+    queue = port_queue.queue
+    if port_queue.delay_ns:
         shown_netem = options(DELAY_HANDLE, "netem")
-        check("delay_ns", wanted.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
-        check("jitter_ns", wanted.jitter_ns, _netem_number(shown_netem, netem.JITTER64))
-        if wanted.jitter_ns:
+        check("delay_ns", port_queue.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
+        check("jitter_ns", port_queue.jitter_ns, _netem_number(shown_netem, netem.JITTER64))
+        if port_queue.jitter_ns:
             rate = _netem_number(shown_netem, netem.RATE64)
             check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
     if queue.shaper_kind == "tbf":
@@ -153,18 +153,21 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
         ]
         check("htb classes", 1, len(classes))
         parameters = classes[0].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")  # type: ignore[attr-defined]
-        check("ceil_bps", wanted.rate_bps, parameters["ceil"] * 8)
+        check("ceil_bps", port_queue.rate_bps, parameters["ceil"] * 8)
         burst_ticks = parameters["buffer"]
-    check("rate_bps", wanted.rate_bps, parameters["rate"] * 8)
-    burst_bytes = burst_ticks * TICK_NS * wanted.rate_bps // (8 * 10**9)
+    check("rate_bps", port_queue.rate_bps, parameters["rate"] * 8)
+    burst_bytes = burst_ticks * TICK_NS * port_queue.rate_bps // (8 * 10**9)
     effective["burst_bytes"] = burst_bytes
-    rounding_bytes = -(-_TC_BURST_ROUNDING_NS * wanted.rate_bps // (8 * 10**9))
+    rounding_bytes = -(-_TC_BURST_ROUNDING_NS * port_queue.rate_bps // (8 * 10**9))
     if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
-        raise ReadBackError(wanted.port, "burst_bytes", queue.burst_bytes, burst_bytes)
-    # TBF drops what is larger than its burst; HTB lets its tokens go below zero.
+        raise ReadBackError(port_queue.port, "burst_bytes", queue.burst_bytes, burst_bytes)
+    # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
     if queue.shaper_kind == "tbf" and burst_bytes < MTU_FRAME_BYTES:
         raise ReadBackError(
-            wanted.port, "burst", f"{queue.burst_bytes} B", f"{burst_bytes} B, below a full frame"
+            port_queue.port,
+            "burst",
+            f"{queue.burst_bytes} B",
+            f"{burst_bytes} B, below a full frame",
         )
     raw = [
         netlink.raw_bytes(options(major, qdisc.kind)) for major, qdisc in _below_the_shaper(queue)
@@ -174,20 +177,20 @@ def read_back(wanted: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict[str
     return effective
 
 
-def _netem_number(options: Any, wanted: int) -> int:
-    """A number among the attributes that follow struct tc_netem_qopt; 0 where there is none."""
-    value = netlink.attribute(netlink.raw_bytes(options)[_NETEM_STRUCT_BYTES:], wanted)
+def _netem_number(options: Any, kind: int) -> int:
+    """The number in an attribute that follows struct tc_netem_qopt; 0 where there is none."""
+    value = netlink.attribute(netlink.raw_bytes(options)[_NETEM_STRUCT_BYTES:], kind)
     return int.from_bytes(value or b"", "little", signed=True)
 
 
-def record(wanted: PortQueue) -> QueueRecord:
-    """The queue for the manifest."""
-    limit = wanted.queue.wire_limit
+def record(port_queue: PortQueue) -> QueueRecord:
+    """The queue as the manifest records it."""
+    limit = port_queue.queue.wire_limit
     return QueueRecord(
-        kind=wanted.queue.kind,
-        rate_bps=wanted.rate_bps,
+        kind=port_queue.queue.kind,
+        rate_bps=port_queue.rate_bps,
         limit_bytes=limit.size_bytes,
         limit_packets=limit.packets,
-        delay_ns=wanted.delay_ns,
-        drops=wanted.queue.drops,
+        delay_ns=port_queue.delay_ns,
+        drops=port_queue.queue.drops,
     )

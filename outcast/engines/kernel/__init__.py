@@ -1,1 +1,1 @@
-"""The virtual engine's kernel: User-Mode Linux, made from the distribution's own source package."""
+"""The virtual engine's kernel: User-Mode Linux, built from the distribution's source package."""

@@ -1,4 +1,4 @@
-"""Builds the kernel: fetch, unpack, patch, configure, compile, strip, boot, keep."""
+"""Builds the kernel: fetches, unpacks, patches, configures, compiles, strips, boots, keeps it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from outcast.experiment.queues.base import QueueKind
 Stage = Literal["search", "fetch", "unpack", "configure", "compile", "check"]
 
 COMPILE_STEPS = 800
-"""About as many lines as make prints; only for the progress display."""
+"""Roughly the number of lines that make prints, for the progress display alone."""
 
 _STEP = re.compile(r"^  [A-Z]+ ")
 _VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
-"""Of make. Rust's compiler and pahole are not used, but the configuration that the kernel carries
-in itself would name their versions: a machine that has them would make another program."""
+"""Variables for make. Rust's compiler and pahole are switched off, although the build needs
+neither, because the kernel contains its configuration, which would name their versions. A machine
+that has them would otherwise build another program."""
 
 _GUEST_PYTHON = "/usr/bin/python3"
 
-# What the kernel says of itself is mixed into its random numbers: the same in every build.
+# The same in every build, because the kernel mixes its own version text into its random numbers.
 _REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "2001-09-09 01:46:40 UTC",
     "KBUILD_BUILD_USER": "outcast",
@@ -51,9 +52,9 @@ class Progress:
     """How far a build has come.
 
     Attributes:
-        stage: what is being done.
+        stage: the stage that is going on.
         done, total: steps of that stage; total is 0 where they are not counted.
-        detail: what exactly.
+        detail: what the stage works on.
     """
 
     stage: Stage
@@ -74,24 +75,24 @@ def build(
     run: Programs | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Kernel:
-    """The kernel of the newest source; built, where it is not in the cache yet.
+    """The kernel of the newest source, which is built if the cache does not have it.
 
     Args:
-        suites: of the distribution's archive, where the source is looked for.
-        package: the source package, instead of the newest.
-        tarball: a source of the user's, instead of a package.
-        jobs: compilers at the same time; as many as there are cores.
-        again: build although it is in the cache.
+        suites: the suites of the distribution's archive in which the source is looked for.
+        package: the source package to use instead of the newest.
+        tarball: a source file of the user to use instead of a package.
+        jobs: the number of compilers at a time; the number of cores if left out.
+        again: whether to build although the cache has the kernel.
         folder: the cache.
-        recipe: configuration and patches.
-        run: starts programs.
-        on_progress: is told how far it has come.
+        recipe: the configuration and the patches.
+        run: what starts programs.
+        on_progress: is called with how far the build has come.
 
     Raises:
         FeatureMissingError: a program that the build needs is missing.
-        KernelError: no source, or a source that our patches or configuration do not fit.
+        KernelError: there is no source, or our patches or our configuration do not fit it.
         CommandError: a program failed; nothing is kept.
-        GuestError: the kernel was built and does not boot; it is not kept.
+        GuestError: the built kernel does not boot; it is not kept.
     """
     programs.require()
     run = run or SystemPrograms()
@@ -100,9 +101,9 @@ def build(
     with cache.workshop(folder) as workshop:
         source, fetch = _choose(workshop, run, suites, package, tarball, on_progress)
         if not again:
-            made = cache.find_exactly(source.name, source.version, recipe, folder)
-            if made is not None:
-                return made
+            cached = cache.find_exactly(source.name, source.version, recipe, folder)
+            if cached is not None:
+                return cached
         tree = workshop / "source"
         _unpack(fetch(), tree, run, on_progress)
         _patch(tree, recipe, run)
@@ -130,7 +131,7 @@ def _choose(
     tarball: Path | None,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Source, Callable[[], Path]]:
-    """The source, and what brings its tarball."""
+    """The source, and a function that fetches its tarball."""
     if tarball is not None:
         source = from_tarball(tarball)
         return source, tarball.resolve
@@ -152,7 +153,7 @@ def _unpack(
 ) -> None:
     on_progress(Progress("unpack", detail=tarball.name))
     tree.mkdir()
-    # The configuration reads every folder's Kconfig; of what it turns off, no code is needed.
+    # Every folder's Kconfig is needed to configure. Code that is switched off is not.
     unused = [f"--exclude=*/{part}" for part in ("drivers/gpu/*.[ch]", "Documentation/*.rst")]
     run.run(["tar", "--extract", "--strip-components=1", *unused, "--file", str(tarball)], cwd=tree)
     if not (tree / "arch/um/Kconfig").exists():
@@ -202,8 +203,8 @@ def _compile(
 
 
 def _check(program: Path) -> str:
-    """Boots it and has it set up what experiments use; its release. Raises GuestError."""
-    # A folder of its own, as short-lived as the check: the guest may write to it.
+    """Boots the kernel, which sets up all that experiments use; its release. Raises GuestError."""
+    # The check has a folder of its own, because the guest may write to it.
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
         lines: list[str] = []
@@ -216,7 +217,7 @@ def _check(program: Path) -> str:
 
 
 def prepare_check(folder: Path) -> list[str]:
-    """Puts what the guest runs to look at its kernel into its folder; the command that does it."""
+    """Puts the program that checks the guest's kernel into a folder; the command that runs it."""
     for module in (check, netlink):
         source = Path(str(module.__file__))
         shutil.copyfile(source, folder / source.name)

@@ -1,7 +1,7 @@
 """The kernels that this user has built.
 
-`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux` and `kernel.json`. It appears by a rename
-when everything in it is whole, so what is there is good.
+`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux` and `kernel.json`. The folder gets its name
+by a rename when everything in it is whole, so a kernel that is there can be used.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Kernel:
     """A kernel that was built, booted once and kept.
 
     Attributes:
-        source: the source package or tarball it was made from.
+        source: the source package or tarball that it was built from.
         version: that package's version, or the tarball's hash.
-        recipe: the digest of the configuration and patches it was made with.
+        recipe: the digest of the configuration and the patches; see `Recipe.digest`.
         release: what `uname -r` says in the guest.
         built_s: seconds that the build took.
-        sha256: of the program.
-        program: where it stands.
+        sha256: the hash of the program.
+        program: the program's file.
     """
 
     source: str
@@ -49,29 +49,31 @@ class Kernel:
 
 
 def default_folder() -> Path:
-    """Where this user's kernels stand."""
+    """The folder of this user's kernels."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "outcast" / "kernels"
 
 
 def key(source: str, version: str, recipe: str) -> str:
-    """The folder name of a kernel made so."""
+    """The folder name of a kernel that is built from this source with this recipe."""
     return hashlib.sha256(f"{source}\n{version}\n{recipe}\n".encode()).hexdigest()[:20]
 
 
 def find(folder: Path | None = None, recipe: Recipe = OURS) -> Kernel | None:
-    """The kernel made last with this recipe, or None."""
-    made = [kernel for kernel in _all(folder or default_folder()) if kernel.recipe == recipe.digest]
-    return max(made, key=lambda kernel: kernel.program.stat().st_mtime, default=None)
+    """The kernel that was built last with this recipe, or None."""
+    candidates = [
+        kernel for kernel in _all(folder or default_folder()) if kernel.recipe == recipe.digest
+    ]
+    return max(candidates, key=lambda kernel: kernel.program.stat().st_mtime, default=None)
 
 
 def find_exactly(source: str, version: str, recipe: Recipe, folder: Path) -> Kernel | None:
-    """The kernel made from this source with this recipe, or None."""
+    """The kernel that was built from this source with this recipe, or None."""
     return _read(folder / key(source, version, recipe.digest))
 
 
 def keep(kernel: Kernel, folder: Path) -> Kernel:
-    """Puts a built program into the cache, whole or not at all; the kernel as it stands there."""
+    """Puts a built program into the cache, whole or not at all. Returns the cached kernel."""
     target = folder / key(kernel.source, kernel.version, kernel.recipe)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
         whole = Path(name) / "whole"
@@ -83,14 +85,16 @@ def keep(kernel: Kernel, folder: Path) -> Kernel:
         if target.exists():
             shutil.rmtree(target)
         whole.rename(target)
-    found = _read(target)
-    assert found is not None
-    return found
+    kept = _read(target)
+    assert kept is not None
+    return kept
 
 
 @contextmanager
 def workshop(folder: Path) -> Iterator[Path]:
-    """A folder to build in, for one build of this user at a time; what killed ones left is removed.
+    """A folder to build in, for one build of this user at a time.
+
+    It removes the folders that killed builds have left.
 
     Raises:
         KernelError: another build is going on.

@@ -1,4 +1,4 @@
-"""The programs that fetch and build a kernel, and the one place where they are started."""
+"""The programs that fetch and build a kernel; they are started only here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEEDED = {
     "bison": "bison",
     "bc": "bc",
 }
-"""Program to Debian package."""
+"""From each program to the Debian package that has it."""
 
 _ERROR_LINES = 12
 
@@ -42,7 +42,7 @@ def _die_with_parent() -> None:
 
 
 class Programs(Protocol):
-    """What fetching and building need of the operating system."""
+    """Starts the programs that fetch and build."""
 
     def run(
         self,
@@ -52,11 +52,11 @@ class Programs(Protocol):
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> str:
-        """Runs a program to its end; its standard output. Raises CommandError."""
+        """Runs a program to its end. Returns its standard output. Raises CommandError."""
 
 
 class SystemPrograms:
-    """The real thing. A program that is interrupted is ended, with all that it started."""
+    """Starts real programs. An interrupt ends the program and all that it started."""
 
     def run(
         self,
@@ -66,7 +66,7 @@ class SystemPrograms:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> str:
-        """See Programs.run. Only PATH, HOME and proxies are taken over from our environment."""
+        """See Programs.run. Of our environment, the program gets PATH, HOME and proxies alone."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -108,14 +108,14 @@ class SystemPrograms:
 
 
 def require() -> None:
-    """Raises FeatureMissingError naming the packages whose programs this machine lacks."""
+    """Raises FeatureMissingError, which names the packages whose programs this machine lacks."""
     lacking = [program for program in NEEDED if shutil.which(program) is None]
     if lacking:
         raise FeatureMissingError(missing(lacking))
 
 
 def missing(programs: Sequence[str]) -> str:
-    """What to say where programs are not there."""
+    """The text of the error for programs that are missing."""
     packages = ", ".join(NEEDED.get(program, program) for program in programs)
     return (
         f"the kernel cannot be built: {', '.join(programs)} missing; "

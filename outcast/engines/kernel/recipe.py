@@ -1,4 +1,4 @@
-"""What the kernel is made of besides its source: our configuration fragment and patches."""
+"""What the kernel is built from besides its source: our configuration fragment and patches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SYMBOL = re.compile(r"^(CONFIG_[A-Z0-9_]+=\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything of ours that decides what comes out.
+    """Everything of ours that decides what the built program is.
 
     Attributes:
-        fragment: the configuration, on top of allnoconfig.
-        patches: the changes to the source, in their order.
+        fragment: the file of the configuration, which is applied on top of allnoconfig.
+        patches: the files of the changes to the source, in the order in which they are applied.
     """
 
     fragment: Path
@@ -29,7 +29,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Names the recipe: the same text, the same digest."""
+        """A hash of the names and contents of all files."""
         digest = hashlib.sha256()
         for path in (self.fragment, *self.patches):
             text = path.read_bytes()
@@ -37,15 +37,15 @@ class Recipe:
         return digest.hexdigest()
 
     def congestion_controls(self) -> list[str]:
-        """TCP's congestion controls that the configuration builds in; reno always is."""
+        """TCP's congestion controls that the configuration builds in; reno always is one."""
         built = _CONGESTION_CONTROL.findall(self.fragment.read_text())
         return sorted({"reno", *(name.lower() for name in built)} - {"advanced"})
 
     def require_configured(self, effective: str) -> None:
-        """Raises KernelError naming what of the fragment the configuration does not have."""
-        found = set(_SYMBOL.findall(effective))
+        """Raises KernelError, which names the symbols that the effective configuration lacks."""
+        present = set(_SYMBOL.findall(effective))
         required, _, _ = self.fragment.read_text().partition(_OPTIONAL)
-        lacking = [each for each in _SYMBOL.findall(required) if each not in found]
+        lacking = [symbol for symbol in _SYMBOL.findall(required) if symbol not in present]
         if lacking:
             raise KernelError(
                 f"the kernel's configuration does not take {', '.join(lacking)}; "

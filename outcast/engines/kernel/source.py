@@ -1,7 +1,7 @@
-"""The kernel's source: the distribution's own package, verified by apt's signatures.
+"""The kernel's source: the distribution's own package, whose signature apt verifies.
 
-apt is used as an ordinary user, with its state in a folder of ours: the machine's configuration
-is read and never changed. The archive's address is that of the machine's own apt sources.
+apt runs as an ordinary user and keeps its state in a folder of ours. The machine's configuration is
+read and never changed. The archive's address comes from the machine's own apt sources.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outcast.engines.kernel.programs import Programs
 from outcast.errors import CommandError, InputError, KernelError
 
 SUITES = ("trixie-backports",)
-"""Asked first: from 6.16 on, the guest's system calls go by seccomp, which is faster."""
+"""Asked first, because from Linux 6.16 on the guest's system calls use seccomp, which is faster."""
 
 _KEYRINGS = (
     Path("/usr/share/keyrings/debian-archive-keyring.pgp"),
@@ -28,12 +28,12 @@ _VERSION = re.compile(r"^Version: (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel source that can be had.
+    """A kernel source that can be fetched.
 
     Attributes:
         name: the package, as `linux-source-7.3`, or `tarball`.
         version: the package's version, or the tarball's SHA-256.
-        tarball: the file, where it was given by the user.
+        tarball: the file, if the user gave one.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Source:
 
 
 class Archive:
-    """The distribution's archive, seen through an apt of our own.
+    """The distribution's archive, read by apt with a configuration of our own.
 
     Args:
-        folder: where apt's lists and downloads go.
-        programs: runs apt.
-        suites: the suites to look in, besides the machine's own where these fail.
-        keyrings: files of the archive's keys, the first that exists is used; where none does,
-            apt's own trusted keys.
+        folder: the folder for apt's lists and downloads.
+        programs: what runs apt.
+        suites: the suites to look in. If they cannot be read, the machine's own are used.
+        keyrings: files of the archive's keys, of which the first that exists is used. If none
+            exists, apt's own trusted keys are used.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Archive:
         self._keyring = next((path for path in keyrings if path.exists()), None)
 
     def newest(self, name: str | None = None) -> Source:
-        """The newest linux-source package, or the one of this name.
+        """The newest linux-source package, or the one with this name.
 
         Raises:
             KernelError: there is none, or the archive cannot be reached.
@@ -81,17 +81,17 @@ class Archive:
             except CommandError:
                 raise KernelError(f"the archive cannot be read: {error}") from None
         listed = self._apt("apt-cache", "search", "--names-only", "^linux-source-[0-9]")
-        found = {
+        packages = {
             match[1]: tuple(int(part) for part in match[2].split("."))
             for match in _PACKAGE.finditer(listed)
         }
-        if not found or (name is not None and name not in found):
+        if not packages or (name is not None and name not in packages):
             raise KernelError(
                 f"no package {name or 'linux-source'} in {', '.join(self._suites)}; "
-                f"there is {', '.join(sorted(found)) or 'none'}; "
+                f"there is {', '.join(sorted(packages)) or 'none'}; "
                 "name another suite with --suite, or a file with --tarball"
             )
-        chosen = name or max(found, key=lambda package: found[package])
+        chosen = name or max(packages, key=lambda package: packages[package])
         shown = self._apt("apt-cache", "show", "--no-all-versions", chosen)
         match = _VERSION.search(shown)
         if match is None:
@@ -99,11 +99,11 @@ class Archive:
         return Source(chosen, match[1])
 
     def fetch(self, source: Source) -> Path:
-        """Downloads the package and takes the tarball out of it.
+        """Downloads the package and extracts the tarball.
 
         Raises:
             CommandError: apt could not fetch or verify it.
-            KernelError: it holds no tarball.
+            KernelError: the package has no tarball.
         """
         downloads = self._folder / "download"
         downloads.mkdir()
@@ -114,12 +114,12 @@ class Archive:
         package.unlink()
         tarballs = sorted((unpacked / "usr/src").glob(f"{source.name}.tar.*"))
         if not tarballs:
-            raise KernelError(f"the package {source.name} holds no tarball of that name")
+            raise KernelError(f"the package {source.name} has no tarball of that name")
         return tarballs[0]
 
     def _bases(self) -> list[tuple[str, str]]:
-        """(address, suite) of the archive's main part in the machine's apt sources."""
-        told = self._programs.run(
+        """The address and suite of the archive's main component in the machine's apt sources."""
+        listed = self._programs.run(
             [
                 "apt-get",
                 "indextargets",
@@ -129,9 +129,9 @@ class Archive:
             ],
             cwd=self._folder.parent,
         )
-        rows = [line.split() for line in told.splitlines() if len(line.split()) == 3]
+        rows = [line.split() for line in listed.splitlines() if len(line.split()) == 3]
         main = [(address, suite) for address, suite, component in rows if component == "main"]
-        # The plain suite first: its address is that of the archive which has the others too.
+        # The plain suite comes first, because the archive at its address has the other suites too.
         main.sort(key=lambda row: (bool(re.search(r"-security|/", row[1])), "-" in row[1]))
         if not main:
             raise KernelError(
@@ -173,10 +173,12 @@ class Archive:
 
 
 def from_tarball(path: Path) -> Source:
-    """A source that the user brings. Raises InputError where the file cannot be read."""
+    """The source in a user's file. Raises InputError if the file cannot be read."""
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; a kernel's source tarball is wanted") from None
+        raise InputError(
+            f"{path}: {error.strerror}; allowed is a kernel's source tarball"
+        ) from None
     return Source("tarball", digest, path.resolve())
