@@ -1,6 +1,6 @@
 """From the captures of a switch's ports to what its queue did and who was starved.
 
-Never imports Mininet: everything here works on any machine, from files alone.
+Nothing here imports Mininet, so it works on any machine, from files alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def compute(directory: RunDirectory) -> Analysis:
-    """Joins a run's captures; nothing is written.
+    """Joins a run's captures and computes everything from them. Writes nothing.
 
-    Raises InputError where the directory, its configuration or a capture is missing or broken.
+    Raises InputError if the directory, its configuration or a capture is missing or broken.
     """
     from outcast import experiment
     from outcast.analysis import run_analysis
@@ -31,14 +31,14 @@ def compute(directory: RunDirectory) -> Analysis:
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
-    """Stores the tables and summary.json, whose `wall_s` is what the manifest then says."""
+    """Stores the tables and summary.json. Its `wall_s` comes from the manifest."""
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
     from outcast.files import write_text
     from outcast.records.tables import refusing
 
     with refusing(f"{directory.path}: its records do not fit its captures"):
-        # Read again: `wall_s` may have grown since `compute`.
+        # The manifest is read again because `wall_s` may have grown since `compute`.
         summary = summarize(analysis, directory.read_manifest().wall_s)
         write_tables(directory, analysis)
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
@@ -51,6 +51,6 @@ def analyze(directory: RunDirectory) -> Summary:
 
 
 def require_trusted(summary: Summary) -> None:
-    """Raises UntrustedError with the reasons where captures and counters disagree."""
+    """Raises UntrustedError with the reasons if captures and counters disagree."""
     if not summary.capture.trusted:
         raise UntrustedError(f"not to be trusted: {'; '.join(summary.capture.reasons)}")

@@ -1,4 +1,4 @@
-"""The seam to numba: loops over packets are compiled, cached on disk and run without the GIL."""
+"""The seam to numba: it compiles loops over packets, caches them on disk, and drops the GIL."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ U8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Scalar = Any
-"""A number inside compiled code: numba, not mypy, knows whether it is signed and how wide."""
+"""A number inside compiled code. Only numba knows its width and whether it is signed."""
 
 
 def compiled(function: Function) -> Function:
-    """Compiles at the first call; `python -m outcast.analysis.warm` does it ahead of time."""
+    """Compiles a function at its first call; `python -m outcast.analysis.warm` does it ahead."""
     try:
         return cast(Function, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:
-        # Neither beside the module nor in the user's cache may numba write; then each process
+        # numba may write neither beside the module nor to the user's cache, so each process
         # compiles for itself.
         return cast(Function, numba.njit(nogil=True)(function))
 
 
 def _big_endian(bits: int) -> Callable[[U8, Scalar], Scalar]:
-    """A load of an unsigned big-endian word at any byte: one instruction, not one per byte.
+    """Returns a function that loads an unsigned big-endian word at any byte.
 
-    Like all compiled code it does not check bounds; the caller does.
+    It compiles to one instruction instead of one per byte. Like all compiled code it does not
+    check bounds; the caller has to.
     """
 
     @intrinsic

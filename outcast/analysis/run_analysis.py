@@ -32,7 +32,7 @@ from outcast.records.run_directory import (
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
 
 DEFAULT_MIN_RTO_NS = 200_000_000
-"""Linux's own, where the manifest does not name the effective one."""
+"""Linux's default, used if the manifest does not name the effective one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class PortAnalysis:
     """One bottleneck port.
 
     Attributes:
-        numbers: for each flow of the join the run's number for it; foreign flows follow on.
-        rows: for each of these numbers its arrivals.
-        fresh: for each departure the payload bytes of its flow that had not left before.
-        round_trips: from the inputs to the receivers and back; none where the acknowledgements
-            were not captured (`capture: {ports: all}`).
+        numbers: for each flow of the join, its number in the run; foreign flows follow on.
+        rows: for each of these numbers, the rows of its arrivals.
+        fresh: for each departure, the payload bytes of its flow that had not left before.
+        round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
+            were captured (`capture: {ports: all}`).
     """
 
     record: BottleneckRecord
@@ -73,7 +73,7 @@ class Interval:
 
 
 MOST_BINS = 200_000_000
-"""Of all flows together: their tables would no longer fit into memory."""
+"""For all flows together. Tables of more bins would not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Analysis:
     """Everything computed from a run, before it is stored.
 
     Attributes:
-        sockets, port_samples: what was sampled while the flows ran; None where nothing was.
+        sockets, port_samples: what was sampled while the flows ran; None without samples.
     """
 
     directory: RunDirectory
@@ -101,10 +101,10 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
 
     Args:
         directory: what `outcast run` wrote.
-        windows_ns: the sub-intervals to sum up, from the traffic's start.
+        windows_ns: lengths of the sub-intervals to summarize, from the traffic's start.
         bin_ns: the width of the bins of throughput over time.
 
-    Raises InputError where the manifest, the counters or a capture is missing or broken.
+    Raises InputError if the manifest, the counters or a capture is missing or broken.
     """
     manifest = directory.read_manifest()
     counters = directory.read_counters()
@@ -176,7 +176,7 @@ def _analyze_port(
 def _round_trips(
     directory: RunDirectory, manifest: Manifest, record: BottleneckRecord, joined: Joined
 ) -> RoundTrips:
-    """Round trips by the acknowledgements that left by the input ports, where captured."""
+    """Round trips, from acknowledgements that were captured as they left by the input ports."""
     flows = []
     captured = {(c.port, c.direction): c.file for c in manifest.captures}
     for port in record.ingress:
@@ -209,7 +209,7 @@ def _capture(
 
 
 def _numbers(flows: Sequence[FlowKey], records: Sequence[FlowRecord]) -> list[int]:
-    """The run's number of each flow, by addresses and ports; foreign flows follow on."""
+    """Each flow's number in the run, by addresses and ports; foreign flows follow on."""
     known = {
         (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow
         for record in records
@@ -236,10 +236,11 @@ def _rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
 
 
 def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[Interval, bool]:
-    """The whole duration; or, where flows start or end apart, while all are active.
+    """The interval that the main figures cover, and whether it is shorter than the duration.
 
-    A flow of so many bytes is active until its last new byte left the bottleneck. Where there is
-    no time at which all are active, the whole duration counts.
+    It is the whole duration if all flows start and end together. Otherwise it is the time during
+    which all flows are active, or the whole duration if there is no such time. A flow of a given
+    size is active until its last new byte left the bottleneck.
     """
     whole = Interval(0, manifest.traffic.duration_ns)
     begin, end = 0, whole.end_ns
@@ -252,7 +253,7 @@ def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[I
 
 
 def active(analysis: Analysis, record: FlowRecord) -> Interval:
-    """When a flow was to send; one of a given size, until its last new byte left."""
+    """When a flow was active: as planned, or until its last new byte if it has a size."""
     return _active(analysis.manifest, analysis.ports, record)
 
 

@@ -1,4 +1,7 @@
-"""The summary of a run's analysis. A new key is a field of Summary and a line of `summarize`."""
+"""The summary of a run's analysis.
+
+To add a key, add a field to `Summary` and a line to `summarize`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ from outcast.units import format_time
 
 
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
-    """The summary of an analysis; `wall_s` is the manifest's."""
+    """Returns the summary of an analysis. `wall_s` comes from the manifest."""
     main = window(analysis, analysis.interval, with_counts=True)
     fairness = fairness_table(analysis)
     return Summary(
@@ -91,7 +94,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
 
 
 def _held(analysis: Analysis) -> list[str]:
-    """A warning where one flow had the link while all others ran into timeouts."""
+    """A warning if one flow held the link while all others ran into timeouts."""
     goodput_bps = {
         flow: 8 * value / analysis.interval.seconds
         for flow, value in flow_bytes(analysis, analysis.interval).items()
@@ -100,7 +103,7 @@ def _held(analysis: Analysis) -> list[str]:
     others = goodput_bps.keys() - {held_by}
     if held_by is None or not all(tcp_of_flow(analysis, flow).timeouts for flow in others):
         return []
-    record = next(each for each in analysis.manifest.flows if each.flow == held_by)
+    record = next(flow for flow in analysis.manifest.flows if flow.flow == held_by)
     return [
         f"flow {held_by} from {record.src} ({record.hops} hops) held the link: more than "
         f"{HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others ran into "
@@ -121,7 +124,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
             mine = joined.arrivals.port == index
             of_port = port.chains.ingress == index
             lengths = port.chains.drops[of_port]
-            # A port that feeds two bottlenecks is told apart by the output's name.
+            # If a port feeds two bottlenecks, the output's name tells its entries apart.
             key = name if name not in drops else f"{name}>{port.record.egress}"
             drops[key] = PortDrops(
                 packets=int(mine.sum()),
@@ -135,7 +138,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
 
 
 def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
-    """By hop count, how many chains of drops of one flow there are of each length."""
+    """For each hop count, the number of chains of each length that are of one flow."""
     by_flow = {record.flow: record.hops for record in analysis.manifest.flows}
     lengths: dict[int, list[int]] = {hops: [] for hops in by_class(analysis.manifest)}
     for port in analysis.ports:
@@ -151,26 +154,26 @@ def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
 
 
 def rows_of_flow(port: PortAnalysis, flow: int) -> Array:
-    """The arrivals of a flow of the run."""
+    """Rows of the arrivals of a flow of the run."""
     return port.rows.get(flow, np.empty(0, np.int64))
 
 
 def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
-    """What TCP did, of one flow."""
+    """What TCP did for one flow, as the bottleneck saw it."""
     parts = [(port.resent, rows_of_flow(port, flow)) for port in analysis.ports]
     return TcpSummary(
-        retransmissions=sum(int(found.retransmission[rows].sum()) for found, rows in parts),
-        spurious=sum(int(found.spurious[rows].sum()) for found, rows in parts),
-        timeouts=sum(int((found.halted_ns[rows] > 0).sum()) for found, rows in parts),
+        retransmissions=sum(int(resent.retransmission[rows].sum()) for resent, rows in parts),
+        spurious=sum(int(resent.spurious[rows].sum()) for resent, rows in parts),
+        timeouts=sum(int((resent.halted_ns[rows] > 0).sum()) for resent, rows in parts),
         halted_s=sum(_halted_ns(analysis, port, flow) for port in analysis.ports) / 1e9,
     )
 
 
 def _halted_ns(analysis: Analysis, port: PortAnalysis, flow: int) -> int:
-    """The silences before a flow's timeouts, as far as they lie within the traffic's duration.
+    """A flow's idle time before its timeouts, as far as it lies within the traffic's duration.
 
-    What a flow still has to send when the duration is over it sends later, with timeouts as
-    before: counted in, they would make a share of the duration exceed 1.
+    A flow sends what is left when the duration is over, and may run into more timeouts then. With
+    these the share of the duration could exceed 1.
     """
     rows = rows_of_flow(port, flow)
     halted_ns = port.resent.halted_ns[rows]
@@ -189,14 +192,14 @@ def _rtt_ns(analysis: Analysis, flows: Collection[int]) -> I64:
 
 
 def median_rtt_ns(analysis: Analysis, flow: int) -> int | None:
-    """The median of a flow's round trips; None where none was captured."""
-    known = _rtt_ns(analysis, {flow})
-    return int(np.median(known)) if known.size else None
+    """The median of a flow's round trips; None if none was captured."""
+    rtt_ns = _rtt_ns(analysis, {flow})
+    return int(np.median(rtt_ns)) if rtt_ns.size else None
 
 
 def _captured_rtt(analysis: Analysis, flows: Collection[int]) -> Spread | None:
-    known = _rtt_ns(analysis, flows)
-    return spread(known, np.ones(known.size, np.int64)) if known.size else None
+    rtt_ns = _rtt_ns(analysis, flows)
+    return spread(rtt_ns, np.ones(rtt_ns.size, np.int64)) if rtt_ns.size else None
 
 
 def _tcp(analysis: Analysis) -> dict[str, TcpSummary]:
@@ -230,11 +233,12 @@ def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
 def _capacity_summary(port: PortAnalysis, latency: int) -> CapacitySummary | None:
     if port.record.queue.drops != "at_limit":
         return None
-    # What the switch takes until it queues a packet blurs the level; the better of both counts.
-    found = [capacity(port.joined, port.queue, 0)]
-    if latency and found[0] is not None:
-        found.append(capacity(port.joined, replay(port.joined, latency), 0))
-    best = max((item for item in found if item), key=lambda item: item.confidence, default=None)
+    # The time that the switch takes to queue a packet blurs the level, so the capacity is also
+    # estimated with that delay, and the better estimate counts.
+    estimates = [capacity(port.joined, port.queue, 0)]
+    if latency and estimates[0] is not None:
+        estimates.append(capacity(port.joined, replay(port.joined, latency), 0))
+    best = max((item for item in estimates if item), key=lambda item: item.confidence, default=None)
     if best is None:
         return None
     queue = port.record.queue
@@ -257,11 +261,11 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
 
 
 def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[str, ClassSummary]:
-    """The classes with what TCP did; samples count in the main interval."""
+    """The classes, with what TCP did. Samples count if they lie in the main interval."""
     sockets = analysis.sockets
     samples = None if sockets is None else during(sockets, analysis.interval)
     tcp = _tcp(analysis)
-    found = {}
+    completed = {}
     for hops, records in by_class(analysis.manifest).items():
         flows = [record.flow for record in records]
         more: dict[str, object] = {
@@ -273,8 +277,8 @@ def _with_tcp(analysis: Analysis, classes: Mapping[str, ClassSummary]) -> dict[s
             more["recovering_s"] = None if recovering_ms is None else recovering_ms / 1e3
             more["srtt_ms"] = _spread(sampled_spread(samples, flows, "srtt_us"), 1e3)
             more["cwnd"] = _spread(sampled_spread(samples, flows, "cwnd"), 1)
-        found[str(hops)] = classes[str(hops)].model_copy(update=more)
-    return found
+        completed[str(hops)] = classes[str(hops)].model_copy(update=more)
+    return completed
 
 
 def _fairness(table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
@@ -294,8 +298,8 @@ def _fairness(table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
 def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
     if analysis.sockets is None:
         return None
-    found = synchronisation(during(analysis.sockets, analysis.interval))
-    return None if found is None else SynchronisationSummary(**asdict(found))
+    windows = synchronisation(during(analysis.sockets, analysis.interval))
+    return None if windows is None else SynchronisationSummary(**asdict(windows))
 
 
 def _samples(analysis: Analysis) -> SamplesSummary | None:
@@ -310,26 +314,26 @@ def _samples(analysis: Analysis) -> SamplesSummary | None:
     )
 
 
-def _spread(found: Spread | None, unit: float) -> SpreadSummary | None:
-    if found is None:
+def _spread(distribution: Spread | None, unit: float) -> SpreadSummary | None:
+    if distribution is None:
         return None
     return SpreadSummary(
-        mean=round(found.mean / unit, 6),
-        p50=found.p50 / unit,
-        p90=found.p90 / unit,
-        p99=found.p99 / unit,
-        max=found.max / unit,
+        mean=round(distribution.mean / unit, 6),
+        p50=distribution.p50 / unit,
+        p90=distribution.p90 / unit,
+        p99=distribution.p99 / unit,
+        max=distribution.max / unit,
     )
 
 
 def _phase_summary(port: PortAnalysis) -> PhaseSummary:
     packet_ns = packet_time_ns(port.joined, 0, port.record.queue.rate_bps)
-    found = phases(port.joined, port.chains, 0, packet_ns)
+    arrivals = phases(port.joined, port.chains, 0, packet_ns)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,
-        blackouts=int(np.unique(found.chain).size),
-        during_lost=found.share(lost=True, during=True),
-        during_others=found.share(lost=False, during=True),
-        before_lost=found.share(lost=True, during=False),
-        before_others=found.share(lost=False, during=False),
+        blackouts=int(np.unique(arrivals.chain).size),
+        during_lost=arrivals.share(lost=True, during=True),
+        during_others=arrivals.share(lost=False, during=True),
+        before_lost=arrivals.share(lost=True, during=False),
+        before_others=arrivals.share(lost=False, during=False),
     )

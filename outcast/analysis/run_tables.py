@@ -1,7 +1,7 @@
 """The tables of a run's analysis.
 
-A table is a function of the Analysis that returns its rows, or None where the run has nothing of
-the kind. To add one, write it in a file of its own and name it in TABLES.
+A table is a function of the Analysis that returns its rows, or None if the run has nothing of
+the kind. To add one, write it in a file of its own and add it to TABLES.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from outcast.records.tables import write_table
 
 
 def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
-    """Stores every table of TABLES that the run has something for, as NAME.parquet."""
-    for name, make in TABLES:
+    """Stores every table of TABLES for which the run has something, as NAME.parquet."""
+    for name, table in TABLES:
         path = directory.path / f"{name}.parquet"
-        frame = make(analysis)
+        frame = table(analysis)
         if frame is None:
             path.unlink(missing_ok=True)
         else:
@@ -36,14 +36,14 @@ def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
 
 
 def packet_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per packet that entered a bottleneck; see `store.packet_table`."""
+    """One row per packet that entered a bottleneck; see `store.packet_table`."""
     return _stack(
         [store.packet_table(port.joined, port.queue, port.numbers) for port in analysis.ports]
     )
 
 
 def queue_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per change of a bottleneck's queue; `packet` is the row of `packet_table`."""
+    """One row per change of a bottleneck's queue. `packet` is the row in `packet_table`."""
     frames = []
     offset = 0
     for port in analysis.ports:
@@ -54,7 +54,7 @@ def queue_table(analysis: Analysis) -> pl.DataFrame:
 
 
 def chain_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per chain of drops of an input port."""
+    """One row per chain of drops of an input port."""
     return _stack([store.chain_table(port.joined, port.chains) for port in analysis.ports])
 
 
@@ -65,7 +65,7 @@ def _stack(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _longest_chains(port: PortAnalysis) -> dict[int, int]:
-    """The longest chain of drops of each flow that lost packets."""
+    """The length of the longest chain of drops, for each flow that lost packets."""
     longest: dict[int, int] = {}
     flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()
     for flow, drops in zip(flows, port.flow_chains.drops.tolist(), strict=True):
@@ -75,7 +75,7 @@ def _longest_chains(port: PortAnalysis) -> dict[int, int]:
 
 
 def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
-    """A row per segment whose acknowledgement was seen: `t` is when it came in."""
+    """One row per segment whose acknowledgement was seen. `t` is when the segment came in."""
     if not any(port.round_trips.flow.size for port in analysis.ports):
         return None
     return pl.concat(
@@ -91,7 +91,7 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def flow_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per flow of the run, over the main interval but for the counts of packets."""
+    """One row per flow of the run. Rates are over the main interval, counts over the whole run."""
     interval = analysis.interval
     goodput = flow_bytes(analysis, interval)
     frames = flow_bytes(analysis, interval, of="frames")
@@ -138,7 +138,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
             }
         )
-    if not rows:  # generated traffic alone: see completions.parquet
+    if not rows:  # All traffic is generated; completions.parquet has its flows.
         return pl.DataFrame(schema=_FLOW_COLUMNS)
     return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -171,4 +171,4 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("ports", lambda analysis: analysis.port_samples),
     ("completions", completion_table),
 )
-"""Every table of a run by its file's name without the ending."""
+"""Every table of a run, by the name of its file without the ending."""

@@ -18,7 +18,7 @@ EVENTS = ("enqueue", "drop", "dequeue")
 
 
 def names(codes: Array, texts: Sequence[str]) -> pl.Series:
-    """Codes as an enumeration of texts; a negative code is null."""
+    """Turns codes into an enumeration of texts. A negative code becomes null."""
     distinct = sorted(set(texts))
     place = np.array([*(distinct.index(text) for text in texts), 0], np.uint32)
     values = pl.Series(distinct or [""], dtype=pl.Enum(distinct or [""])).gather(place[codes])
@@ -28,13 +28,13 @@ def names(codes: Array, texts: Sequence[str]) -> pl.Series:
 
 
 def nullable(values: Array) -> pl.Series:
-    """Integers of which the negative ones stand for null."""
+    """Turns negative integers into null."""
     series = pl.Series(values)
     return series if not (values < 0).any() else series.set(pl.Series(values < 0), None)
 
 
 def flow_numbers(joined: Joined) -> list[int]:
-    """Numbers for the flows of a join, from 0, in the order in which they first came in."""
+    """Numbers the flows of a join from 0, in the order in which they first came in."""
     flow = joined.arrivals.flow
     first = np.full(len(joined.flows), flow.size, np.int64)
     first[flow[::-1]] = np.arange(flow.size)[::-1]
@@ -44,7 +44,7 @@ def flow_numbers(joined: Joined) -> list[int]:
 
 
 def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> pl.DataFrame:
-    """A row per packet that entered, in the order of entering; times in nanoseconds."""
+    """One row per packet that came in, in the order of arrival; times in nanoseconds."""
     arrivals = joined.arrivals
     numbers = np.array(flow_numbers, np.int32)
 
@@ -76,8 +76,10 @@ def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> p
 
 
 def queue_table(joined: Joined, queue: Queue) -> pl.DataFrame:
-    """A row per change of a queue: `packet` is the row in the packets' table, null for those
-    that were queued when the capture began; `queue_bytes` and `queue_packets` are afterwards.
+    """One row per change of a queue.
+
+    `packet` is the row in the packets' table; null if the packet was queued when the capture
+    began. `queue_bytes` and `queue_packets` are the content after the change.
     """
     return pl.DataFrame(
         {
@@ -92,7 +94,7 @@ def queue_table(joined: Joined, queue: Queue) -> pl.DataFrame:
 
 
 def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
-    """A row per chain of drops of one input port."""
+    """One row per chain of drops of one input port."""
     return pl.DataFrame(
         {
             "ingress": names(chains.ingress, joined.inputs),

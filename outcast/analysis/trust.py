@@ -1,4 +1,4 @@
-"""Whether a run's captures and counters agree; every reason why not, in a line."""
+"""Whether a run's captures and counters agree; if not, every reason in a line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from outcast.records.summary import CaptureSummary
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
-    """Every check of the captures against each other, tcpdump and the queue's counters."""
-    records = {(c.port, c.direction): c for c in analysis.manifest.captures}
+    """Checks the captures against each other, tcpdump's counters and the queue's counters."""
+    records = {(record.port, record.direction): record for record in analysis.manifest.captures}
     reasons = []
     used: dict[tuple[str, str], CaptureRecord] = {}
     inferred = counted = blacked_out = unmatched = in_flight = 0

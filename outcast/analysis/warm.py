@@ -1,6 +1,6 @@
 """Compiles the analysis ahead of its first use: `python -m outcast.analysis.warm`.
 
-The compiled code is kept beside the modules (numba's on-disk cache), for every later process.
+numba's cache on disk keeps the compiled code beside the modules, for every later process.
 """
 
 from __future__ import annotations

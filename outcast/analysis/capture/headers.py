@@ -2,9 +2,9 @@
 
 One compiled loop reads the headers of a block of packets (RFC 791, 8200, 9293, 768; IEEE 802.1Q;
 tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat arrays.
-What a switch leaves unchanged is folded into one 64-bit identity per packet; the parts that some
-captures lack or some hops change (TTL, checksum, TCP time stamps) stay apart, so that the join
-can include them or not.
+It folds the fields that a switch leaves unchanged into one 64-bit identity per packet. Fields that
+some captures lack or some hops change (TTL, checksum, TCP time stamps) stay separate, so that the
+join can choose to include them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ UDP = 17
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 
 HAS_TIMESTAMP = 1
-"""Mark: `tsval` and `tsecr` are the packet's."""
+"""Mark: the packet has a TCP time stamp, so `tsval` and `tsecr` are valid."""
 OPTIONS_CUT = 2
-"""Mark: the capture ended inside the TCP options, so a time stamp may have been missed."""
+"""Mark: the capture ended inside the TCP options, so a time stamp may be missing."""
 FRAGMENT = 4
-"""Mark: a fragment of an IP packet; the later ones carry no ports."""
+"""Mark: the packet is a fragment of an IP packet. Later fragments carry no ports."""
 
 _FLOW_WORDS = 6
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
@@ -52,11 +52,17 @@ _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 class Columns(NamedTuple):
     """One value per packet; every array has the same length.
 
-    `stamp_ns` capture time; `flow` row of the flow table; `identity` hash of what every hop
-    leaves unchanged; `frame_bytes` Ethernet frame on the wire without its check sequence;
-    `payload_bytes` above TCP or UDP; `seq`, `ack`, `flags` TCP's (0 for others); `ip_id` 0 for
-    IPv6; `checksum` TCP's or UDP's; `tsval`, `tsecr` the TCP time stamp; `marks` bits of
-    HAS_TIMESTAMP, OPTIONS_CUT and FRAGMENT.
+    Attributes:
+        stamp_ns: capture time.
+        identity: hash of the fields that every hop leaves unchanged.
+        flow: row of the flow table.
+        frame_bytes: Ethernet frame on the wire without its check sequence.
+        payload_bytes: bytes above TCP or UDP.
+        seq, ack, flags: TCP's; 0 for other protocols.
+        tsval, tsecr: the TCP time stamp.
+        ip_id: 0 for IPv6.
+        checksum: TCP's or UDP's.
+        marks: bits of HAS_TIMESTAMP, OPTIONS_CUT and FRAGMENT.
     """
 
     stamp_ns: I64
@@ -76,7 +82,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def empty(cls, capacity: int) -> Columns:
-        """Columns of undefined content."""
+        """Columns with undefined content."""
         return cls(
             np.empty(capacity, np.int64),
             np.empty(capacity, np.uint64),
@@ -96,18 +102,18 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, columns: Iterable[Array]) -> Columns:
-        """Columns in the order of the fields."""
+        """Columns from arrays in the order of the fields."""
         return cls(*cast(Any, tuple(columns)))
 
     def resize(self, capacity: int) -> None:
-        """Changes the length in place; large arrays are remapped, not copied."""
+        """Changes the length in place. Large arrays are remapped, not copied."""
         for column in self:
             column.resize(capacity, refcheck=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FlowKey:
-    """A transport flow, one direction: IP addresses as text, ports (0 where there are none)."""
+    """One direction of a transport flow: IP addresses as text, and ports (0 if it has none)."""
 
     src: str
     sport: int
@@ -132,9 +138,9 @@ def _mix(value: Scalar, word: Scalar) -> Scalar:
 def _flow_row(
     slots: I32, table: U64, used: I64, wanted_all: bool, wanted: U64, entry: U64
 ) -> tuple[Scalar, Scalar]:
-    """The row of a flow in `table`, added where it is new; its hash. Row -1: no room.
+    """Finds or adds a flow's row in `table`. Returns (row, hash); row is -1 if there is no room.
 
-    A row is [family and protocol and ports, source (2), destination (2), hash and wanted bit].
+    A row is [family and protocol and ports, source (2), destination (2), 1 if the flow is wanted].
     """
     h: Scalar = np.uint64(0x243F6A8885A308D3)
     for i in range(5):
@@ -190,8 +196,8 @@ def _decode(
 ) -> tuple[int, int]:
     """Decodes packets first..count. Returns (packet reached, rows filled).
 
-    Stops early where the flow table is full. `skipped` counts packets left out: not IP, captured
-    too short for their headers, not going to a wanted destination.
+    Stops early if the flow table is full. `skipped` counts packets that are left out because they
+    are not IP, were captured too short for their headers, or go to no wanted destination.
     """
     entry = np.zeros(5, np.uint64)
     last = np.zeros(5, np.uint64)
@@ -200,7 +206,8 @@ def _decode(
     for packet in range(first, count):
         at = offset[packet]
         end = at + length[packet]
-        # Link layer: `kind` becomes the EtherType, `frame` what precedes the network layer.
+        # Link layer: `kind` becomes the EtherType. `overhead` makes a length that of an Ethernet
+        # frame.
         link_type = link[packet]
         kind: Scalar = 0
         overhead = 0
@@ -241,7 +248,7 @@ def _decode(
         if short:
             skipped[_CUT] += 1
             continue
-        # Network layer: addresses, `rest` the bytes above it as the header counts them.
+        # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
         beyond = original[packet] - (at - offset[packet])
         ip_id: Scalar = 0
         marks: Scalar = 0
@@ -447,16 +454,16 @@ def _address_text(family: int, high: int, low: int) -> str:
 
 
 class Decoder:
-    """Appends the packets of one capture to columns; knows the flows seen so far.
+    """Appends the packets of one capture to columns, and numbers the flows.
 
     Attributes:
-        columns: the packets; only the first `filled` rows count until `finish`.
-        not_ip, cut, unwanted: packets left out: of other protocols, captured too short for
-            their headers, not sent to a wanted destination.
+        columns: the packets. Until `finish`, only the first `filled` rows are valid.
+        not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
+            for their headers, or go to no wanted destination.
     """
 
     def __init__(self, destinations: frozenset[str] | None, capacity: int) -> None:
-        """Only packets to `destinations` are kept; None keeps all."""
+        """Keeps only packets to `destinations`; None keeps all."""
         self.columns = Columns.empty(max(capacity, 1024))
         self.filled = 0
         self._wanted_all = destinations is None
@@ -517,7 +524,7 @@ class Decoder:
         _rehash(self._slots, self._table, int(self._used[0]))
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
-        """The columns, cut to their length, and the flows by row."""
+        """Returns the columns, cut to their length, and the flows by row."""
         self.columns.resize(self.filled)
         rows = self._table[: int(self._used[0])].tolist()
         flows = [

@@ -1,4 +1,4 @@
-"""A switch port's capture in memory: its packets in columns, its flows and its flaws."""
+"""A port's capture in memory: its packets in columns, its flows, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from outcast.analysis.capture.records import CaptureFile
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
-"""Packets that room is made for at once; a file with holes can claim any size."""
+"""Room is made for at most this many packets at once, because a sparse file can claim any size."""
 MOST_CUT = 1_000_000
-"""A file that begins with so many packets without headers has none with them."""
+"""If so many packets at the beginning of a file have no whole headers, none is taken to have."""
 
 
 @dataclass(slots=True)
@@ -24,15 +24,16 @@ class PortCapture:
     Attributes:
         port: the port's name.
         path: the file it was read from.
-        columns: its packets in the file's order; the join may take them.
-        flows: the flows, by the row that `columns.flow` gives.
+        columns: its packets in the file's order. The join may take them over.
+        flows: the flows; `columns.flow` is the index into them.
         records: packets in the file, of any kind.
-        first_ns, last_ns: the earliest and latest stamp of any packet in the file; None without.
-        not_ip, cut, unwanted: packets left out: other protocols, captured too short for their
-            headers, sent elsewhere.
-        options_cut: packets whose TCP options were captured in part.
-        steps_back: how often the stamps went back, which a capture's own clock step does.
-        cut_short: the file ended inside a record.
+        first_ns, last_ns: the earliest and latest stamp of any packet in the file; None if there
+            is none.
+        not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
+            for their headers, or went to another destination.
+        options_cut: packets whose TCP options were captured only in part.
+        steps_back: how often the stamps went back, as they do when the clock is set back.
+        cut_short: whether the file ended inside a record.
     """
 
     port: str
@@ -51,10 +52,10 @@ class PortCapture:
 
 
 def read_capture(port: str, path: Path, destinations: frozenset[str] | None = None) -> PortCapture:
-    """Reads a capture; only packets to `destinations` are kept, or all where it is None.
+    """Reads a capture. Keeps only packets to `destinations`, or all if it is None.
 
-    Raises InputError where the file is missing, empty, no capture, broken, of a link type that
-    cannot be decoded, or holds packets none of which is long enough for its headers.
+    Raises InputError if the file is missing, empty, no capture, broken or of a link type that
+    cannot be decoded, or if no packet in it is long enough for its headers.
     """
     file = CaptureFile(path)
     decoder = Decoder(destinations, capacity=min(file.size // 56, MOST_EXPECTED))
@@ -100,7 +101,10 @@ def _too_short(path: Path, which: str) -> InputError:
 def read_captures(
     files: Sequence[tuple[str, Path]], destinations: frozenset[str] | None = None
 ) -> list[PortCapture]:
-    """Reads several captures, two at a time, in the order given. Raises as `read_capture`."""
+    """Reads several captures, two at a time; returns them in the order given.
+
+    Raises InputError as `read_capture` does.
+    """
 
     def size(index: int) -> int:
         path = files[index][1]

@@ -1,8 +1,8 @@
-"""The records of a capture file: where each packet's bytes lie, and when it was seen.
+"""The records of a capture file: where each packet's bytes are, and when it was seen.
 
-Formats: pcap (draft-ietf-opsawg-pcap; microseconds and nanoseconds, both byte orders) and pcapng
-(draft-ietf-opsawg-pcapng; any resolution, several sections and interfaces), as they are or
-compressed with gzip or zstd. Files are read in blocks, so memory does not grow with the file.
+It reads pcap (draft-ietf-opsawg-pcap; microseconds and nanoseconds, both byte orders) and pcapng
+(draft-ietf-opsawg-pcapng; any resolution, several sections and interfaces), plain or compressed
+with gzip or zstd. It reads files in blocks, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
 from outcast.errors import InputError
 
 BLOCK_BYTES = 4 << 20
-"""How much of a file is looked at once."""
+"""How much of a file is in memory at once."""
 
 MAX_RECORD_BYTES = 1 << 20
-"""The longest record believed; libpcap's own bound for network captures is 256 KiB."""
+"""A longer record is taken for damage. libpcap's bound for network captures is 256 KiB."""
 
 MAX_BLOCK_BYTES = 64 << 20
-"""The longest pcapng block believed; blocks without packets (names, secrets) can be long."""
+"""A longer pcapng block is taken for damage. Blocks of names or secrets can be long."""
 
 MAX_EXPANSION = 200
-"""How many bytes one byte of a compressed capture may stand for: whole packets of equal payload
-come to a hundred, headers alone to ten. A bomb has thousands."""
+"""How many bytes one byte of a compressed capture may expand to. Whole packets of equal payload
+reach a hundred, headers alone ten, a decompression bomb thousands."""
 
 ALWAYS_EXPANDED_BYTES = 256 << 20
 
 MAX_INTERFACES = 1024
 
 MAX_STAMP_NS = 1 << 62
-"""The year 2116; a later stamp is taken for damage."""
+"""In the year 2116. A later stamp is taken for damage."""
 
 LINK_TYPES = {
     1: "Ethernet",
@@ -65,10 +65,10 @@ class Records:
         data: the block's bytes.
         count: how many packets the arrays below describe.
         offset: where each packet's bytes begin in `data`.
-        length: how many bytes of each were captured.
-        original: how long each was on the wire, as the capture says.
-        stamp_ns: when each was seen, nanoseconds since the epoch.
-        link: each one's link type.
+        length: how many bytes of each packet were captured.
+        original: each packet's length on the wire, as the capture says.
+        stamp_ns: when each packet was seen, in nanoseconds since the epoch.
+        link: each packet's link type.
     """
 
     data: U8
@@ -137,7 +137,11 @@ def _u16(data: U8, at: Scalar, big: Scalar) -> Scalar:
 
 @compiled
 def _nanoseconds(high: Scalar, low: Scalar, resolution: Scalar) -> Scalar:
-    """A pcapng time stamp of `if_tsresol` (its top bit: power of two) in nanoseconds."""
+    """Converts a pcapng time stamp to nanoseconds.
+
+    `resolution` is the interface's `if_tsresol`: a negative power of ten, or of two if its top bit
+    is set.
+    """
     ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
     power = resolution & 0x7F
     billion = np.uint64(1_000_000_000)
@@ -173,8 +177,9 @@ def _index_pcapng(
 ) -> tuple[int, int, int]:
     """Finds whole blocks in data[:end]. Returns (packets, bytes consumed, error).
 
-    `state` keeps [big-endian, interfaces known, length of a block that does not fit]; a row of
-    `interfaces` is [link type, snaplen, time resolution, offset in s].
+    `state` is kept between calls: [big-endian, interfaces known, length of a block that does not
+    fit into the window]. A row of `interfaces` is [link type, snaplen, time resolution, offset in
+    seconds].
     """
     at = 0
     count = 0
@@ -253,7 +258,7 @@ def _index_pcapng(
 
 
 def _open(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where they are compressed."""
+    """Opens a file and decompresses it if it is compressed."""
     try:
         stream = handed_in.opened(path)
         magic = stream.read(4)
@@ -262,7 +267,7 @@ def _open(path: Path) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
     if magic[:2] == b"\x1f\x8b":
         unpacked = gzip.GzipFile(fileobj=stream)
-        unpacked.myfileobj = stream  # closed with it
+        unpacked.myfileobj = stream  # Closing the one closes the other.
         return cast(IO[bytes], unpacked)
     if magic == b"\x28\xb5\x2f\xfd":
         import zstandard
@@ -275,7 +280,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 class _Source:
-    """A window over a stream: bytes not yet consumed stay, new ones are read behind them."""
+    """A window over a stream. Bytes that are not yet consumed stay; new ones follow them."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self.path = path
@@ -286,8 +291,8 @@ class _Source:
         self.position = 0
         self.finished = False
         self.cut_short = False
-        self.read = 0
-        self.most = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
+        self.expanded_bytes = 0
+        self.most_bytes = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
 
     def refill(self) -> None:
         """Reads until the window is full or the stream has ended."""
@@ -299,14 +304,14 @@ class _Source:
                 self.finished = self.cut_short = True
                 break
             except Exception as error:
-                # gzip, zlib and zstandard each have exceptions of their own for broken data.
+                # gzip, zlib and zstandard each raise exceptions of their own for broken data.
                 raise InputError(f"{self.path}: cannot be decompressed: {error}") from None
             if not count:
                 self.finished = True
                 break
             self.end += count
-            self.read += count
-            if self.read > self.most:
+            self.expanded_bytes += count
+            if self.expanded_bytes > self.most_bytes:
                 raise InputError(
                     f"{self.path}: stands for more than {MAX_EXPANSION} times its size; if it is "
                     "no bomb, decompress it first"
@@ -329,9 +334,9 @@ class CaptureFile:
     """An open capture, read block by block.
 
     Attributes:
-        cut_short: the file ended inside a record, which was left out. Known after reading.
+        cut_short: whether the file ended inside a record, which was left out. Known after reading.
 
-    Raises InputError where the file cannot be read, is no capture, has a link type that cannot
+    Raises InputError if the file cannot be read, is no capture, has a link type that cannot
     be decoded, or contradicts its own format.
     """
 
@@ -355,7 +360,7 @@ class CaptureFile:
         )
 
     def blocks(self) -> Iterator[Records]:
-        """The file's packets in the file's order. The arrays are reused: valid until the next."""
+        """Yields the packets in the file's order. Arrays are reused: valid until the next block."""
         with _open(self.path) as stream:
             source = _Source(self.path, stream)
             source.refill()

@@ -1,8 +1,8 @@
-"""Captures whose clocks differ by a constant, or stepped: estimated from the packets themselves.
+"""Clocks of captures that differ by a constant or stepped, estimated from the packets themselves.
 
-Two things are known of the true times. A packet leaves after it came in. And one queue sends in
+Two facts are known about the true times. A packet leaves after it came in. And one queue sends in
 the order in which it was filled, so of two packets of different ports the first to leave came in
-first. Clocks are corrected only where the stamps contradict this; see docs/join.md for the limits.
+first. Clocks are corrected only if the stamps contradict these facts. docs/join.md has the limits.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from outcast.analysis.join.pairs import Pairs
 from outcast.errors import InputError
 
 STEP_BACK_NS = 1_000_000
-"""Stamps that go back by more are a step of the clock; by less, packets noted out of order."""
+"""Stamps that go back by more are a step of the clock; by less, packets were noted out of order."""
 STEP_NS = 5_000_000
-"""Sojourn times that change by more than this from one packet to the next, and by more than they
-vary, and stay changed, show that a clock stepped."""
+"""A clock stepped if sojourn times change by more than this from one packet to the next, by more
+than they vary, and stay changed."""
 NEAR = 25
-"""So many packets before and after a step are compared."""
+"""How many packets before and after a step are compared."""
 LEAST_PAIRS = 8
 LEAST_SHARE = 0.1
-"""So many of the packets of different ports must have left against the order of their stamps."""
+"""The least share of packets that must have left against the order of their stamps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a capture's stamps become those of the common clock.
+    """How to convert a capture's stamps to the common clock.
 
     Attributes:
-        pieces: (first row, nanoseconds to add), the first from row 0 on.
+        pieces: pairs of (first row, nanoseconds to add from there on). The first row is 0.
     """
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
 
     def correct(self, stamps: I64) -> I64:
-        """The corrected stamps of a capture, all of its rows given."""
+        """Returns the corrected stamps. `stamps` has all rows of the capture."""
         if self.pieces == ((0, 0),):
             return stamps
         corrected = stamps.copy()
@@ -55,7 +55,7 @@ class Clock:
             yield first, last, shift
 
     def shifted(self, shift_ns: int, first_row: int = 0) -> Clock:
-        """The same with `shift_ns` added from a row on."""
+        """Returns a clock that adds `shift_ns` more from a row on."""
         before = dict(self.pieces)
         at_row = max(row for row in before if row <= first_row)
         pieces = {row: add + (shift_ns if row >= first_row else 0) for row, add in before.items()}
@@ -66,9 +66,9 @@ class Clock:
 def estimate(
     inputs: Sequence[PortCapture], outputs: Sequence[PortCapture], pairs: Pairs
 ) -> tuple[list[Clock], list[Clock], list[str]]:
-    """The clocks of inputs and outputs, and what was found, a line each.
+    """Returns the clocks of inputs and outputs, and notes on each correction, a line each.
 
-    The outputs are taken to share one clock.
+    It assumes that the outputs share one clock.
     """
     notes: list[str] = []
     in_clocks = [_without_steps_back(capture, notes) for capture in inputs]
@@ -95,7 +95,7 @@ def estimate(
 
 
 def _without_steps_back(capture: PortCapture, notes: list[str]) -> Clock:
-    """Where stamps go back, time is taken to have gone on by a usual gap."""
+    """Where stamps step back, assumes that time went on by the median gap."""
     stamps = capture.columns.stamp_ns
     clock = Clock()
     if not capture.steps_back:
@@ -120,7 +120,7 @@ def _delays(
     out_clocks: Sequence[Clock],
     pairs: Pairs,
 ) -> I64:
-    """Time from coming in to leaving of each pair."""
+    """The sojourn time of each pair."""
     delay = np.zeros(len(pairs), np.int64)
     for captures, clocks, which, rows, sign in (
         (inputs, in_clocks, pairs.input, pairs.in_row, -1),
@@ -140,7 +140,7 @@ def _without_jumps(
     index: int,
     notes: list[str],
 ) -> Clock:
-    """Finds forward steps: sojourn times that change at once, and stay changed."""
+    """Finds steps of a clock: sojourn times that change at once and stay changed."""
     mine = np.flatnonzero(pairs.input == index)
     if mine.size < 2 * LEAST_PAIRS:
         return clock
@@ -152,13 +152,13 @@ def _without_jumps(
         change = int(np.median(after)) - int(np.median(before))
         if abs(change) <= STEP_NS or pairs.output[mine[place]] != pairs.output[mine[place + 1]]:
             continue
-        # The queue changes little from one packet to the next.
+        # The queue changes little from one packet to the next, so this change is the step.
         exact = int(own[place + 1] - own[place])
         first, last = int(pairs.in_row[mine[place]]), int(pairs.in_row[mine[place + 1]])
         if last <= first:
             continue
         gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
-        # The clock leaps forward where the sojourn times fall.
+        # If sojourn times fall, the clock leapt forward.
         row = first + 1 + int(gaps.argmax() if change < 0 else gaps.argmin())
         clock = clock.shifted(exact, row)
         own = own - np.where(pairs.in_row[mine] >= row, exact, 0)
@@ -172,7 +172,7 @@ def _without_jumps(
 def _offsets(
     inputs: Sequence[PortCapture], clocks: Sequence[Clock], pairs: Pairs, delay: I64
 ) -> list[int]:
-    """What to add to each input's stamps; 0 where nothing contradicts them."""
+    """What to add to each input's stamps; 0 if nothing contradicts them."""
     least = {
         index: int(delay[pairs.input == index].min())
         for index in range(len(inputs))
@@ -192,8 +192,8 @@ def _offsets(
     }
     if min(least.values()) >= 0 and not any(relative.values()):
         return none
-    # The more ports are left as they are, the better, as long as all packets leave after they
-    # came; if that cannot be, the shortest time in the switch is taken to be none.
+    # As many ports as possible are left as they are, provided that all packets leave after they
+    # came. If that is impossible, the shortest sojourn time is taken to be zero.
     choices = []
     for anchor in least:
         shifts = {index: relative[index] - relative[anchor] for index in least}
@@ -209,25 +209,30 @@ def _offsets(
 
 
 def _between(
-    stamps: I64, pairs: Pairs, one: int, other: int, least_one: int, least_other: int
+    stamps: I64,
+    pairs: Pairs,
+    reference: int,
+    port: int,
+    least_reference: int,
+    least_port: int,
 ) -> int:
-    """What to add to `other`'s stamps to fit those of `one`; 0 where their order says nothing.
+    """What to add to `port`'s stamps to fit those of `reference`; 0 if their order says nothing.
 
-    For packets that left one after the other: if one's came first, the shift is at least the
-    difference of their stamps, else at most.
+    Each two packets that left one after the other bound the shift by the difference of their
+    stamps: from below if the reference's packet left first, otherwise from above.
     """
-    if one == other:
+    if reference == port:
         return 0
     first, second = pairs.input[:-1], pairs.input[1:]
     together = pairs.block[:-1] == pairs.block[1:]
-    rising = together & (first == one) & (second == other)
-    falling = together & (first == other) & (second == one)
+    rising = together & (first == reference) & (second == port)
+    falling = together & (first == port) & (second == reference)
     at_least = stamps[:-1][rising] - stamps[1:][rising]
     at_most = stamps[1:][falling] - stamps[:-1][falling]
     total = at_least.size + at_most.size
     if min(at_least.size, at_most.size) < LEAST_PAIRS:
-        apart = least_other - least_one
-        return apart if min(least_one, least_other) < 0 else 0
+        apart = least_port - least_reference
+        return apart if min(least_reference, least_port) < 0 else 0
     against = _against(at_least, at_most, np.zeros(1, np.int64))[0]
     if against <= LEAST_SHARE * total:
         return 0
@@ -240,7 +245,7 @@ def _between(
 
 
 def _against(at_least: I64, at_most: I64, shift: I64) -> Array:
-    """How many packets left against their order, for each shift."""
+    """For each shift, how many packets left against their order."""
     low, high = np.sort(at_least), np.sort(at_most)
     return (low.size - np.searchsorted(low, shift, side="right")) + np.searchsorted(
         high, shift, side="left"

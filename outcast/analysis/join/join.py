@@ -1,17 +1,19 @@
 """The join: which packet came in where and when, and whether and when it left.
 
 The captures of a switch's ports are matched packet by packet (the method of section 4.1 of the
-TCP outcast paper). The rules are stated in docs/join.md; the ones that decide are
+TCP outcast paper). docs/join.md states the rules. These decide:
 
 1. Identity: addresses, ports, protocol, IP id, sequence and acknowledgement number, flags and
-   payload length; TTL, checksum and TCP time stamp where the captures agree on them.
+   payload length have to agree. So do TTL, checksum and TCP time stamp, if the captures agree on
+   them.
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
-3. Order: of equal packets, the first one that came in after whatever has left already, of the
-   same flow, of the same port (if it is a FIFO), and of any (by more than the switch is seen to
-   reorder); failing that, the first one.
+3. Order: among equal packets, the match is the first one that came in after whatever has left
+   already: of the same flow, of the same port (if it is a FIFO), and of any port (by more than the
+   switch is seen to reorder). If there is none, the match is the first one.
 4. A packet that never left was dropped if one that came in later left by the same output (later
-   by more than the switch is seen to reorder), or if the output was watched long enough after it;
-   otherwise it is unknown: in flight at the end, or come in before the output was watched.
+   by more than the switch is seen to reorder), or if the output was watched long enough after it.
+   Otherwise its fate is unknown: it was in flight at the end, or it came in before the output was
+   watched.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from outcast.errors import InputError
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 
 LATE_START_GAPS = 8
-"""Where nothing that came in leaves for so many packet times, the output was not watched yet: no
-queue that drains meanwhile refuses everything."""
+"""If nothing that came in leaves for so many packet times, the output was not watched yet, because
+no queue that drains meanwhile refuses everything."""
 
 CLOCK_TOLERANCE_NS = 1_000_000
-"""With estimated clocks, how much before it came in a packet may seem to leave."""
+"""If clocks are estimated, a packet may seem to leave this much before it came in."""
 
 _NEVER = np.iinfo(np.int64).min // 2
 
@@ -60,12 +62,12 @@ class Note(IntEnum):
 
 
 class Stray(IntEnum):
-    """Why a packet that left has no packet that came in."""
+    """Why a departure has no arrival."""
 
     EARLY = 0
-    """It left before anything that came in did: it was in the queue when the capture began."""
+    """It left before any arrival did, so it was in the queue when the capture began."""
     DUPLICATE = 1
-    """An equal packet that came in had left already."""
+    """An equal packet had come in and left already."""
     UNEXPLAINED = 2
 
 
@@ -75,11 +77,11 @@ class JoinOptions:
 
     Attributes:
         max_sojourn_ns: no packet stays in the switch for longer.
-        routed: the TTL may differ between input and output (a routed hop).
-        one_clock: the captures were stamped by one clock, which is not to be corrected.
-        release: the captures are not needed any more: their columns are emptied, for memory.
+        routed: the switch routes, so the TTL may differ between input and output.
+        one_clock: one clock stamped all captures, so no clock is corrected.
+        release: the captures are not needed any more, so their columns are emptied to save memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
-            captured; the span of their packets counts in any case.
+            captured. The span of their packets counts in any case.
     """
 
     max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
@@ -91,7 +93,9 @@ class JoinOptions:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The books of a join. `entered` = forwarded + dropped + in_flight + before_output, and
+    """The books of a join.
+
+    `entered` = forwarded + dropped + in_flight + before_output, and
     `left` = forwarded + early + duplicates + unexplained.
     """
 
@@ -122,16 +126,16 @@ class Joined:
         flows: every flow of the packets that take part.
         arrivals: the packets that came in, merged over the inputs.
         departures: the packets that left, merged over the outputs.
-        left_as: for each arrival the departure it became, or -1.
-        came_as: for each departure the arrival it was, or -1.
-        verdict, note: for each arrival, of Verdict and Note.
-        egress: for each arrival the output it left by or, if dropped, was to leave by; -1 where
-            that is not known.
-        stray: for each departure without an arrival its Stray; -1 for all others.
-        fifo: whether each input's packets left in the order they came.
+        left_as: for each arrival, the departure that it became, or -1.
+        came_as: for each departure, the arrival that it was, or -1.
+        verdict, note: for each arrival, its Verdict and Note.
+        egress: for each arrival, the output that it left by or, if dropped, would have left by; -1
+            if that is unknown.
+        stray: for each departure without an arrival, its Stray; -1 for all others.
+        fifo: for each input, whether its packets left in the order in which they came.
         identity: the optional parts of the identity that were used.
         counts: the totals.
-        clocks: what was found and corrected of the captures' clocks, a line each.
+        clocks: the corrections of the captures' clocks, a line each.
     """
 
     inputs: tuple[str, ...]
@@ -152,10 +156,10 @@ class Joined:
 
     @property
     def t_out_ns(self) -> I64:
-        """When each arrival left; -1 where it did not."""
-        out = np.empty(len(self.arrivals), np.int64)
-        _stamps_of(self.departures.stamp_ns, self.left_as, out)
-        return out
+        """When each arrival left; -1 if it did not."""
+        stamps = np.empty(len(self.arrivals), np.int64)
+        _stamps_of(self.departures.stamp_ns, self.left_as, stamps)
+        return stamps
 
 
 def join(
@@ -165,27 +169,27 @@ def join(
 ) -> Joined:
     """Matches what came in at `inputs` with what left by `outputs`.
 
-    Only packets whose destination address is seen at an output take part, so the captures may
-    hold other traffic too. Raises InputError where nothing can be joined.
+    A packet takes part only if its destination address is seen at an output, so the captures may
+    also hold other traffic. Raises InputError if nothing can be joined.
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
     flows, rows = number_flows([*inputs, *outputs])
     in_rows, out_rows = rows[: len(inputs)], rows[len(inputs) :]
-    wanted = _wanted(flows, outputs, out_rows)
+    takes_part = _takes_part(flows, outputs, out_rows)
     if not any(capture.columns.flow.size for capture in outputs):
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
     watched = [(capture.first_ns or 0, capture.last_ns or 0) for capture in outputs]
-    pairs = sample(inputs, outputs, in_rows, wanted)
+    pairs = sample(inputs, outputs, in_rows, takes_part)
     parts = _identity_parts(inputs, outputs, pairs, options)
-    in_clocks, out_clocks, found = (
+    in_clocks, out_clocks, corrections = (
         ([clock.Clock()] * len(inputs), [clock.Clock()] * len(outputs), [])
         if options.one_clock
         else clock.estimate(inputs, outputs, pairs)
     )
-    arrivals, arriving = merge(inputs, in_rows, wanted, parts, in_clocks, options.release)
-    departures, leaving = merge(outputs, out_rows, wanted, parts, out_clocks, options.release)
+    arrivals, arriving = merge(inputs, in_rows, takes_part, parts, in_clocks, options.release)
+    departures, leaving = merge(outputs, out_rows, takes_part, parts, out_clocks, options.release)
     matched = _run_match(
         arrivals,
         arriving,
@@ -195,10 +199,10 @@ def join(
         len(inputs),
         len(outputs),
         options.max_sojourn_ns,
-        CLOCK_TOLERANCE_NS if found else 0,
+        CLOCK_TOLERANCE_NS if corrections else 0,
     )
     left_as, came_as = matched.left_as, matched.came_as
-    if found:
+    if corrections:
         _settle(arrivals, departures, left_as)
     egress = _egress(arrivals, departures, left_as, flows, len(outputs))
     verdict, note = _judge(arrivals, departures, matched, egress, watched, options, len(flows))
@@ -220,7 +224,7 @@ def join(
         fifo=tuple(bool(value == 0) for value in matched.inversions),
         identity=parts,
         counts=counts,
-        clocks=tuple(found),
+        clocks=tuple(corrections),
     )
 
 
@@ -236,8 +240,10 @@ def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
                 raise InputError(f"{role} port {name} is given twice")
 
 
-def _wanted(flows: Sequence[FlowKey], outputs: Sequence[PortCapture], rows: Sequence[I32]) -> Bool:
-    """For each flow, whether its destination is one that packets leave for."""
+def _takes_part(
+    flows: Sequence[FlowKey], outputs: Sequence[PortCapture], rows: Sequence[I32]
+) -> Bool:
+    """For each flow, whether packets leave the switch for its destination."""
     addresses = {
         flows[number].dst
         for capture, row in zip(outputs, rows, strict=True)
@@ -263,7 +269,7 @@ def _identity_parts(
     pairs: Pairs,
     options: JoinOptions,
 ) -> tuple[str, ...]:
-    """The optional parts of the identity on which nearly all sampled pairs agree."""
+    """The optional parts of the identity on which at least 99 % of the sampled pairs agree."""
     if not len(pairs):
         return ()
     parts = []
@@ -339,9 +345,12 @@ def _match(
     """Walks both sides in the order of time.
 
     Arrivals that have not left are kept in a hash table of chains, each in order of arrival.
-    `newest` becomes the latest stamp of what has left by each output, `slack` how far behind it
-    came in what left later; `last_of_flow` and `last_of_pair` (input, output) the last arrivals
-    that left; `extremes` the longest sojourn and the first arrival that left.
+    These arrays are filled:
+
+    - `newest`: for each output, the latest arrival time of what has left by it.
+    - `slack`: for each output, by how much at most a later departure came in before `newest`.
+    - `last_of_flow`, `last_of_pair` (input, output): the last arrivals that left.
+    - `extremes`: the longest sojourn time, and the first arrival that left.
     """
     mask = np.uint64(heads.size - 1)
     arrived = 0
@@ -386,7 +395,8 @@ def _match(
             chosen = first
         if chosen < 0:
             continue
-        # Equal packets passed over came in before something that has left: they were dropped.
+        # Equal packets that are passed over came in before something that has left, so they were
+        # dropped.
         while first != chosen:
             after = following[first]
             if in_identity[first] == identity:
@@ -414,7 +424,7 @@ def _match(
 
 @dataclass(frozen=True, slots=True)
 class _Matched:
-    """What the walk found, as in `_match`."""
+    """The result of the walk; see `_match`."""
 
     left_as: I32
     came_as: I32
@@ -445,7 +455,7 @@ def _run_match(
         reordered=np.zeros(len(arrivals), np.bool_),
         inversions=np.zeros(inputs, np.int64),
         last_of_flow=np.full(flows, -1, np.int32),
-        # One column more, for packets whose output is not known.
+        # One more column is for packets whose output is unknown.
         last_of_pair=np.full((inputs, outputs + 1), -1, np.int32),
         newest=np.full(outputs, _NEVER, np.int64),
         slack=np.zeros(outputs, np.int64),
@@ -478,7 +488,7 @@ def _run_match(
 
 
 def _settle(arrivals: Packets, departures: Packets, left_as: I32) -> None:
-    """After an estimate of clocks: moves the arrivals until none leaves before it came."""
+    """After clocks were estimated, moves the arrivals so that none leaves before it came."""
     left = left_as >= 0
     if left.any():
         delay = departures.stamp_ns[left_as[left]] - arrivals.stamp_ns[left]
@@ -495,7 +505,7 @@ def _egress(
     flows: Sequence[FlowKey],
     outputs: int,
 ) -> I8:
-    """The output of each arrival: where it left, or where its flow or destination does."""
+    """The output of each arrival: the one it left by, or its flow's, or its destination's."""
     if outputs == 1:
         return np.zeros(len(arrivals), np.int8)
     of_flow = np.full(len(flows), -1, np.int8)
@@ -535,7 +545,7 @@ def _judge(
     if first_left < len(arrivals):
         patience = min(patience, 2 * longest + 1_000_000)
 
-    # Overtaken by a later one of the same flow, of the same port if that is a FIFO, or of any.
+    # Overtaken by a later packet of the same flow, of the same port if that is a FIFO, or of any.
     port, to = arrivals.port[missing], egress[missing]
     newest = np.append(matched.newest - matched.slack, _NEVER)
     overtaken = missing < matched.last_of_flow[arrivals.flow[missing]]
@@ -547,7 +557,7 @@ def _judge(
     if options.watched_ns is not None:
         begins = np.minimum(begins, options.watched_ns[0])
         ends = np.maximum(ends, options.watched_ns[1])
-    # An output that is not known (index -1) was watched while all of them were.
+    # An unknown output (index -1) was watched while all outputs were.
     begins = np.append(begins, begins.max())
     ends = np.append(ends, ends.min())
     left_ns = departures.stamp_ns[:1001]
@@ -564,7 +574,7 @@ def _judge(
 
 
 def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leaving: U64) -> I8:
-    """Why departures have no arrival."""
+    """For each departure without an arrival, why it has none; -1 for all others."""
     stray = np.full(len(departures), -1, np.int8)
     alone = np.flatnonzero(came_as < 0)
     if not alone.size:
@@ -572,7 +582,7 @@ def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leav
     gone = np.unique(arriving[left_as >= 0])
     stray[alone] = np.where(np.isin(leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED)
     left = np.flatnonzero(came_as >= 0)
-    # Per output: what left before the first packet that was seen coming in.
+    # For each output: what left before the first packet that was seen coming in.
     for port in range(int(departures.port.max()) + 1):
         of_port = left[departures.port[left] == port]
         limit = of_port[0] if of_port.size else len(departures)
@@ -582,8 +592,8 @@ def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leav
 
 
 def _count(verdict: I8, note: I8, stray: I8) -> Counts:
-    def count(values: I8, wanted: int) -> int:
-        return int((values == wanted).sum())
+    def count(values: I8, code: int) -> int:
+        return int((values == code).sum())
 
     return Counts(
         entered=verdict.size,
@@ -600,7 +610,7 @@ def _count(verdict: I8, note: I8, stray: I8) -> Counts:
 
 
 def _check_conservation(counts: Counts, arrivals: int, departures: int) -> None:
-    """Every packet is accounted for once; a failure is a fault of this module."""
+    """Checks that every packet is accounted for once. A failure is a fault of this module."""
     came = counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
     left = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
     if came != arrivals or left != departures:

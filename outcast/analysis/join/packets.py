@@ -1,8 +1,9 @@
 """The packets of several captures on one clock, in one order, with their identity.
 
-The identity of a packet is what a switch leaves unchanged: addresses, ports, protocol, IP id,
-sequence and acknowledgement number, flags and payload length always; TTL, checksum and TCP time
-stamp where the captures agree on them. MAC addresses, VLAN tags and the ECN bits may change.
+The identity of a packet is what a switch leaves unchanged. It always has addresses, ports,
+protocol, IP id, sequence and acknowledgement number, flags and payload length. It also has TTL,
+checksum and TCP time stamp if the captures agree on them. MAC addresses, VLAN tags and the ECN bits
+may change.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Bool, Sca
 from outcast.analysis.join.clock import Clock
 
 PARTS = ("ttl", "checksum", "timestamp")
-"""The parts of the identity that a hop may change or a capture lack."""
+"""Parts of the identity that a hop may change or a capture may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,12 @@ class Packets:
     """Packets in the order of their stamps; arrays of one length.
 
     Attributes:
-        port: index of the capture each one is from.
-        flow: index of the join's flows.
+        port: index of the packet's capture.
+        flow: index of its flow in the join.
         stamp_ns: when it was seen, on the clock of the first output.
-        frame_bytes: the Ethernet frame without its check sequence.
-        payload_bytes, seq, flags: above the headers of TCP or UDP; 0 where there is none.
-        tsecr: the time stamp that a TCP packet echoes; 0 where there is none.
+        frame_bytes: length of the Ethernet frame without its check sequence.
+        payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
+        tsecr: the time stamp that a TCP packet echoes; 0 if there is none.
     """
 
     port: I8
@@ -50,7 +51,7 @@ class Packets:
 
     @classmethod
     def empty(cls, size: int) -> Packets:
-        """Packets of undefined content."""
+        """Packets with undefined content."""
         return cls(
             np.empty(size, np.int8),
             np.empty(size, np.int32),
@@ -65,7 +66,7 @@ class Packets:
 
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
-    """One numbering of the flows of all captures, and each capture's rows in it."""
+    """Numbers the flows of all captures. Returns them, and each capture's flows by number."""
     numbers: dict[FlowKey, int] = {}
     rows = []
     for capture in captures:
@@ -76,7 +77,7 @@ def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], 
 
 @compiled
 def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
-    """One of PARTS, by index, of one packet."""
+    """Value of one of PARTS, by index, for one packet."""
     if which == 0:
         return np.uint64(columns.ttl[row])
     if which == 1:
@@ -88,7 +89,7 @@ def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
 
 @compiled
 def _fold(columns: Columns, row: Scalar, use: Bool) -> Scalar:
-    """The identity of one packet with the parts in use."""
+    """The identity of one packet, including the parts in use."""
     h: Scalar = columns.identity[row]
     for which in range(3):
         if use[which]:
@@ -108,7 +109,7 @@ def _fold_all(columns: Columns, use: Bool, flow_of: I32, to_flow: I32, to_identi
 
 @compiled
 def _rank(own: I64, other: I64, other_first: bool, position: I32) -> None:
-    """Adds to each element's position how many of `other` precede it; both are sorted."""
+    """Adds to each position how many elements of `other` precede it. Both are sorted."""
     passed = 0
     for i in range(own.size):
         while passed < other.size and (
@@ -138,7 +139,7 @@ def _place(
     to_flags: U8,
     to_identity: U64,
 ) -> None:
-    """Copies the packets of a capture to their positions and folds their identities."""
+    """Copies the packets of a capture to their positions, and folds their identities."""
     for i in range(rows.size):
         row = rows[i]
         at = position[i]
@@ -157,21 +158,21 @@ def _place(
 def merge(
     captures: Sequence[PortCapture],
     flow_rows: Sequence[I32],
-    wanted: Bool,
+    takes_part: Bool,
     parts: Sequence[str],
     clocks: Sequence[Clock],
     release: bool,
 ) -> tuple[Packets, U64]:
-    """The packets of all captures that belong to `wanted` flows, and their identities.
+    """Merges the packets of flows that take part. Returns them and their identities.
 
     Ties are ordered by capture, then by place in the file. With `release`, the captures' columns
-    are emptied as they are copied, so that memory need not hold both.
+    are emptied as they are copied, so that memory does not have to hold both.
     """
     rows: list[I32] = []
     stamps: list[I64] = []
     for capture, flow_row, clock in zip(captures, flow_rows, clocks, strict=True):
         columns = capture.columns
-        keep = wanted[flow_row]
+        keep = takes_part[flow_row]
         chosen = np.arange(columns.flow.size, dtype=np.int32)
         if not keep.all():
             chosen = chosen[keep[columns.flow]]
@@ -221,7 +222,7 @@ def merge(
 
 
 def _adopt(capture: PortCapture, flow_of: I32, stamps: I64, use: Bool) -> tuple[Packets, U64]:
-    """The packets of a single capture, all in order, without copying them."""
+    """The packets of a single capture that is in order, without copying them."""
     columns = capture.columns
     _fold_all(columns, use, flow_of, columns.flow, columns.identity)
     capture.columns = Columns.empty(0)

@@ -1,6 +1,6 @@
-"""A sample of packets seen both coming in and leaving, found before anything is known of clocks.
+"""A sample of packets that were seen coming in and leaving, found before any clock is known.
 
-Blocks of departures, spread over each output's capture, are looked up among all arrivals; only
+Blocks of departures, spread over each output's capture, are looked up among all arrivals. Only
 packets whose identity occurs once on both sides are used.
 """
 
@@ -23,9 +23,9 @@ class Pairs:
     """Sampled packets in the order in which they left; arrays of one length.
 
     Attributes:
-        input, output: indices of the captures.
-        in_row, out_row: the packet's rows in them.
-        block: which block of departures it is from; blocks of one output are consecutive.
+        input, output: indices of the two captures.
+        in_row, out_row: the packet's rows in these captures.
+        block: the block of departures that it is from. Blocks of one output are consecutive.
     """
 
     input: I32
@@ -40,7 +40,7 @@ class Pairs:
 
 @compiled
 def _table(keys: U64, slots: I32, count: I32) -> None:
-    """Fills an open hash table with the keys; `count` is how often each occurs (at its first)."""
+    """Fills an open hash table with keys. `count` says how often each occurs, at its first row."""
     mask = np.uint64(slots.size - 1)
     for i in range(keys.size):
         slot = (keys[i] >> np.uint64(13)) & mask
@@ -55,34 +55,41 @@ def _table(keys: U64, slots: I32, count: I32) -> None:
 def _seek(
     identity: U64,
     flow: I32,
-    wanted: Bool,
+    takes_part: Bool,
     capture: int,
     keys: U64,
     slots: I32,
-    found: I32,
-    found_input: I32,
-    found_row: I32,
+    matches: I32,
+    match_input: I32,
+    match_row: I32,
 ) -> None:
-    """Looks all packets of an input up; counts what is found of each key, and notes the last."""
+    """Looks up all packets of an input. Counts matches for each key, and notes the last match."""
     mask = np.uint64(slots.size - 1)
     for row in range(identity.size):
         slot = (identity[row] >> np.uint64(13)) & mask
         while slots[slot] >= 0 and keys[slots[slot]] != identity[row]:
             slot = (slot + np.uint64(1)) & mask
         key = slots[slot]
-        if key >= 0 and wanted[flow[row]]:
-            found[key] += 1
-            found_input[key] = capture
-            found_row[key] = row
+        if key >= 0 and takes_part[flow[row]]:
+            matches[key] += 1
+            match_input[key] = capture
+            match_row[key] = row
 
 
 def sample(
     inputs: Sequence[PortCapture],
     outputs: Sequence[PortCapture],
     in_rows: Sequence[I32],
-    wanted: Bool,
+    takes_part: Bool,
 ) -> Pairs:
-    """Pairs of a sample of departures; `in_rows` are the inputs' flows in the join's numbering."""
+    """Pairs of a sample of departures.
+
+    Args:
+        inputs: the captures of the inputs.
+        outputs: those of the outputs.
+        in_rows: for each input, the join's number of each of its flows.
+        takes_part: for each flow of the join, whether it takes part.
+    """
     outs: list[I32] = []
     rows: list[I32] = []
     blocks: list[I32] = []
@@ -105,8 +112,8 @@ def sample(
     for index, capture in enumerate(outputs):
         keys[out == index] = capture.columns.identity[row[out == index]]
     slots = np.full(1 << (2 * row.size).bit_length(), -1, np.int32)
-    count, found = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
-    found_input, found_row = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
+    count, matches = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
+    match_input, match_row = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
     _table(keys, slots, count)
     for index, (capture, in_row) in enumerate(zip(inputs, in_rows, strict=True)):
         columns = capture.columns
@@ -114,13 +121,13 @@ def sample(
             _seek(
                 columns.identity,
                 columns.flow,
-                wanted[in_row],
+                takes_part[in_row],
                 index,
                 keys,
                 slots,
-                found,
-                found_input,
-                found_row,
+                matches,
+                match_input,
+                match_row,
             )
-    once = (count == 1) & (found == 1)
-    return Pairs(found_input[once], found_row[once], out[once], row[once], block[once])
+    once = (count == 1) & (matches == 1)
+    return Pairs(match_input[once], match_row[once], out[once], row[once], block[once])

@@ -1,7 +1,7 @@
-"""What left and what happened at the bottleneck, in bins of `analysis.bin`.
+"""Goodput, queue and drops at the bottleneck over time, in bins of `analysis.bin`.
 
-Bin j covers [j, j + 1) bins after the traffic's start; the last one may be cut by the end of the
-experiment's duration.
+Bin j covers [j, j + 1) bins after the traffic's start. The end of the experiment's duration may
+cut the last bin short.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class FlowBins:
 
     Attributes:
         flows: the run's numbers of the flows.
-        start_ns, width_ns: of each bin, after the traffic's start.
+        start_ns: each bin's start after the traffic's start.
+        width_ns: each bin's width.
     """
 
     flows: tuple[int, ...]
@@ -55,7 +56,7 @@ def _series(analysis: Analysis, port: PortAnalysis) -> Series:
 
 
 def flow_bins(analysis: Analysis) -> FlowBins:
-    """Goodput, frames and packets of every flow of the run per bin."""
+    """Goodput, frames and packets of every flow of the run, per bin."""
     edges = _edges_ns(analysis)
     flows = tuple(record.flow for record in analysis.manifest.flows)
     row_of = {flow: row for row, flow in enumerate(flows)}
@@ -72,7 +73,7 @@ def flow_bins(analysis: Analysis) -> FlowBins:
 
 
 def throughput_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per flow of the run and bin: `t` is the bin's start after the traffic's start."""
+    """One row per flow of the run and bin. `t` is the bin's start after the traffic's start."""
     bins = flow_bins(analysis)
     return pl.DataFrame(
         {
@@ -86,12 +87,12 @@ def throughput_table(analysis: Analysis) -> pl.DataFrame:
 
 
 def utilisation_table(analysis: Analysis) -> pl.DataFrame:
-    """A row per bottleneck port and bin.
+    """One row per bottleneck port and bin.
 
     Returns:
-        `t` and `port`; `utilisation`: frames that left, as the queue counts them, over the link's
-        rate; `queue_mean_bytes` (over time) and `queue_max_bytes`; packets that came in and were
-        `forwarded` or `dropped`.
+        `t` and `port`; `utilisation`, the bytes of frames that left, as the queue counts them, over
+        the link's rate; `queue_mean_bytes` (over time) and `queue_max_bytes`; and the packets that
+        came in and were `forwarded` or `dropped`.
     """
     edges = _edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
@@ -122,15 +123,15 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
 
 
 def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
-    """The mean over time and the maximum of an output's queue in bytes between given times.
+    """Mean over time and maximum of an output's queue, in bytes, in each bin.
 
     Args:
-        queue: of one output.
-        edges_ns: increasing times on the captures' clock; bin j is between edges j and j + 1.
+        queue: the queue of one output.
+        edges_ns: increasing times on the captures' clock. Bin j lies between edges j and j + 1.
     """
     begin = np.concatenate([edges_ns[:1], queue.time_ns[:1]]).min()
     time = np.concatenate([[begin], queue.time_ns])
-    # What leaves first was there before; else the queue is empty until a packet comes.
+    # If the first event is a departure, that packet was there before; else the queue is empty.
     first = queue.bytes[0] if queue.event.size and queue.event[0] == Event.DEQUEUE else 0
     held = np.concatenate([[first], queue.bytes]).astype(np.int64)
     area = np.concatenate([[0], np.cumsum(held[:-1] * np.diff(time))])

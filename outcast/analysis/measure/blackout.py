@@ -1,8 +1,8 @@
 """Chains of consecutive drops, and the blackouts among them (the paper's section 4.1, figure 11).
 
-A chain is a longest row of packets of one input port, on their way to one output, that were all
-dropped with none of that port forwarded between them. It is a blackout of that port if packets of
-other ports got through meanwhile.
+A chain is a maximal run of packets of one input port to one output that were all dropped, with no
+packet of that port forwarded in between. It is a blackout of that port if packets of other ports
+got through meanwhile.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join.join import Joined, Verdict
 
 DENSE_PACKETS = 4
-"""Drops that follow each other within so many packet times, on average, are one dense episode."""
+"""A blackout is dense if its drops are on average at most this many packet times apart."""
 
 
 def is_dense(packet_ns: int) -> pl.Expr:
-    """Of rows of blackouts.parquet: whether the drops follow each other within DENSE_PACKETS.
+    """For rows of blackouts.parquet, whether the drops are at most DENSE_PACKETS apart on average.
 
-    The timeouts of a lone flow leave chains that last for many round trips, of few drops far
-    apart; these are not what the sources' figures call a blackout.
+    The timeouts of a lone flow leave chains of few drops that last for many round trips. The
+    sources' figures do not mean these by a blackout.
     """
     lasts_ns = pl.col("t_end") - pl.col("t_start")
     return lasts_ns <= (pl.col("drops") - 1) * DENSE_PACKETS * packet_ns
@@ -31,16 +31,16 @@ def is_dense(packet_ns: int) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """Chains of drops in the order of their beginning, one element per chain.
+    """Chains of drops in the order of their beginning; arrays with one element per chain.
 
     Attributes:
         ingress, egress: indices of the join's inputs and outputs.
         first, last: rows of the first and the last packet dropped.
-        t_start_ns, t_end_ns: when these came in.
-        drops: packets of the chain.
-        flows: distinct flows among them.
-        others_through: packets of other ports (or, of a flow's chain, of other flows) for the same
-            output that came in from t_start to t_end and were forwarded.
+        t_start_ns, t_end_ns: when these two came in.
+        drops: how many packets the chain has.
+        flows: how many distinct flows they belong to.
+        others_through: how many packets of other ports (for a flow's chain: of other flows) to the
+            same output came in from t_start to t_end and were forwarded.
     """
 
     ingress: I8
@@ -76,9 +76,10 @@ def _find(
 ) -> int:
     """Finds the chains within each group of packets. Returns how many there are.
 
-    Of its own group nothing passes during a chain, so all that passes is of others.
+    During a chain no packet of its own group gets through. So every packet that gets through
+    belongs to another group.
     """
-    made = 0
+    chains = 0
     current = np.full(groups, -1, np.int64)
     seen = np.full((ports, flows), -1, np.int32)
     passed = np.zeros(outputs, np.int64)
@@ -91,13 +92,13 @@ def _find(
         if verdict[i] == 1:
             chain = current[g]
             if chain < 0:
-                chain = made
+                chain = chains
                 current[g] = chain
                 first[chain] = i
                 drops[chain] = 0
                 distinct[chain] = 0
                 at_start[g] = passed[out]
-                made += 1
+                chains += 1
             drops[chain] += 1
             last[chain] = i
             through[chain] = passed[out] - at_start[g]
@@ -108,14 +109,14 @@ def _find(
             current[g] = -1
             if verdict[i] == 0:
                 passed[out] += 1
-    return made
+    return chains
 
 
 def _chains(joined: Joined, group: I32, groups: int) -> Chains:
     arrivals = joined.arrivals
     dropped = int((joined.verdict == Verdict.DROPPED).sum())
     first, last, drops, distinct, through = (np.empty(dropped, np.int32) for _ in range(5))
-    made = _find(
+    count = _find(
         joined.verdict,
         group,
         arrivals.port,
@@ -131,7 +132,7 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
         distinct,
         through,
     )
-    first, last = first[:made], last[:made]
+    first, last = first[:count], last[:count]
     stamps = arrivals.stamp_ns
     return Chains(
         ingress=arrivals.port[first],
@@ -140,14 +141,14 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
         last=last,
         t_start_ns=stamps[first],
         t_end_ns=stamps[last],
-        drops=drops[:made],
-        flows=distinct[:made],
-        others_through=through[:made],
+        drops=drops[:count],
+        flows=distinct[:count],
+        others_through=through[:count],
     )
 
 
 def port_chains(joined: Joined) -> Chains:
-    """Chains per input port and output. Packets whose output is unknown form no chain."""
+    """Chains per input port and output. A packet whose output is unknown is in no chain."""
     outputs = len(joined.outputs)
     group = joined.arrivals.port.astype(np.int32) * outputs + joined.egress
     group[joined.egress < 0] = -1
@@ -155,13 +156,13 @@ def port_chains(joined: Joined) -> Chains:
 
 
 def flow_chains(joined: Joined) -> Chains:
-    """Chains per flow: consecutive packets of one flow dropped."""
+    """Chains per flow: consecutive packets of one flow that were dropped."""
     group = joined.arrivals.flow.copy()
     group[joined.egress < 0] = -1
     return _chains(joined, group, len(joined.flows))
 
 
 def length_counts(drops: Array) -> dict[int, int]:
-    """How many chains there are of each length that occurs."""
+    """How many chains there are of each length; only lengths that occur are keys."""
     lengths, counts = np.unique(drops, return_counts=True)
     return {int(a): int(b) for a, b in zip(lengths, counts, strict=True)}

@@ -1,6 +1,6 @@
-"""Generated flows: how long each took, as a table and by size.
+"""Flow completion times of generated flows, as a table and by size.
 
-Nothing here is read from captures: the receivers' programs wrote when the last byte arrived.
+They do not come from captures: the receivers' programs wrote when the last byte arrived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outcast.records.summary import CompletionSummary, TimesSummary
 
 SHORT_BYTES = 100_000
 LONG_BYTES = 10_000_000
-"""Below the one is short, above the other long (the TCPRand paper, figure 11)."""
+"""Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
 
 _SCHEMA = {
     "flow": pl.Int32,
@@ -48,8 +48,10 @@ def completed(analysis: Analysis) -> list[Completed]:
 
 
 def completion_table(analysis: Analysis) -> pl.DataFrame | None:
-    """A row per generated flow; times in nanoseconds after the traffic's start, `fct` from the
-    planned start to the last byte's arrival. None where the run had no workloads.
+    """One row per generated flow; None if the run had no workloads.
+
+    Times are in nanoseconds after the traffic's start. `fct` is from the planned start to the
+    arrival of the last byte.
     """
     flows = completed(analysis)
     if not flows:
@@ -57,13 +59,13 @@ def completion_table(analysis: Analysis) -> pl.DataFrame | None:
     return pl.DataFrame(
         [
             (
-                *(each.planned.flow, each.planned.workload, each.planned.kind),
-                *(each.planned.src, each.planned.sport, each.planned.dst, each.planned.round),
-                *(each.planned.size_bytes, each.start_ns, each.end_ns, each.completion_ns),
-                *(each.late_ns, each.received_bytes, each.sent, each.received),
-                *(each.retransmits, each.timeouts, each.congestion_control, each.error),
+                *(flow.planned.flow, flow.planned.workload, flow.planned.kind),
+                *(flow.planned.src, flow.planned.sport, flow.planned.dst, flow.planned.round),
+                *(flow.planned.size_bytes, flow.start_ns, flow.end_ns, flow.completion_ns),
+                *(flow.late_ns, flow.received_bytes, flow.sent, flow.received),
+                *(flow.retransmits, flow.timeouts, flow.congestion_control, flow.error),
             )
-            for each in flows
+            for flow in flows
         ],
         schema=_SCHEMA,
         orient="row",
@@ -71,41 +73,41 @@ def completion_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | None:
-    """Each workload by its index; None where the run had none."""
+    """The summary of each workload, by its index; None if the run had none."""
     flows = completed(analysis)
     if not flows:
         return None
-    found = {}
-    for index in sorted({each.planned.workload for each in flows}):
-        mine = [each for each in flows if each.planned.workload == index]
-        found[str(index)] = _summary(mine, analysis.manifest.traffic.duration_ns)
-    return found
+    summaries = {}
+    for index in sorted({flow.planned.workload for flow in flows}):
+        mine = [flow for flow in flows if flow.planned.workload == index]
+        summaries[str(index)] = _summary(mine, analysis.manifest.traffic.duration_ns)
+    return summaries
 
 
 def _summary(flows: Sequence[Completed], duration_ns: int) -> CompletionSummary:
-    transfers = [each for each in flows if each.planned.size_bytes is not None]
-    started = [each for each in flows if each.start_ns is not None]
-    first_ns = min((each.start_ns or 0 for each in started), default=0)
-    # Where all is done before the end, what comes after would only dilute the rate.
-    all_done = bool(transfers) and all(each.end_ns is not None for each in transfers)
-    last_ns = max(each.end_ns or 0 for each in flows) if all_done else duration_ns
-    received = sum(each.received_bytes for each in flows)
+    transfers = [flow for flow in flows if flow.planned.size_bytes is not None]
+    started = [flow for flow in flows if flow.start_ns is not None]
+    first_ns = min((flow.start_ns or 0 for flow in started), default=0)
+    # If all is done before the end, the idle time after it would only dilute the rate.
+    all_done = bool(transfers) and all(flow.end_ns is not None for flow in transfers)
+    last_ns = max(flow.end_ns or 0 for flow in flows) if all_done else duration_ns
+    received = sum(flow.received_bytes for flow in flows)
     sent, arrived = (
-        sum(getattr(each, name) or 0 for each in flows) for name in ("sent", "received")
+        sum(getattr(flow, name) or 0 for flow in flows) for name in ("sent", "received")
     )
     has_streams = len(transfers) < len(flows)
     return CompletionSummary(
         kind=flows[0].planned.kind,
         flows=len(flows),
-        unfinished=sum(each.end_ns is None for each in transfers),
+        unfinished=sum(flow.end_ns is None for flow in transfers),
         not_started=len(flows) - len(started),
-        failed=sum(each.error is not None for each in flows),
+        failed=sum(flow.error is not None for flow in flows),
         goodput_bps=received * 8e9 / (last_ns - first_ns) if last_ns > first_ns else 0.0,
         datagrams_sent=sent if has_streams else None,
         datagrams_lost=sent - arrived if has_streams else None,
         retransmits=_total(flows, "retransmits"),
         timeouts=_total(flows, "timeouts"),
-        latest_start_ms=max((each.late_ns or 0 for each in flows), default=0) / 1e6,
+        latest_start_ms=max((flow.late_ns or 0 for flow in flows), default=0) / 1e6,
         times={
             name: spread
             for name, low, high in (
@@ -120,21 +122,21 @@ def _summary(flows: Sequence[Completed], duration_ns: int) -> CompletionSummary:
 
 
 def _total(flows: Sequence[Completed], name: str) -> int | None:
-    values = [value for each in flows if (value := getattr(each, name)) is not None]
+    values = [value for flow in flows if (value := getattr(flow, name)) is not None]
     return sum(values) if values else None
 
 
 def _times(flows: Sequence[Completed], low: int, high: int | None) -> TimesSummary | None:
-    """Of the flows with so many bytes, from `low` to below `high`."""
+    """Completion times of the flows with low <= size < high bytes; None if there is none."""
     mine = [
-        each
-        for each in flows
-        if low <= (each.planned.size_bytes or 0)
-        and (high is None or (each.planned.size_bytes or 0) < high)
+        flow
+        for flow in flows
+        if low <= (flow.planned.size_bytes or 0)
+        and (high is None or (flow.planned.size_bytes or 0) < high)
     ]
     if not mine:
         return None
-    times_ms = np.array([each.completion_ns for each in mine if each.completion_ns is not None])
+    times_ms = np.array([flow.completion_ns for flow in mine if flow.completion_ns is not None])
     times_ms = times_ms.astype(float) / 1e6
     p50, p95, p99 = (
         np.quantile(times_ms, [0.5, 0.95, 0.99]).tolist() if times_ms.size else (None,) * 3

@@ -1,4 +1,4 @@
-"""The senders' congestion windows and round trips, from the samples of their sockets."""
+"""The senders' congestion windows and round trips, from samples of their sockets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEAST_SAMPLES = 10
 
 @dataclass(frozen=True, slots=True)
 class Synchronisation:
-    """How alike congestion windows move: Pearson's correlation of each two flows' windows.
+    """How much congestion windows move together: Pearson's correlation of each two flows' windows.
 
-    1: all grow and shrink together; 0: independently of each other.
+    A correlation is 1 if they grow and shrink together, and 0 if they are independent.
     """
 
     flows: int
@@ -34,8 +34,10 @@ def during(sockets: pl.DataFrame, interval: Interval) -> pl.DataFrame:
 
 
 def synchronisation(samples: pl.DataFrame) -> Synchronisation | None:
-    """Over the times at which all flows were sampled; None where these are fewer than
-    LEAST_SAMPLES, or where fewer than two flows' windows ever changed.
+    """Correlates windows over the times at which all flows were sampled.
+
+    Returns None if there are fewer than LEAST_SAMPLES such times, or if fewer than two flows'
+    windows ever changed.
     """
     wide = samples.pivot("flow", index="t", values="cwnd").drop_nulls()
     if wide.height < LEAST_SAMPLES:
@@ -44,18 +46,18 @@ def synchronisation(samples: pl.DataFrame) -> Synchronisation | None:
     windows = windows[:, windows.std(axis=0) > 0]
     if windows.shape[1] < 2:
         return None
-    each = np.corrcoef(windows, rowvar=False)[np.triu_indices(windows.shape[1], 1)]
+    correlations = np.corrcoef(windows, rowvar=False)[np.triu_indices(windows.shape[1], 1)]
     return Synchronisation(
         flows=windows.shape[1],
         samples=wide.height,
-        mean=round(float(each.mean()), 6),
-        min=round(float(each.min()), 6),
-        max=round(float(each.max()), 6),
+        mean=round(float(correlations.mean()), 6),
+        min=round(float(correlations.min()), 6),
+        max=round(float(correlations.max()), 6),
     )
 
 
 def sampled_spread(samples: pl.DataFrame, flows: Collection[int], column: str) -> Spread | None:
-    """The distribution of a column over the samples of these flows; None where there is none."""
+    """The distribution of a column over these flows' samples; None without a positive value."""
     values = samples.filter(pl.col("flow").is_in(list(flows)) & (pl.col(column) > 0))[column]
     if not len(values):
         return None
@@ -63,7 +65,7 @@ def sampled_spread(samples: pl.DataFrame, flows: Collection[int], column: str) -
 
 
 def last_total(sockets: pl.DataFrame, flows: Collection[int], column: str) -> int | None:
-    """The sum over these flows of what a counter last showed; None where the kernel has none."""
+    """The sum over these flows of a counter's last value; None if the kernel lacks the counter."""
     last = sockets.filter(pl.col("flow").is_in(list(flows))).group_by("flow").agg(pl.last(column))
     if not last.height or last[column].null_count():
         return None

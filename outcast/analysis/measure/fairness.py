@@ -1,17 +1,17 @@
-"""How evenly flows share a link: Jain's index and the outcast ratio."""
+"""How evenly flows share a link: Jain's fairness index and the outcast ratio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 HELD_SHARE = 0.9
-"""Of all goodput. Where a link was held its flow had more than 0.99 of it, else under 0.3."""
+"""A flow with more of all goodput held the link. Measured: over 0.99 when held, else under 0.3."""
 
 
 def jain_index(shares: Sequence[float]) -> float | None:
-    """Jain's fairness index (DEC-TR-301): 1 where all are equal, 1/n where one has all.
+    """Jain's fairness index (DEC-TR-301): 1 if all shares are equal, 1/n if one has everything.
 
-    None where there is no share at all to divide.
+    Returns None if all shares are zero.
     """
     square = sum(shares) ** 2
     squares = sum(share * share for share in shares)
@@ -21,7 +21,7 @@ def jain_index(shares: Sequence[float]) -> float | None:
 def outcast_ratio(mean_by_hops: Mapping[int, float]) -> float | None:
     """The mean of the class with the most hops over that of the class with the fewest.
 
-    None where there is one class only, or where the class with the fewest hops got nothing.
+    Returns None if there is only one class, or if the class with the fewest hops got nothing.
     """
     if len(mean_by_hops) < 2:
         return None
@@ -30,13 +30,13 @@ def outcast_ratio(mean_by_hops: Mapping[int, float]) -> float | None:
 
 
 def holder(goodput_bps: Mapping[int, float]) -> int | None:
-    """Of three flows or more the one that had more than HELD_SHARE of all goodput, if any.
+    """The flow that had more than HELD_SHARE of all goodput, if there are three flows or more.
 
-    With two, one that has nearly all is what an unfair queue does; with more, it is one flow's
-    packets coming in at each departure, just before all others' (Floyd and Jacobson, "On Traffic
-    Phase Effects in Packet-Switched Gateways", 1992).
+    If one of two flows has nearly everything, the queue may simply be unfair. If one of more flows
+    has, its packets come in at each departure just before all others' (Floyd and Jacobson, "On
+    Traffic Phase Effects in Packet-Switched Gateways", 1992).
     """
     if len(goodput_bps) < 3:
         return None
-    flow = max(goodput_bps, key=lambda each: goodput_bps[each])
+    flow = max(goodput_bps, key=lambda number: goodput_bps[number])
     return flow if goodput_bps[flow] > HELD_SHARE * sum(goodput_bps.values()) else None

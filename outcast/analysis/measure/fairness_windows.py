@@ -1,9 +1,9 @@
-"""Jain's index over windows that slide, and how soon it recovers after a flow joins or leaves.
+"""Jain's index over sliding windows, and how soon it recovers after a flow joins or leaves.
 
-A window counts the flows that are active from its beginning to its end. The windows are as long
-as `analysis.windows` says, in whole bins, as far as they are shorter than the run; where none is,
-DEFAULT_BINS bins long. They slide by one bin. A last bin that the end of the experiment cuts short
-is in none of them, unless the window is the whole run.
+A window counts the flows that are active from its beginning to its end. Windows have the lengths of
+`analysis.windows` that are shorter than the run, in whole bins. If there is none, they are
+DEFAULT_BINS bins long. They slide by one bin. If the end of the experiment cuts the last bin short,
+that bin is in no window, unless the window is the whole run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from outcast.analysis.run_analysis import Analysis, Interval, active
 
 DEFAULT_BINS = 10
 FAIR = 0.9
-"""From this index on, shares count as fair again (the TCPRand paper's measure in section 5.3)."""
+"""From this index on, shares count as fair again (the TCPRand paper, section 5.3)."""
 
 
 def widths_in_bins(windows_ns: Sequence[int], bin_ns: int, bins: int) -> list[int]:
@@ -31,12 +31,12 @@ def widths_in_bins(windows_ns: Sequence[int], bin_ns: int, bins: int) -> list[in
 
 
 def fairness_table(analysis: Analysis) -> pl.DataFrame | None:
-    """A row per window with two flows or more, by length and then in the order of time.
+    """One row per window with two flows or more, by length and then by time.
 
     Returns:
-        `t_start` and `t_end` (nanoseconds after the traffic's start), `flows` active all the
-        while, `jain` over their goodput (null where all got nothing) and `goodput_bps`, their
-        sum. None where at no time two flows were active.
+        `t_start` and `t_end` (nanoseconds after the traffic's start); `flows`, how many were active
+        throughout; `jain` over their goodput (null if all got nothing); `goodput_bps`, the sum of
+        their goodput. None if two flows were never active at the same time.
     """
     spans = [active(analysis, record) for record in analysis.manifest.flows]
     bins = flow_bins(analysis)
@@ -49,9 +49,9 @@ def sliding(bins: FlowBins, spans: Sequence[Interval], width: int) -> pl.DataFra
     """The rows of `fairness_table` for windows of one length.
 
     Args:
-        bins: of the run.
+        bins: the run's bins.
         spans: when each flow of `bins` was active.
-        width: in bins.
+        width: the windows' length in bins.
     """
     whole = bins.start_ns.size - int(bins.width_ns[-1] < bins.width_ns[0])
     windows = max(1, whole - width + 1)
@@ -77,7 +77,7 @@ def sliding(bins: FlowBins, spans: Sequence[Interval], width: int) -> pl.DataFra
 
 
 def _jain(shares: I64, flows: Array) -> Array:
-    """Jain's index of each column; not a number where it is all zero."""
+    """Jain's index of each column; NaN for a column of zeros."""
     values = shares.astype(float)
     squares = flows * (values**2).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -90,9 +90,9 @@ class Change:
 
     Attributes:
         t_ns: after the traffic's start.
-        flows: active from then on.
-        fair_after_ns: from then until the end of the first of the shortest windows, begun after
-            it, with an index of FAIR or more; None where the next change came first.
+        flows: how many are active from then on.
+        fair_after_ns: the time until the first window of the shortest length that begins after the
+            change and has an index of FAIR or more has ended. None if the next change came first.
     """
 
     t_ns: int
@@ -114,7 +114,7 @@ def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
     times = sorted({t for span in spans for t in (span.start_ns, span.end_ns) if t < duration_ns})
     lengths = fairness["t_end"] - fairness["t_start"]
     shortest = fairness.filter(lengths == lengths.min())
-    found = []
+    result = []
     for t_ns, next_ns in zip(times, [*times[1:], duration_ns], strict=True):
         flows = sum(span.start_ns <= t_ns < span.end_ns for span in spans)
         if flows < 2:
@@ -123,5 +123,5 @@ def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
             (pl.col("t_start") >= t_ns) & (pl.col("t_end") <= next_ns) & (pl.col("jain") >= FAIR)
         )
         after = int(fair["t_end"][0]) - t_ns if fair.height else None
-        found.append(Change(t_ns, flows, after))
-    return found
+        result.append(Change(t_ns, flows, after))
+    return result

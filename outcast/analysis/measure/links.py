@@ -1,4 +1,4 @@
-"""Where packets went: every link's counters against the paths that were planned."""
+"""Where packets went: every link's counters compared with the planned paths."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outcast.records.run_directory import LinkRecord, Manifest
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
-    """A row per direction of a link; None for a run of before links were counted.
+    """One row per direction of a link; None if the run is so old that links were not counted.
 
-    `port` is the interface that sends from `node` to `neighbour`; `flows` and `acknowledged` are
-    the numbers of flows whose data and whose acknowledgements are planned to cross it; `packets`
-    and `bytes` (with Ethernet headers) what was sent, and `utilisation` its share of the rate.
+    `port` is the interface that sends from `node` to `neighbour`. `flows` and `acknowledged` are
+    the numbers of flows whose data and whose acknowledgements are planned to cross it. `packets`
+    and `bytes` (with Ethernet headers) are what it sent; `utilisation` is the share of its rate.
     """
     if not analysis.counters.links:
         return None
@@ -46,10 +46,10 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def distrust(analysis: Analysis) -> list[str]:
-    """Why the counters of links do not fit the planned paths; empty where they do.
+    """Why the counters of links do not fit the planned paths; empty if they fit.
 
-    A link that no path crosses has sent nothing; one that does has sent at least the payload that
-    left the bottleneck later of the flows that crossed it on their way there.
+    A link that no path crosses must have sent nothing. Any other link must have sent at least the
+    payload that later left the bottleneck, of the flows that crossed it on their way there.
     """
     needed = _least_bytes(analysis)
     reasons = []
@@ -73,7 +73,9 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     needed: Counter[tuple[str, str]] = Counter()
     for flow in analysis.manifest.flows:
         directions = list(pairwise(flow.path))
-        last = max((n for n, each in enumerate(directions) if each in egress), default=-1)
+        last = max(
+            (place for place, direction in enumerate(directions) if direction in egress), default=-1
+        )
         for direction in directions[: last + 1]:
             needed[direction] += delivered[flow.flow]
     return needed
@@ -85,7 +87,7 @@ def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> set[tuple
 
 
 def render(frame: pl.DataFrame) -> RenderableType:
-    """The directions that sent or were to send something; the last line counts the others."""
+    """A table of the directions that sent or were to send. Its caption counts the others."""
     used = frame.filter(
         (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
     )

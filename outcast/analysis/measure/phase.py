@@ -1,8 +1,9 @@
 """When, within one packet time, the packets of a blackout come in (the paper's figure 9).
 
-The explanation of blackouts: after a packet has left, the next to come in takes its place, and
-whoever comes later in that packet time finds the queue full. So the phase of an arrival, the time
-since the last departure in packet times, tells the port that gets through from the one that loses.
+It explains blackouts: after a packet has left, the next one to come in takes its place, and
+a packet that comes later within that packet time finds the queue full. An arrival's phase is the
+time since the last departure, in packet times. It distinguishes the port that gets through from the
+one that loses.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Arrivals during blackouts of at least two drops, and over as long a time before each.
+    """Arrivals during blackouts of at least LEAST_DROPS drops, and during as long a time before.
 
     Attributes:
         chain: index of the blackout in the chains.
-        row: the arrival.
-        lost: it is of the port that is blacked out.
-        during: it came in during the blackout, not before.
-        phase: time since the last departure, in packet times, without whole ones: 0 to 1.
+        row: row of the arrival.
+        lost: whether it belongs to the port that is blacked out.
+        during: whether it came in during the blackout, and not before it.
+        phase: fractional part of the time since the last departure in packet times, 0 to 1.
     """
 
     chain: I32
@@ -38,16 +39,16 @@ class Phases:
     phase: Array
 
     def share(self, lost: bool, during: bool) -> list[float]:
-        """How the phases are distributed, in BINS equal parts of a packet time."""
+        """The distribution of the phases over BINS equal parts of a packet time."""
         chosen = self.phase[(self.lost == lost) & (self.during == during)]
         counts, _ = np.histogram(chosen, BINS, (0, 1))
         return [round(float(count) / max(chosen.size, 1), 4) for count in counts]
 
 
 def packet_time_ns(joined: Joined, egress: int, rate_bps: int | None) -> int:
-    """How long the most frequent frame takes at the output's rate.
+    """How long a frame of the most frequent length takes at the output's rate.
 
-    Without a rate, the most usual gap between departures, of busy times, is taken for it.
+    Without a rate it is the median gap between departures.
     """
     mine = joined.departures.port == egress
     frames = joined.departures.frame_bytes[mine]
@@ -58,20 +59,20 @@ def packet_time_ns(joined: Joined, egress: int, rate_bps: int | None) -> int:
 
 
 def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int) -> Phases:
-    """The phases of arrivals around the blackouts of one output."""
+    """The phases of arrivals during and before the blackouts of one output."""
     arrivals = joined.arrivals
-    wanted = np.flatnonzero(
+    blackouts = np.flatnonzero(
         (chains.others_through > 0) & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
     )
-    begin, end = chains.t_start_ns[wanted], chains.t_end_ns[wanted]
+    begin, end = chains.t_start_ns[blackouts], chains.t_end_ns[blackouts]
     left = joined.departures.stamp_ns[joined.departures.port == egress]
-    if not wanted.size or not packet_ns or not left.size:
+    if not blackouts.size or not packet_ns or not left.size:
         none = np.empty(0, np.int32)
         return Phases(none, none, none.astype(bool), none.astype(bool), none.astype(float))
     first = np.searchsorted(arrivals.stamp_ns, begin - (end - begin))
     last = np.searchsorted(arrivals.stamp_ns, end, side="right")
     sizes = last - first
-    chain = np.repeat(wanted, sizes)
+    chain = np.repeat(blackouts, sizes)
     row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     row = row + np.repeat(first, sizes)
     stamps = arrivals.stamp_ns[row]

@@ -1,4 +1,4 @@
-"""The queues over time, by the kernel's statistics that `outcast.emulation.sampling` stored."""
+"""Queues over time, from the kernel's statistics that `outcast.emulation.sampling` stored."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _COLUMNS = (
 
 
 def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
-    """A row per sample of a port's queue, in the order of time.
+    """One row per sample of a port's queue, in the order of time.
 
     Args:
         path: the file of samples.
-        t_start_ns: the traffic's start; `t` counts from there, in nanoseconds.
+        t_start_ns: the traffic's start. `t` is in nanoseconds after it.
 
     Returns:
-        `t`, `port`, and `outcast.records.queue_statistics`: what is queued then, and packets
-        dropped, marked and sent since the queue was made.
+        `t`, `port`, and the columns of `outcast.records.queue_statistics`: what is queued at that
+        time, and how many packets were dropped, marked and sent since the queue was made.
 
     Raises:
-        InputError: where the file cannot be read or a sample is not of such a queue.
+        InputError: if the file cannot be read, or if a sample is of another kind of queue.
     """
     file = read_samples(path)
     shown: dict[tuple[int, int], list[Any]] = defaultdict(list)

@@ -1,8 +1,8 @@
 """The output queue as the captures show it: what each packet found, and every change.
 
-The switch holds what came in and has not left. `t_out` is the moment a packet leaves the queueing
-discipline towards the wire, so on an idle link a packet is not counted while it is being sent.
-What the switch holds on the way from the input to the queue counts as queued.
+The switch holds what came in and has not left. `t_out` is when a packet leaves the queueing
+discipline towards the wire, so a packet does not count while it is being sent.
+A packet on its way from the input to the queue counts as queued.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Queue:
 
     Attributes:
         found_bytes, found_packets: for each arrival of the join, what its output's queue held
-            just before; -1 where the output is not known.
-        time_ns, event, packet, egress, bytes, packets: for each event in the order of time: when,
-            which (Event), the row of the arrival (-1: it was there when the capture began), which
-            output, and what its queue held afterwards.
+            just before it; -1 if the output is unknown.
+        time_ns, event, packet, egress, bytes, packets: for each event, in the order of time: when
+            it happened, its Event, the row of the arrival (-1 if the packet was there when the
+            capture began), the output, and what its queue held afterwards.
     """
 
     found_bytes: I32
@@ -70,11 +70,11 @@ def _walk(
     after_bytes: I32,
     after_packets: I32,
 ) -> int:
-    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the events made.
+    """Replays arrivals and departures. `in_kind` is an Event or -1. Returns the number of events.
 
-    A packet counts with its length at the output, where a VLAN tag may have come or gone.
+    A packet counts with its length at the output, because a VLAN tag may have come or gone.
     """
-    made = 0
+    events = 0
     arrival = 0
     departure = 0
     while arrival < in_stamp.size or departure < out_stamp.size:
@@ -89,13 +89,13 @@ def _walk(
             if counted:
                 held_bytes[port] -= out_frame[departure]
                 held_packets[port] -= 1
-                time[made] = out_stamp[departure]
-                event[made] = 2
-                packet[made] = came_as[departure]
-                egress[made] = port
-                after_bytes[made] = held_bytes[port]
-                after_packets[made] = held_packets[port]
-                made += 1
+                time[events] = out_stamp[departure]
+                event[events] = 2
+                packet[events] = came_as[departure]
+                egress[events] = port
+                after_bytes[events] = held_bytes[port]
+                after_packets[events] = held_packets[port]
+                events += 1
             departure += 1
             continue
         port = in_egress[arrival]
@@ -112,19 +112,19 @@ def _walk(
                 leaves = left_as[arrival]
                 held_bytes[port] += out_frame[leaves] if leaves >= 0 else in_frame[arrival]
                 held_packets[port] += 1
-            time[made] = in_stamp[arrival]
-            event[made] = kind
-            packet[made] = arrival
-            egress[made] = port
-            after_bytes[made] = held_bytes[port]
-            after_packets[made] = held_packets[port]
-            made += 1
+            time[events] = in_stamp[arrival]
+            event[events] = kind
+            packet[events] = arrival
+            egress[events] = port
+            after_bytes[events] = held_bytes[port]
+            after_packets[events] = held_packets[port]
+            events += 1
         arrival += 1
-    return made
+    return events
 
 
 def _entered_ns(joined: Joined, delay_ns: int) -> I64:
-    """When each arrival entered the queue, in order; where the delay varies, before it left."""
+    """When each arrival entered the queue. The times keep their order and precede its departure."""
     stamps = joined.arrivals.stamp_ns
     if not delay_ns:
         return stamps
@@ -138,8 +138,8 @@ def _entered_ns(joined: Joined, delay_ns: int) -> I64:
 def replay(joined: Joined, delay_ns: int = 0) -> Queue:
     """The queues of a join's outputs over time.
 
-    `delay_ns` is what the switch is known to spend on a packet between its input and the queue,
-    as a delay that the experiment asks for; a packet enters the queue that much after it came in.
+    `delay_ns` is the known time from a packet's arrival to its queueing, such as a delay that the
+    experiment asks for.
     """
     arrivals, departures = joined.arrivals, joined.departures
     kind = np.full(len(arrivals), -1, np.int8)
@@ -162,7 +162,7 @@ def replay(joined: Joined, delay_ns: int = 0) -> Queue:
     egress = np.empty(events, np.int8)
     after_bytes = np.empty(events, np.int32)
     after_packets = np.empty(events, np.int32)
-    made = _walk(
+    count = _walk(
         _entered_ns(joined, delay_ns),
         arrivals.frame_bytes,
         joined.egress,
@@ -187,12 +187,12 @@ def replay(joined: Joined, delay_ns: int = 0) -> Queue:
     return Queue(
         found_bytes,
         found_packets,
-        time[:made],
-        event[:made],
-        packet[:made],
-        egress[:made],
-        after_bytes[:made],
-        after_packets[:made],
+        time[:count],
+        event[:count],
+        packet[:count],
+        egress[:count],
+        after_bytes[:count],
+        after_packets[:count],
     )
 
 
@@ -201,10 +201,11 @@ class Capacity:
     """The level from which on a queue refuses packets.
 
     Attributes:
-        unit: what it counts in: `bytes` or `packets`.
-        at_least, below: it holds at least so much, and less than that (None: no bound seen).
-        confidence: how well this explains what was taken and what was refused: the mean of the
-            shares of both that it explains; 1 explains all, 0.5 nothing.
+        unit: whether it counts `bytes` or `packets`.
+        at_least, below: bounds of the capacity: at_least <= capacity < below. `below` is None if
+            no upper bound was seen.
+        confidence: how well the level explains what was accepted and what was refused: the mean of
+            the shares of both that it explains. 1 explains everything, 0.5 nothing.
     """
 
     unit: Literal["bytes", "packets"]
@@ -218,9 +219,9 @@ class Capacity:
 
 
 def capacity(joined: Joined, queue: Queue, egress: int) -> Capacity | None:
-    """Estimates a taildrop queue's capacity from the content that packets found.
+    """Estimates a drop-tail queue's capacity from the content that packets found.
 
-    None where nothing was dropped: then no level is known.
+    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
     taken = mine & (joined.verdict == Verdict.FORWARDED)
@@ -232,7 +233,7 @@ def capacity(joined: Joined, queue: Queue, egress: int) -> Capacity | None:
     return max(
         _threshold("bytes", in_bytes[taken], in_bytes[refused]),
         _threshold("packets", in_packets[taken], in_packets[refused]),
-        key=lambda found: found.confidence,
+        key=lambda estimate: estimate.confidence,
     )
 
 
@@ -246,12 +247,12 @@ def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> C
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
-    """How long a packet that finds the queue empty usually stays in the switch."""
+    """The median sojourn time of packets that find the queue empty; 0 if there is none."""
     empty = (queue.found_packets == 0) & (joined.egress == egress) & (joined.left_as >= 0)
     if not empty.any():
         return 0
-    stay = joined.departures.stamp_ns[joined.left_as[empty]] - joined.arrivals.stamp_ns[empty]
-    return int(np.median(stay))
+    sojourn_ns = joined.departures.stamp_ns[joined.left_as[empty]] - joined.arrivals.stamp_ns[empty]
+    return int(np.median(sojourn_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class Spread:
 
 
 def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spread | None:
-    """The queue's length in bytes over time, from start to end; None where nothing is known."""
+    """The distribution over time of the queue's length in bytes; None without any event."""
     mine = queue.egress == egress
     time, held = queue.time_ns[mine], queue.bytes[mine]
     if not time.size:
@@ -277,16 +278,16 @@ def length_spread(queue: Queue, egress: int, start_ns: int, end_ns: int) -> Spre
 
 
 def sojourn_spread(joined: Joined, egress: int) -> Spread | None:
-    """How long packets stayed in the switch, in nanoseconds; None where none left."""
+    """The distribution of sojourn times in nanoseconds; None if no packet left."""
     mine = (joined.egress == egress) & (joined.left_as >= 0)
     if not mine.any():
         return None
-    stay = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
-    return spread(stay, np.ones(stay.size, np.int64))
+    sojourn_ns = joined.departures.stamp_ns[joined.left_as[mine]] - joined.arrivals.stamp_ns[mine]
+    return spread(sojourn_ns, np.ones(sojourn_ns.size, np.int64))
 
 
 def spread(values: Array, weights: Array) -> Spread:
-    """The distribution of values that count as often as their whole-numbered weights say."""
+    """The distribution of values with whole-numbered weights."""
     order = np.argsort(values, kind="stable")
     values, reached = values[order], np.cumsum(weights[order])
     total = int(reached[-1])

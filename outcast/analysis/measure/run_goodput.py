@@ -1,4 +1,4 @@
-"""A run's goodput per flow and class over any interval of it."""
+"""A run's goodput per flow and class, over any interval of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from outcast.records.summary import ClassSummary, Window
 
 
 def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dict[int, int]:
-    """Bytes per flow of the run that left a bottleneck within an interval."""
+    """Bytes of each flow of the run that left a bottleneck within an interval.
+
+    `of` is `fresh` for payload bytes that had not left before, or `frames` for whole frames.
+    """
     begin = analysis.manifest.traffic.t_start_ns
     total = {record.flow: 0 for record in analysis.manifest.flows}
     for port in analysis.ports:
@@ -41,7 +44,7 @@ def by_class(manifest: Manifest) -> dict[int, list[FlowRecord]]:
 
 
 def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str) -> int | None:
-    """A counter's growth at the hosts that send these flows; None if they send others too."""
+    """How much a counter grew at the hosts that send these flows; None if they also send others."""
     hosts = {record.src for record in records}
     flows = {record.flow for record in records}
     if any(record.src in hosts and record.flow not in flows for record in analysis.manifest.flows):
@@ -52,7 +55,7 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
 
 
 def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
-    """Goodput over an interval; `with_counts` adds the kernel's counts, of the whole run."""
+    """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
     total = flow_bytes(analysis, interval)
     goodput = {flow: 8 * value / interval.seconds for flow, value in total.items()}
     classes = {}

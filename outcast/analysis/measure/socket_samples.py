@@ -1,8 +1,8 @@
-"""The senders' sockets over time: what `outcast.emulation.sampling` stored, as a table.
+"""The senders' sockets over time: the samples of `outcast.emulation.sampling` as a table.
 
 A message is struct inet_diag_msg with attributes (linux/inet_diag.h), one of which is struct
-tcp_info (linux/tcp.h): the kernel adds to its end only, so what a kernel does not have is
-missing there, and null here.
+tcp_info (linux/tcp.h). Newer kernels only append to that struct. So a field that a kernel does not
+have is missing at its end, and null in the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import read_samples
 
 _ATTRIBUTES_AT = 16 + 72
-"""Behind struct nlmsghdr and struct inet_diag_msg."""
+"""After struct nlmsghdr and struct inet_diag_msg."""
 _INET_DIAG_INFO, _INET_DIAG_DCTCPINFO = 2, 9
 _INFO_BYTES = 248
 _UNSET_SSTHRESH = 0x7FFFFFFF
@@ -68,23 +68,23 @@ _INFO = np.dtype(
 
 
 def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl.DataFrame:
-    """A row per sample of a flow's sending socket, in the order of time.
+    """One row per sample of a flow's sending socket, in the order of time.
 
     Args:
         path: the file of samples.
         flows: the run's flows.
-        t_start_ns: the traffic's start; `t` counts from there, in nanoseconds.
+        t_start_ns: the traffic's start. `t` is in nanoseconds after it.
 
     Returns:
-        `t`, `flow`, `host`, `sport`, and the kernel's: `cwnd`, `ssthresh` and `unacked` in
-        segments, round trips and `rto_us` in microseconds, `retransmits` (segments), `timeouts`
-        with `recoveries` and `recovering_ms` (Linux 6.7 and later: RTOs, how many recoveries
-        they began, and the time spent in these), bytes, segments `delivered` and of these
-        `delivered_ce` (with a mark echoed), rates, and times limited by whom. `ssthresh` is
-        null as long as none is set.
+        `t`, `flow`, `host`, `sport`, and the kernel's numbers: `cwnd`, `ssthresh` and `unacked`
+        in segments; round trips and `rto_us` in microseconds; `retransmits` in segments;
+        `timeouts`, `recoveries` and `recovering_ms` (Linux 6.7 and later: RTOs, how many recoveries
+        they began, and the time spent in these); bytes; segments `delivered`, and `delivered_ce`
+        of these, whose mark was echoed; rates; and how long the sender was limited, by what.
+        `ssthresh` is null until it is set.
 
     Raises:
-        InputError: where the file cannot be read or tells of other flows.
+        InputError: if the file cannot be read, or has flows that are not in `flows`.
     """
     file = read_samples(path)
     known = {record.flow: record for record in flows}
@@ -94,14 +94,14 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         raise InputError(f"{path}: tells of flows that the manifest does not have") from None
     rows, infos, sizes, alphas = [], bytearray(), [], []
     for sample in file.samples:
-        found = dict(attributes(sample.message[_ATTRIBUTES_AT:]))
-        info = found.get(_INET_DIAG_INFO)
-        if info is None:  # TIME_WAIT keeps no more than the addresses.
+        by_kind = dict(attributes(sample.message[_ATTRIBUTES_AT:]))
+        info = by_kind.get(_INET_DIAG_INFO)
+        if info is None:  # A socket in TIME_WAIT keeps only its addresses.
             continue
         rows.append((sample.t_ns - t_start_ns, sample.source))
         sizes.append(len(info))
         infos += info[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0")
-        alphas.append(_dctcp_alpha(found.get(_INET_DIAG_DCTCPINFO)))
+        alphas.append(_dctcp_alpha(by_kind.get(_INET_DIAG_DCTCPINFO)))
     info_table = np.frombuffer(bytes(infos), _INFO)
     size = min(sizes, default=_INFO_BYTES)
     columns = {
@@ -133,7 +133,7 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
 
 
 def _dctcp_alpha(raw: bytes | None) -> float | None:
-    """DCTCP's estimate of the share of marked packets: struct tcp_dctcp_info, 0 to 1."""
+    """DCTCP's estimate of the share of marked packets, 0 to 1, from struct tcp_dctcp_info."""
     if raw is None or len(raw) < 8 or not int.from_bytes(raw[:2], "little"):
         return None
     return int.from_bytes(raw[4:8], "little") / _DCTCP_ALPHA_ONE

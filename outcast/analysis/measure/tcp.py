@@ -1,20 +1,23 @@
-"""TCP's side of the story, from the data packets that came in at the bottleneck.
+"""TCP as the bottleneck sees it, from the data packets that came in there.
 
-A *retransmission* is a segment below the highest sequence number that came in before it: sent
-again, whether its first copy was lost here or on the way here. (A network that reorders makes
-some first copies look like it.) It is *spurious* if all its bytes had come in before in packets
-that were forwarded.
+A *retransmission* is a segment below the highest sequence number that came in before it. It was
+sent again, because its first copy was lost here or on the way here. (If a network reorders, some
+first copies look like retransmissions.) It is *spurious* if all its bytes had come in before in
+packets that were forwarded.
 
-A *timeout* is a retransmission that no acknowledgement called for: the flow was silent for long
-enough, and what the sender heard last, which the time stamp tells that it echoes (RFC 7323), is
-older than usual by the minimum RTO. Long enough is half as long again as a minimum RTO of up to
-10 ms, beside which the round trip that Linux adds to it and the tick that it is rounded up to
-count for much; of a longer one, nine tenths, since the timer may have been set some time before
-the last segment passed here. Where there are no time stamps, the silence alone decides. The very
-last segment sent again is a tail loss probe (RFC 8985), not a timeout. The silence is the time
-that the flow was halted (TCPRand, figure 9). A timeout is missed where all copies of what timed
-out were lost on the way here. docs/analysis.md says how well this agrees with the count of the
-kernel itself.
+A *timeout* is a retransmission that no acknowledgement called for. Two conditions hold: the flow
+was idle for long enough, and what the sender heard last is older than usual by the minimum RTO, as
+the echoed time stamp tells (RFC 7323). Without time stamps the idle time alone decides.
+
+Long enough depends on the minimum RTO. Up to 10 ms it is one and a half times the minimum RTO,
+because the round trip that Linux adds and the tick that it is rounded up to count for much. Above
+that it is nine tenths of it, because the timer may have been set some time before the last segment
+passed here.
+
+If the very last segment is sent again, that is a tail loss probe (RFC 8985) and no timeout. The
+idle time before a timeout is what TCPRand's figure 9 shows. A timeout is missed if all copies of
+what timed out were lost on the way here. docs/analysis.md compares the result with the kernel's
+count.
 """
 
 from __future__ import annotations
@@ -30,16 +33,16 @@ from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.throughput import paint, unwrap
 
 SHORT_RTO_NS = 10_000_000
-"""Up to this minimum RTO, round trips and ticks are a large part of a timeout."""
+"""Up to this minimum RTO, the round trip and the tick are a large part of a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """Of each arrival of a join: what TCP sent it for.
+    """For each arrival of a join, why TCP sent it.
 
     Attributes:
-        retransmission, spurious: as defined above.
-        halted_ns: for a timeout the silence before it; 0 for all others.
+        retransmission, spurious: as the module defines them.
+        halted_ns: for a timeout, the flow's idle time before it; 0 for all other arrivals.
     """
 
     retransmission: Bool
@@ -83,7 +86,7 @@ def _classify(
 
 
 def resent(joined: Joined, min_rto_ns: int) -> Resent:
-    """Classifies every arrival; packets that are not TCP are nothing of the kind."""
+    """Classifies every arrival. A packet that is not TCP is never a retransmission."""
     arrivals = joined.arrivals
     size = len(arrivals)
     if min_rto_ns <= SHORT_RTO_NS:
@@ -124,24 +127,24 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
 
 
 _TICKS_NS = (1_000, 1_000_000, 4_000_000, 10_000_000, 100_000_000)
-"""Usual units of time stamps; RFC 7323 allows from 1 ms to 1 s, newer Linux also 1 µs."""
+"""Usual units of time stamps. RFC 7323 allows 1 ms to 1 s; newer Linux also has 1 µs."""
 
 
 NEAR = 17
-"""So many packets of a flow tell how old what its sender heard last usually is."""
+"""The usual age of an echo is the median over this many packets of its flow."""
 
 
 def _unheard(stamps: I64, tsecr: U32) -> I64:
     """By how much longer than usual the sender of each packet had heard nothing.
 
-    The time stamp echoed is the receiver's clock when it sent what was heard last, so with the
-    way here it is always somewhat old: by how much usually, the packets around tell.
+    The echoed time stamp is the receiver's clock when it sent what the sender heard last. Because
+    of the way here it is always somewhat old. The packets around tell how old it usually is.
     """
     silence = np.diff(stamps, prepend=stamps[:1])
     echoes = np.flatnonzero(tsecr)
     if tsecr.size < NEAR or echoes.size < 0.9 * tsecr.size:
         return silence
-    # A SYN echoes nothing; it is as good as the packet after it.
+    # A SYN echoes nothing, so it takes the echo of the packet after it.
     tsecr = tsecr[
         echoes[np.minimum(np.searchsorted(echoes, np.arange(tsecr.size)), echoes.size - 1)]
     ]
@@ -163,7 +166,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
 
 
 def rows_by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
-    """The rows of each flow that occurs, in their order."""
+    """The rows of each flow that has any, in their order."""
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))
     return [
@@ -178,9 +181,9 @@ class RoundTrips:
     """Round-trip times seen at a port, in the order of the segments; arrays of one length.
 
     Attributes:
-        flow: index of the data's flows.
+        flow: index of the segment's flow.
         sent_ns: when the segment passed the port.
-        rtt_ns: from then until the first acknowledgement of all of it passed back.
+        rtt_ns: the time until the first acknowledgement of all of it passed back.
     """
 
     flow: Array
@@ -190,11 +193,11 @@ class RoundTrips:
 
 @compiled
 def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: I64) -> None:
-    """For each segment the delay of the first acknowledgement that covers it; -1 without.
+    """For each segment, the delay of the first acknowledgement that covers it; -1 if unknown.
 
-    Only acknowledgements that advance are asked, and only for the last segment that they cover,
-    as TCP does. `clean`: the segment was sent once (Karn's rule). An acknowledgement that fills a
-    hole, so that what it covers was lost or sent again in part, waited for that and tells nothing.
+    Only acknowledgements that advance count, and only for the last segment that they cover,
+    as in TCP. `clean` says that a segment was sent once (Karn's rule). An acknowledgement that
+    fills a hole tells nothing, because it waited for what was lost or sent again.
     """
     highest = ack[0] - 1
     segment = 0
@@ -220,7 +223,7 @@ def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -
 
     Args:
         data: the packets of a port that carry data.
-        flows: for each flow its index, its rows in `data`, and the acknowledgement numbers of
+        flows: for each flow, its index, its rows in `data`, and the acknowledgement numbers of
             the reverse flow with the times at which they passed the same port.
     """
     parts = []
@@ -229,7 +232,7 @@ def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -
         high = low + data.payload_bytes[rows]
         if not rows.size or not acks.size:
             continue
-        # The acknowledgements on the unwrapped scale of the segments.
+        # Acknowledgement numbers are put on the unwrapped scale of the segments.
         near = int(low[0])
         first = near + ((int(acks[0]) - near + 2**31) % 2**32 - 2**31)
         ack = first + np.concatenate([[0], np.cumsum(_signed(np.diff(acks)))])
@@ -251,12 +254,12 @@ def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -
 
 
 def _signed(difference: U32) -> I64:
-    """Differences of 32-bit numbers as steps forward or back, whichever is shorter."""
+    """Takes differences of 32-bit numbers as steps forward or back, whichever is shorter."""
     return difference.view(np.int32).astype(np.int64)
 
 
 def _sent_once(low: I64, high: I64) -> I8:
-    """Whether each segment's bytes were in no other segment."""
+    """For each segment, whether no other segment has any of its bytes."""
     ones = np.ones(low.size, np.bool_)
     first = paint(low, high, ones) == high - low
     again = paint(low[::-1].copy(), high[::-1].copy(), ones)[::-1] == high - low

@@ -1,8 +1,8 @@
 """Goodput and throughput per flow at an output.
 
-Goodput is of unique TCP payload bytes: a byte counts once, when its first copy leaves the output,
-so retransmissions of what had passed already add nothing. Throughput is of Ethernet frames
-without preamble and check sequence. A UDP flow has no sequence numbers: all its payload counts.
+Goodput counts unique TCP payload bytes. A byte counts once, when its first copy leaves the output,
+so a retransmission of what had already passed adds nothing. Throughput counts Ethernet frames
+without preamble and check sequence. A UDP flow has no sequence numbers, so all its payload counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outcast.analysis.join.packets import Packets
 
 @compiled
 def _unwrap(seq: U32, flags: U8, start: I64) -> None:
-    """Sequence numbers without wrapping; a SYN's own number precedes its data."""
+    """Unwraps sequence numbers. A SYN's own number precedes its data."""
     last = np.int64(0)
     for i in range(seq.size):
         if i == 0:
@@ -33,8 +33,9 @@ def _unwrap(seq: U32, flags: U8, start: I64) -> None:
 
 @compiled
 def _paint(low: I64, high: I64, covers: Bool, edges: I64, fresh: I32) -> None:
-    """See `paint`. Union-find over the elementary segments between `edges`: each that is covered
-    is visited once.
+    """See `paint`. Union-find over the elementary segments between `edges`.
+
+    Each covered segment is visited only once.
     """
     following = np.arange(edges.size)
     for i in range(low.size):
@@ -62,25 +63,26 @@ def _paint(low: I64, high: I64, covers: Bool, edges: I64, fresh: I32) -> None:
 
 
 def unwrap(seq: U32, flags: U8) -> I64:
-    """Where the data of a flow's segments begins, on a scale that does not wrap."""
+    """The first sequence number of each segment's data, on a scale that does not wrap."""
     start = np.empty(seq.size, np.int64)
     _unwrap(seq, flags, start)
     return start
 
 
 def paint(low: I64, high: I64, covers: Bool) -> I32:
-    """How many of the numbers low..high-1 of each interval no earlier interval held, of those
-    that `covers` says to count.
+    """For each interval, how many of its numbers low..high-1 no earlier interval covered.
+
+    Only intervals marked in `covers` cover anything.
     """
     fresh = np.empty(low.size, np.int32)
-    # Segments come nearly in order, which a stable sort is quick on; np.unique hashes.
+    # Segments come nearly in order, so a stable sort is quicker than the hashing of np.unique.
     edges = np.sort(np.concatenate([low, high]), kind="stable")
     _paint(low, high, covers, edges[np.diff(edges, prepend=edges[:1] - 1) > 0], fresh)
     return fresh
 
 
 def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
-    """For each packet, the payload bytes of its flow that none before it carried."""
+    """For each packet, how many payload bytes it has that no earlier packet of its flow had."""
     fresh = packets.payload_bytes.copy()
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(len(flows) + 1))
@@ -98,7 +100,7 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
 class Series:
     """What each flow sent through the output per bin; arrays of [flow, bin].
 
-    Bin j covers [start_ns + j * bin_ns, start_ns + (j + 1) * bin_ns), the last one up to the end.
+    Bin j covers [start_ns + j * bin_ns, start_ns + (j + 1) * bin_ns). The last bin ends at the end.
     """
 
     start_ns: int
@@ -111,7 +113,7 @@ class Series:
 def series(
     packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, end_ns: int
 ) -> Series:
-    """Bins the packets' fresh and frame bytes in [start_ns, end_ns); others are left out."""
+    """Bins the fresh bytes and the frame bytes of the packets in [start_ns, end_ns)."""
     bins = -(-(end_ns - start_ns) // bin_ns)
     place = (packets.stamp_ns - start_ns) // bin_ns
     inside = (packets.stamp_ns >= start_ns) & (packets.stamp_ns < end_ns)
