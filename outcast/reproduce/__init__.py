@@ -1,4 +1,4 @@
-"""The figures of the sources, run again: recipes, measures, verdicts, pictures.
+"""Runs the experiments behind the sources' figures again, and judges the results.
 
 ```
 recipes/*.yaml ──► Recipe ──► runs (a sweep's points and seeds) ──► measures ──► verdicts

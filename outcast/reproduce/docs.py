@@ -1,7 +1,7 @@
-"""docs/reproduction.md from a folder of results: `python -m outcast.reproduce.docs DIR [DIR...]`.
+"""Writes docs/reproduction.md from folders of results: `python -m outcast.reproduce.docs DIR...`.
 
-Run in a checkout. Of a recipe that stands in several folders, the last one named counts. Figures
-go to docs/images/reproduction.
+Run it in a checkout. If several folders hold a recipe, the last folder counts. The figures go to
+docs/images/reproduction.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from outcast.reproduce.result import Result
 DOCS = Path("docs")
 PREFACE = """# The sources' figures, run again
 
-Written by `python -m outcast.reproduce.docs` from the results of `outcast reproduce`, whose page
-([verbs/reproduce.md](verbs/reproduce.md)) states the rule of the verdicts. What follows from them,
-and why sources contradict one another, is in [findings.md](findings.md). P is "The TCP Outcast
-Problem" (NSDI 2012), T is TCPRand, W is "Exploring Outcast", H is "Life's not fair, neither is
-TCP".
+`python -m outcast.reproduce.docs` writes this page from the results of `outcast reproduce`. That
+verb's page ([verbs/reproduce.md](verbs/reproduce.md)) states the rule of the verdicts.
+[findings.md](findings.md) says what follows from them, and why sources contradict one another. P is
+"The TCP Outcast Problem" (NSDI 2012), T is TCPRand, W is "Exploring Outcast", H is "Life's not
+fair, neither is TCP".
 
 """
 IMAGES = "images/reproduction"
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The results as Markdown, a table and a section for each."""
+    """The results as Markdown: a table of all, and a section for each."""
     lines = [
         "| id | experiment | reported | main claim, measured | verdict | mode |",
         "|" + "---|" * 6,
@@ -65,19 +65,18 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
-    """Writes the page and copies the figures. Raises InputError where a result cannot be read."""
+    """Writes the page and copies the figures. Raises InputError if a result cannot be read."""
     recipes = list(recipe.load_all().values())
-    found: dict[str, tuple[Path, Result]] = {}
+    stored: dict[str, tuple[Path, Result]] = {}
     for folder in folders:
         for result in reproduce.stored(folder, recipes):
-            found[result.id] = (folder, result)
+            stored[result.id] = (folder, result)
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
-    results = [found[each.id][1] for each in recipes if each.id in found]
+    results = [stored[known.id][1] for known in recipes if known.id in stored]
     for result in results:
-        shutil.copyfile(
-            found[result.id][0] / result.id / result.figure, images / f"{result.id}.png"
-        )
+        figure = stored[result.id][0] / result.id / result.figure
+        shutil.copyfile(figure, images / f"{result.id}.png")
     path = docs / "reproduction.md"
     write_text(path, f"{PREFACE}{markdown(results)}")
     return path

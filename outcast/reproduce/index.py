@@ -1,4 +1,4 @@
-"""The results of many recipes side by side: index.html, and reproduction.md for the docs."""
+"""index.html: the results of many recipes on one page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _BADGES = {
 
 
 def verdict_text(verdict: Verdict | None) -> str:
-    """The verdict in words."""
+    """The verdict in words; `no result` if there is none."""
     return "no result" if verdict is None else str(verdict)
 
 
 def measured_text(claim: ClaimRecord) -> str:
-    """The mean with its interval."""
+    """The mean of a claim's measure with its interval."""
     if claim.mean is None:
         return "-"
     if claim.low is None or claim.high is None:
@@ -39,7 +39,7 @@ def measured_text(claim: ClaimRecord) -> str:
 
 
 def seeds_text(result: Result) -> str:
-    """How many runs, and which seeds."""
+    """The number of runs and the range of their seeds."""
     runs = sum(len(point.seeds) for point in result.points)
     seeds = sorted({seed for point in result.points for seed in point.seeds})
     span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]) if seeds else "none"
@@ -47,7 +47,7 @@ def seeds_text(result: Result) -> str:
 
 
 def write_index(folder: Path, results: Sequence[Result]) -> Path:
-    """Writes index.html beside the recipes' folders: a page with all figures inside it."""
+    """Writes index.html beside the recipes' folders. The page has all figures inside it."""
     rows: list[list[Part]] = [
         [
             element("a", result.id, href=f"#{result.id}"),
@@ -70,7 +70,7 @@ def write_index(folder: Path, results: Sequence[Result]) -> Path:
         "Verdicts",
         element(
             "p",
-            "Of every row the source's statement, what was measured of its main claim (mean and "
+            "Each row has the source's statement, the measured value of its main claim (mean and "
             "95 % interval over the seeds), and the verdict on all its claims. A click on a "
             "heading sorts.",
         ),
@@ -91,14 +91,17 @@ def write_index(folder: Path, results: Sequence[Result]) -> Path:
 
 def _header(results: Sequence[Result]) -> list[Element]:
     count = Counter(result.verdict for result in results)
-    failed = [(result.id, each) for result in results for each in result.failures]
+    failed = [(result.id, failure) for result in results for failure in result.failures]
     modes = sorted({result.mode for result in results})
     key = element("dl", class_="key")
     for verdict in _BADGES:
         key.append(
             element("div", element("dt", _badge(verdict)), element("dd", str(count[verdict])))
         )
-    lines = [f"{name}: {each.label}, seed {each.seed}: {each.reason}" for name, each in failed]
+    lines = [
+        f"{name}: {failure.label}, seed {failure.seed}: {failure.reason}"
+        for name, failure in failed
+    ]
     return [
         element("h1", "The sources' figures, run again"),
         element(
@@ -112,8 +115,7 @@ def _header(results: Sequence[Result]) -> list[Element]:
             "section",
             element(
                 "h2",
-                f"✗ {len(lines)} runs are left out: not run, failed, not to be trusted, or "
-                "without a value"
+                f"✗ {len(lines)} runs are left out: not run, failed, untrusted, or without a value"
                 if lines
                 else "✓ Every run finished, and its captures and counters agree",
                 id="trust-title",
@@ -138,7 +140,7 @@ def _badge(verdict: Verdict | None) -> Element:
 
 
 def _long(text: str) -> Element:
-    """Text that would make a table too tall in a narrow column."""
+    """Long text, which gets a wide column because it would make the table too tall otherwise."""
     return element("span", text, class_="long")
 
 
@@ -153,7 +155,8 @@ def _row(result: Result, folder: Path) -> Element:
         for claim in result.claims
     ]
     failures = [
-        element("li", f"{each.label}, seed {each.seed}: {each.reason}") for each in result.failures
+        element("li", f"{failure.label}, seed {failure.seed}: {failure.reason}")
+        for failure in result.failures
     ]
     return section(
         result.id,
@@ -187,10 +190,10 @@ def _row(result: Result, folder: Path) -> Element:
 def _figure(result: Result, folder: Path) -> Element:
     path = folder / result.id / result.figure
     if not path.exists():
-        return element("p", "No figure: no run of it has a result.")
+        return element("p", "No figure, because no run has a result.")
     return picture(
         "Drawn like the source's, from these runs",
-        f"The figure of {result.title}; the table below has the numbers that the verdict rests on.",
+        f"The figure of {result.title}; the table below has the numbers behind the verdict.",
         style.lighter(path),
         "image/png",
         1000,
@@ -198,15 +201,15 @@ def _figure(result: Result, folder: Path) -> Element:
 
 
 def _points(result: Result) -> Element:
-    """Every seed's values, folded."""
+    """Every seed's values, in a folded table."""
     rows: list[list[Part]] = []
     for point in result.points:
         settings = ", ".join(f"{key}={as_text(value)}" for key, value in point.set.items())
         for measure, values in (point.values or {"-": []}).items():
-            told = ", ".join("-" if value is None else f"{value:.4g}" for value in values)
+            listed = ", ".join("-" if value is None else f"{value:.4g}" for value in values)
             seeds = ", ".join(str(seed) for seed in point.seeds)
-            config = " with ".join(each for each in (point.config, settings) if each)
-            rows.append([point.label, measure, told or "-", seeds or "-", config or "computed"])
+            config = " with ".join(part for part in (point.config, settings) if part)
+            rows.append([point.label, measure, listed or "-", seeds or "-", config or "computed"])
     head = ["point", "measure", "values", "of the seeds", "configuration"]
     return element(
         "details",
@@ -221,15 +224,15 @@ def _again(folder: Path, results: Sequence[Result]) -> Element:
     return section(
         "again",
         "Run it again",
-        element("p", "In the folder that holds this one; what is finished in it is not run again:"),
+        element("p", "In the folder above this one. Finished runs are not repeated:"),
         *(
             element("pre", element("code", f"outcast reproduce all --{mode} -o {output}"))
             for mode in modes
         ),
         element(
             "p",
-            "The figures stand in this page, in fewer colours; ID/figure.png is the whole one of "
-            "each, ID/result.json has its numbers, runs/ the runs themselves.",
+            "This page holds the figures in fewer colours. ID/figure.png is the original, "
+            "ID/result.json has its numbers, and runs/ has the runs.",
             class_="note",
         ),
     )

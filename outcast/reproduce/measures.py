@@ -1,7 +1,7 @@
-"""Numbers taken from one run's directory, by name; what recipes' claims and figures refer to.
+"""The measures of a run, by name. Claims and figures of recipes refer to these names.
 
-Every function takes the run and the measure's parameters and returns a float, or nan where the
-run does not have it (a class without flows, a run too short for its window).
+Every function takes a run and the measure's parameters and returns a float. It returns NaN if the
+run has no such number, for example if a class has no flows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEGMENT_BYTES = 1448
 
 
 class ModelRun(Run):
-    """A computation in place of a run (outcast/reproduce/model.py)."""
+    """A computation instead of a run (outcast/reproduce/model.py)."""
 
     def __init__(self, enqueued: model.Enqueued) -> None:
         self.enqueued = enqueued
@@ -31,27 +31,27 @@ class ModelRun(Run):
 
 def _enqueued(run: Run) -> model.Enqueued:
     if not isinstance(run, ModelRun):
-        raise ConfigError("this measure is one of a computation: the point needs payload_min")
+        raise ConfigError("this measure needs a computation: the point must have payload_min")
     return run.enqueued
 
 
 def x2_queued(run: Run, _measure: Measure) -> float:
-    """Share of cases in which the loser's next packet is queued (TCPRand, figure 5)."""
+    """The share of cases in which the loser's next packet, X2, is queued (TCPRand, figure 5)."""
     return _enqueued(run).x2
 
 
 def y2_queued(run: Run, _measure: Measure) -> float:
-    """Share of cases in which the winner's next packet is queued."""
+    """The share of cases in which the winner's next packet, Y2, is queued."""
     return _enqueued(run).y2
 
 
 def both_queued(run: Run, _measure: Measure) -> float:
-    """Share of cases in which both are."""
+    """The share of cases in which X2 and Y2 are both queued."""
     return _enqueued(run).both
 
 
 def neither_queued(run: Run, _measure: Measure) -> float:
-    """Share of cases in which neither is."""
+    """The share of cases in which neither X2 nor Y2 is queued."""
     return _enqueued(run).neither
 
 
@@ -69,19 +69,19 @@ def _or_nan(value: float | None) -> float:
 
 
 def _at_least(mean_bps: float, flows: int, seconds: float) -> float:
-    """A mean goodput; that of flows that got nothing as if one segment of one had arrived.
+    """A mean goodput for a ratio. If flows got nothing, it counts as if one segment had arrived.
 
-    A run with such flows has the effect at its strongest, and is not to be left out of ratios.
+    A run with such flows shows the effect at its strongest, so a ratio must not leave it out.
     """
     return max(mean_bps, SEGMENT_BYTES * 8 / seconds / flows)
 
 
-def _mean_bps(whole: Summary | Window, found: ClassSummary) -> float:
-    return _at_least(found.mean_goodput_bps, found.flows, whole.end_s - whole.start_s)
+def _mean_bps(whole: Summary | Window, of_class: ClassSummary) -> float:
+    return _at_least(of_class.mean_goodput_bps, of_class.flows, whole.end_s - whole.start_s)
 
 
 def outcast_ratio(run: Run, measure: Measure) -> float:
-    """Mean goodput of the class with the most hops over that with the fewest."""
+    """Mean goodput of the class with the most hops over that of the class with the fewest."""
     whole = _window(run, measure)
     if len(whole.classes) < 2:
         return math.nan
@@ -90,7 +90,7 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
 
 
 def late_outcast_ratio(run: Run, _measure: Measure) -> float:
-    """outcast_ratio over the second half of the time in which all flows are active."""
+    """The outcast ratio in the second half of the time in which all flows are active."""
     begin, end = run.summary.start_s * 1e9, run.summary.end_s * 1e9
     late = (
         run.table("throughput")
@@ -112,23 +112,23 @@ def late_outcast_ratio(run: Run, _measure: Measure) -> float:
 
 
 def class_goodput_bps(run: Run, measure: Measure) -> float:
-    """Mean goodput of a class's flows."""
-    found = _class(run, measure)
-    return found.mean_goodput_bps if found else math.nan
+    """Mean goodput of a class's flows, in bit/s."""
+    of_class = _class(run, measure)
+    return of_class.mean_goodput_bps if of_class else math.nan
 
 
 def class_share(run: Run, measure: Measure) -> float:
-    """Mean goodput of a class's flows in units of the fair share."""
+    """Mean goodput of a class's flows over the fair share, which is the mean of all flows."""
     whole = _window(run, measure)
-    found = _class(run, measure)
-    count = sum(each.flows for each in whole.classes.values())
-    if found is None or not whole.total_goodput_bps:
+    of_class = _class(run, measure)
+    count = sum(other.flows for other in whole.classes.values())
+    if of_class is None or not whole.total_goodput_bps:
         return math.nan
-    return _mean_bps(whole, found) * count / whole.total_goodput_bps
+    return _mean_bps(whole, of_class) * count / whole.total_goodput_bps
 
 
 def group_ratio(run: Run, measure: Measure) -> float:
-    """Mean goodput of all other groups' flows over that of a group's."""
+    """Mean goodput of all other groups' flows over that of one group's flows."""
     manifest = run.manifest
     numbers = [flow.flow for flow in manifest.flows if flow.group == measure.group]
     inside = pl.col("flow").is_in(numbers)
@@ -142,19 +142,19 @@ def group_ratio(run: Run, measure: Measure) -> float:
 
 
 def jain_index(run: Run, measure: Measure) -> float:
-    """Jain's index over all flows."""
+    """Jain's fairness index over all flows."""
     return _or_nan(_window(run, measure).jain_index)
 
 
 def sender_jain_index(run: Run, _measure: Measure) -> float:
-    """Jain's index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
+    """Jain's fairness index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
     means = run.table("flows").group_by("src").agg(pl.col("goodput_bps").mean())["goodput_bps"]
     squares = float((means**2).sum())
     return float(means.sum()) ** 2 / (len(means) * squares) if squares else math.nan
 
 
 def total_goodput_bps(run: Run, measure: Measure) -> float:
-    """Of all flows."""
+    """The goodput of all flows together, in bit/s."""
     return _window(run, measure).total_goodput_bps
 
 
@@ -163,25 +163,26 @@ def _chains(run: Run, hops: int | None) -> dict[int, int]:
 
 
 def chain_share(run: Run, measure: Measure) -> float:
-    """Of a class's chains of consecutive drops, the share with exactly `length` drops."""
+    """The share of a class's chains of consecutive drops that have exactly `length` drops."""
     chains = _chains(run, measure.hops)
     total = sum(chains.values())
     return chains.get(measure.length or 1, 0) / total if total else math.nan
 
 
 def long_chain_share(run: Run, measure: Measure) -> float:
-    """Of a class's chains, the share with `length` drops or more."""
+    """The share of a class's chains of consecutive drops that have `length` drops or more."""
     chains = _chains(run, measure.hops)
     total = sum(chains.values())
-    some = sum(n for k, n in chains.items() if k >= (measure.length or 1))
-    return some / total if total else math.nan
+    long = sum(count for length, count in chains.items() if length >= (measure.length or 1))
+    return long / total if total else math.nan
 
 
 def long_chains_per_flow(run: Run, measure: Measure) -> float:
-    """Chains of `length` drops or more, for each flow of a class."""
-    found = run.summary.classes.get(str(measure.hops))
-    some = sum(n for k, n in _chains(run, measure.hops).items() if k >= (measure.length or 1))
-    return some / found.flows if found else math.nan
+    """The number of chains of `length` drops or more, per flow of a class."""
+    of_class = run.summary.classes.get(str(measure.hops))
+    chains = _chains(run, measure.hops)
+    long = sum(count for length, count in chains.items() if length >= (measure.length or 1))
+    return long / of_class.flows if of_class else math.nan
 
 
 def dense_blackouts(run: Run) -> pl.DataFrame:
@@ -198,20 +199,20 @@ def dense_blackouts(run: Run) -> pl.DataFrame:
 
 
 def longest_blackout(run: Run, measure: Measure) -> float:
-    """The drops of the longest dense blackout; of the ports of a class, if one is named."""
-    found = dense_blackouts(run)
+    """The drops of the longest dense blackout; only of a class's ports if a class is named."""
+    blackouts = dense_blackouts(run)
     if measure.hops is not None:
         ports = [name for name, port in run.summary.drops.items() if measure.hops in port.hops]
-        found = found.filter(pl.col("ingress").is_in(ports))
-    return float(found["drops"][0]) if found.height else 0.0
+        blackouts = blackouts.filter(pl.col("ingress").is_in(ports))
+    return float(blackouts["drops"][0]) if blackouts.height else 0.0
 
 
 def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
-    """By how many packets the queue varies from the longest blackout's first drop to its last."""
-    found = dense_blackouts(run)
-    if not found.height:
+    """The queue's span in packets between the first and last drop of the longest blackout."""
+    blackouts = dense_blackouts(run)
+    if not blackouts.height:
         return math.nan
-    begin, end = found["t_start"][0], found["t_end"][0]
+    begin, end = blackouts["t_start"][0], blackouts["t_end"][0]
     queue = run.scan("queue").filter(pl.col("t").is_between(begin, end))
     lengths = queue.select("queue_packets").collect()["queue_packets"]
     least, most = lengths.min(), lengths.max()
@@ -219,17 +220,17 @@ def queue_span_in_longest_blackout(run: Run, _measure: Measure) -> float:
 
 
 def class_ratio(run: Run, measure: Measure) -> float:
-    """Mean goodput of the class with the most hops over that of another."""
+    """Mean goodput of the class with the most hops over that of another class."""
     whole = _window(run, measure)
-    mine = whole.classes.get(str(measure.hops))
-    if mine is None:
+    other = whole.classes.get(str(measure.hops))
+    if other is None:
         return math.nan
     furthest = whole.classes[max(whole.classes, key=int)]
-    return _mean_bps(whole, furthest) / _mean_bps(whole, mine)
+    return _mean_bps(whole, furthest) / _mean_bps(whole, other)
 
 
 def least_of_far(run: Run, _measure: Measure) -> float:
-    """The least goodput among the flows with the most hops, over their mean."""
+    """The least goodput of the flows with the most hops, over the mean of these flows."""
     far = run.table("flows").filter(pl.col("hops") == pl.col("hops").max())["goodput_bps"]
     mean, least = far.mean(), far.min()
     if not isinstance(mean, float) or not isinstance(least, float) or not mean:
@@ -238,20 +239,22 @@ def least_of_far(run: Run, _measure: Measure) -> float:
 
 
 def halted_s_per_flow(run: Run, measure: Measure) -> float:
-    """Time halted before timeouts, for each flow of a class."""
+    """The time that flows of a class stood still before timeouts, in seconds per flow."""
     tcp = run.summary.tcp.get(str(measure.hops))
-    found = run.summary.classes.get(str(measure.hops))
-    return tcp.halted_s / found.flows if tcp and found else math.nan
+    of_class = run.summary.classes.get(str(measure.hops))
+    return tcp.halted_s / of_class.flows if tcp and of_class else math.nan
 
 
 def timeouts_per_flow(run: Run, measure: Measure) -> float:
-    """The kernel's count of timeouts, for each flow of a class."""
-    found = run.summary.classes.get(str(measure.hops))
-    return found.timeouts / found.flows if found and found.timeouts is not None else math.nan
+    """The retransmission timeouts that the kernel counted, per flow of a class."""
+    of_class = run.summary.classes.get(str(measure.hops))
+    if of_class is None or of_class.timeouts is None:
+        return math.nan
+    return of_class.timeouts / of_class.flows
 
 
 def rtt_ms(run: Run, measure: Measure) -> float:
-    """Mean of the smoothed round-trip time that a class's sockets showed while all flows ran."""
+    """The mean smoothed round-trip time of a class's sockets while all flows are active, in ms."""
     flows = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
     whole = run.summary
     mine = run.table("sockets").filter(
@@ -263,22 +266,22 @@ def rtt_ms(run: Run, measure: Measure) -> float:
 
 
 def window_correlation(run: Run, _measure: Measure) -> float:
-    """Pearson's correlation of two flows' congestion windows over time; their mean over pairs."""
-    found = run.summary.synchronisation
-    return found.mean if found else math.nan
+    """Pearson's correlation of two flows' cwnd over time, averaged over all pairs of flows."""
+    synchronisation = run.summary.synchronisation
+    return synchronisation.mean if synchronisation else math.nan
 
 
 def completion_ms(run: Run, measure: Measure) -> float:
-    """Mean completion time of the generated flows of a size, as far as the experiment lasted.
+    """The mean flow completion time of generated flows of a size, in ms.
 
-    One that has not finished at its end counts with the time that it had until then: those that
-    wait longest would be left out else, and the mean be lower the more of them there are. The same
-    seed plans the same flows whatever the transport, so that all are cut off alike.
+    A flow that has not finished when the experiment ends counts with the time it had until then.
+    Otherwise the mean would leave out the flows that wait longest, and would fall the more of them
+    there are. The same seed plans the same flows for every transport, so all are cut off alike.
     """
     duration_ns = round(run.summary.duration_s * 1e9)
-    had = (duration_ns - pl.col("t_start") + pl.col("late")).clip(0)
+    until_end = (duration_ns - pl.col("t_start") + pl.col("late")).clip(0)
     transfers = run.table("completions").filter(pl.col("size_bytes").is_not_null())
-    table = transfers.with_columns(pl.coalesce("fct", had).alias("fct"))
+    table = transfers.with_columns(pl.coalesce("fct", until_end).alias("fct"))
     if measure.below is not None:
         table = table.filter(pl.col("size_bytes") < parse_size_bytes(measure.below))
     if measure.above is not None:
@@ -288,9 +291,9 @@ def completion_ms(run: Run, measure: Measure) -> float:
 
 
 def workload_goodput_bps(run: Run, _measure: Measure) -> float:
-    """Goodput of the first workload until its last flow has ended, or else the experiment."""
-    found = (run.summary.completions or {}).get("0")
-    return found.goodput_bps if found else math.nan
+    """Goodput of the first workload until its last flow, or else the experiment, has ended."""
+    workload = (run.summary.completions or {}).get("0")
+    return workload.goodput_bps if workload else math.nan
 
 
 MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
@@ -323,11 +326,11 @@ MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
         (neither_queued, False),
     )
 }
-"""By name: the function, and whether it is a ratio, of which the logarithm is averaged."""
+"""By name: the function, and whether it is a ratio, so that its logarithm is averaged."""
 
 
 def take(run: Run, measure: Measure) -> float:
-    """The measure of a run. Raises ConfigError where there is none of its name."""
+    """Takes a measure of a run. Raises ConfigError if there is no measure of that name."""
     if measure.kind not in MEASURES:
         raise ConfigError(f"measure {measure.kind}: allowed are {', '.join(MEASURES)}")
     return MEASURES[measure.kind][0](run, measure)

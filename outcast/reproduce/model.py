@@ -1,14 +1,14 @@
-"""Two endless back-to-back streams into one full queue, by computation (TCPRand, section 3.2).
+"""A computed model of two endless packet streams into one full queue (TCPRand, section 3.2).
 
-Input ports X and Y send packets whose payloads are drawn uniformly from [payload_min, MSS], one
-after the other, at the link's rate; the output port sends the queue's packets, drawn likewise, at
-the same rate. Each case begins when Y1 has just filled the queue: the output is anywhere within a
-packet, and so is port X. Cases in which X1 comes before a place is free, and so is dropped, are
-followed to the next packet of each port, X2 and Y2.
+Input ports X and Y send packets back to back at the link's rate. Their payloads are drawn uniformly
+from [payload_min, MSS]. The output port sends the queue's packets, drawn in the same way, at the
+same rate. Each case begins when packet Y1 has just filled the queue. At that moment the output is
+anywhere within a packet, and so is port X. A case counts if X1 comes before a place is free, so
+that X1 is dropped. It is followed to the next packet of each port, X2 and Y2.
 
-The source describes its test in a paragraph and does not say how a case begins. Taken from the
-steady state of two such streams instead, X2 and Y2 are queued with 0.44 each, and neither with
-0.26, at a least payload of 1 B.
+The source describes its test in a paragraph and does not say how a case begins. If cases are taken
+from the steady state of two such streams instead, X2 and Y2 are queued with probability 0.44 each,
+and neither with 0.26, at a least payload of 1 B.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 MSS_BYTES = 1448
 OVERHEAD_BYTES = 40 + 12 + 18 + 8 + 12
-"""Of a packet on the wire: TCP, IP and the timestamp option; Ethernet with its checksum; preamble;
-the gap between frames, 0.096 us at 1 Gbps."""
+"""What a packet adds to its payload on the wire: 40 bytes of TCP and IP, 12 of the timestamp
+option, 18 of Ethernet with its checksum, 8 of preamble, and 12 of gap (0.096 us at 1 Gbps)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """Shares of the cases in which these packets were queued."""
+    """The shares of cases in which these packets were queued, from 0 to 1."""
 
     x2: float
     y2: float
@@ -33,7 +33,7 @@ class Enqueued:
 
 
 def compute(payload_min: int, seed: int, cases: int = 1000) -> Enqueued:
-    """Follows `cases` cases (the source: 1,000 for each least payload)."""
+    """Follows `cases` cases; the source follows 1,000 for each least payload."""
     draw = random.Random(f"{seed} {payload_min} port blackout")
     x2 = y2 = both = neither = 0
     for _ in range(cases):
@@ -46,7 +46,7 @@ def compute(payload_min: int, seed: int, cases: int = 1000) -> Enqueued:
 
 
 def _case(payload_min: int, draw: random.Random) -> tuple[bool, bool]:
-    """Whether X2 and Y2 are queued; times in bytes on the wire after Y1."""
+    """Whether X2 and Y2 are queued. Times are counted in bytes on the wire after Y1."""
     while True:
         departure = draw.random() * _wire_bytes(payload_min, draw)
         x1 = draw.random() * _wire_bytes(payload_min, draw)

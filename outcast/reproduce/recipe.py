@@ -1,6 +1,6 @@
-"""A recipe: one experiment of a source, what was reported of it, and how it is judged.
+"""A recipe: one experiment of a source, what the source reports, and how we judge the result.
 
-A recipe is data (`recipes/*.yaml`): no number that a verdict rests on stands in code.
+A recipe is data (`recipes/*.yaml`), so that no number behind a verdict stands in code.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ class _Part(BaseModel):
 
 
 class Point(_Part):
-    """One setting of an experiment, run with several seeds."""
+    """One setting of an experiment, which runs with several seeds."""
 
-    label: str = Field(description="as the source's legend or axis has it")
+    label: str = Field(description="its name in the source's legend or on its axis")
     config: str | None = Field(
         default=None, description="a file of configs/ or configs/paper/, without its ending"
     )
     payload_min: int | None = Field(
-        default=None, ge=1, le=1448, description="instead of a run, a computation (TCPRand, 3.2)"
+        default=None, ge=1, le=1448, description="a computation instead of a run (TCPRand, 3.2)"
     )
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys and their values")
-    x: float | None = Field(default=None, description="where it stands on a numeric axis")
-    series: str = Field(default="", description="which curve or kind of bar it belongs to")
+    x: float | None = Field(default=None, description="its place on a numeric axis")
+    series: str = Field(default="", description="the curve or kind of bar that it belongs to")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Point:
+    def _config_or_payload(self) -> Point:
         if (self.config is None) == (self.payload_min is None):
             raise ValueError("a point has either a config or a payload_min")
         return self
 
 
 class Measure(_Part):
-    """A number taken from one run; `kind` is a function of outcast/reproduce/measures.py."""
+    """A number taken from one run; `kind` names a function in outcast/reproduce/measures.py."""
 
     kind: str
-    hops: int | None = Field(default=None, description="of the class, by its hop count")
-    window: str | None = Field(default=None, description="of the configuration, as 100ms")
-    length: int | None = Field(default=None, description="of a chain of drops")
-    group: int | None = Field(default=None, description="of flows, by its index")
-    below: str | None = Field(default=None, description="a size: of flows that are smaller")
-    above: str | None = Field(default=None, description="a size: of flows that are larger")
+    hops: int | None = Field(default=None, description="the class, by its hop count")
+    window: str | None = Field(default=None, description="a window of the run, as 100ms")
+    length: int | None = Field(default=None, description="the length of a chain of drops")
+    group: int | None = Field(default=None, description="the group of flows, by its index")
+    below: str | None = Field(default=None, description="only flows below this size")
+    above: str | None = Field(default=None, description="only flows above this size")
 
 
 class _Claim(_Part):
@@ -61,14 +61,14 @@ class _Claim(_Part):
 
 
 class SizeClaim(_Claim):
-    """An effect of a reported size: the measure against the value that means no effect."""
+    """An effect has a reported size. The measure is compared with the value without an effect."""
 
     kind: Literal["size"] = "size"
     at: str = Field(description="the point's label")
-    over: str | None = Field(default=None, description="a point, by whose mean it is divided")
+    over: str | None = Field(default=None, description="divide by the mean at this point")
     reported: float
-    none: float = Field(description="the value if there were no effect")
-    within: float = Field(default=1.5, gt=1, description="the factor that still counts as equal")
+    none: float = Field(description="the value that the measure would have without an effect")
+    within: float = Field(default=1.5, gt=1, description="a factor up to which values are equal")
 
 
 class OrderClaim(_Claim):
@@ -77,7 +77,7 @@ class OrderClaim(_Claim):
     kind: Literal["order"] = "order"
     greater: str = Field(description="a point's label")
     lesser: str = Field(description="a point's label")
-    lesser_measure: Measure | None = Field(default=None, description="else the same measure")
+    lesser_measure: Measure | None = Field(default=None, description="default: the same measure")
 
 
 class BoundClaim(_Claim):
@@ -85,7 +85,7 @@ class BoundClaim(_Claim):
 
     kind: Literal["bound"] = "bound"
     at: str = Field(description="the point's label")
-    over: str | None = Field(default=None, description="a point, by whose mean it is divided")
+    over: str | None = Field(default=None, description="divide by the mean at this point")
     at_least: float | None = None
     at_most: float | None = None
 
@@ -100,31 +100,31 @@ Claim = Annotated[SizeClaim | OrderClaim | BoundClaim, Field(discriminator="kind
 
 
 class Mode(_Part):
-    """How much is run: seeds for each point, and settings that shorten each run."""
+    """How much to run: the seeds for each point, and settings that shorten each run."""
 
     repetitions: int = Field(ge=1)
     set: dict[str, Any] = Field(default_factory=dict)
 
 
 class Picture(_Part):
-    """The figure; `kind` is a function of outcast/reproduce/pictures.py."""
+    """The figure; `kind` names a function in outcast/reproduce/pictures/."""
 
     kind: str
-    panels: list[str] = Field(default_factory=list, description="points' labels; else all")
+    panels: list[str] = Field(default_factory=list, description="labels of points; default: all")
     measure: Measure | None = None
     x: str = ""
     y: str = ""
 
 
 class Recipe(_Part):
-    """One row of the sources' experiments."""
+    """One of the sources' experiments."""
 
     id: str
     title: str
     source: str = Field(description="paper and section, figure or page")
     reported: str = Field(description="the number or the shape that the source reports")
-    differs: str = Field(default="", description="what is known to differ from the source's set-up")
-    reason: str = Field(default="", description="why it came out otherwise, where that is known")
+    differs: str = Field(default="", description="known differences from the source's set-up")
+    reason: str = Field(default="", description="why the result differs, if that is known")
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
     quick: Mode
     full: Mode
@@ -147,15 +147,15 @@ class Recipe(_Part):
         return self
 
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
-        """The overrides of a point's configuration: the mode's, and the point's before them."""
+        """The overrides of a point's configuration. Those of the point win over the mode's."""
         return {**mode.set, **point.set}
 
 
 def load_all(folder: Path = FOLDER) -> dict[str, Recipe]:
-    """Every recipe by its identifier, in the order of the sources.
+    """All recipes by their identifiers, in the order of the sources.
 
     Raises:
-        ConfigError: where a file is no recipe.
+        ConfigError: if a file is not a recipe.
     """
     recipes = [_load(path) for path in sorted(folder.glob("*.yaml"))]
     return {recipe.id: recipe for recipe in sorted(recipes, key=_order)}
@@ -173,23 +173,23 @@ def _order(recipe: Recipe) -> tuple[int, int, str]:
     return ("PTWH".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
 
 
-def choose(recipes: dict[str, Recipe], wanted: Iterable[str]) -> list[Recipe]:
-    """The named recipes, or every one for `all`.
+def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:
+    """The named recipes; the name `all` means every recipe.
 
     Raises:
-        ConfigError: where there is none of a name.
+        ConfigError: if no recipe has a name.
     """
     chosen: list[Recipe] = []
     by_name = {name.lower(): recipe for name, recipe in recipes.items()}
-    for name in wanted:
+    for name in names:
         if name == "all":
-            found = list(recipes.values())
+            named = list(recipes.values())
         elif name.lower() in by_name:
-            found = [by_name[name.lower()]]
+            named = [by_name[name.lower()]]
         else:
             raise ConfigError(
                 f"{name}: no such figure; allowed are all, {', '.join(recipes)}"
                 f"{did_you_mean(name, recipes)}"
             )
-        chosen += [recipe for recipe in found if recipe not in chosen]
+        chosen += [recipe for recipe in named if recipe not in chosen]
     return chosen

@@ -1,4 +1,4 @@
-"""A recipe from its runs to its result, its figure and the page over all of them."""
+"""Turns the runs of a recipe into its result and its figure."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ FIGURE = "figure.png"
 def conclude(
     recipe: Recipe,
     mode: Literal["quick", "full"],
-    wanted: Sequence[PlannedRun],
+    planned: Sequence[PlannedRun],
     store: SweepDirectory,
     failed: Mapping[str, Failure],
 ) -> Result:
     """Measures, judges and draws; writes `ID/result.json` and `ID/figure.png` into the store.
 
-    Runs that failed, and those whose captures and counters contradict each other, are left out of
-    the values and listed; so are those that have no value of a claim's measure.
+    Left out of the values, and listed, are runs that failed, runs whose captures and counters
+    contradict each other, and runs without a value of a claim's measure.
     """
     good: dict[str, list[Run]] = {point.label: [] for point in recipe.points}
     seeds: dict[str, list[int]] = {point.label: [] for point in recipe.points}
     failures = []
-    for one in wanted:
-        run = runs.finished(one, store)
-        reason = _why_not(one, run, failed)
+    for plan in planned:
+        label = plan.point.label
+        run = runs.finished(plan, store)
+        reason = _why_not(plan, run, failed)
         if reason is not None or run is None:
-            failures.append(
-                FailureRecord(label=one.point.label, seed=one.seed, reason=reason or "no result")
-            )
+            reason = reason or "no result"
+            failures.append(FailureRecord(label=label, seed=plan.seed, reason=reason))
             continue
-        good[one.point.label].append(run)
-        seeds[one.point.label].append(one.seed)
+        good[label].append(run)
+        seeds[label].append(plan.seed)
     failures += _without_value(recipe, good, seeds)
     judged, verdict = result.evaluate(recipe, good)
     folder = store.path / recipe.id
     folder.mkdir(exist_ok=True)
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
-    emulated = [run for each in good.values() for run in each if not isinstance(run, ModelRun)]
+    emulated = [run for of_point in good.values() for run in of_point if not _is_computed(run)]
     manifests = [run.manifest for run in emulated]
     kernels = sorted({manifest.kernel.get("release", "unknown") for manifest in manifests})
     versions = sorted({manifest.outcast for manifest in manifests} or {__version__})
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
-    made = Result(
+    conclusion = Result(
         id=recipe.id,
         title=recipe.title,
         source=recipe.source,
@@ -65,7 +65,7 @@ def conclude(
         reason=recipe.reason,
         mode=mode,
         verdict=verdict,
-        claims=[result.claim_record(each) for each in judged],
+        claims=[result.claim_record(claim) for claim in judged],
         points=[
             PointRecord(
                 label=point.label,
@@ -84,16 +84,21 @@ def conclude(
         command=f"outcast reproduce {recipe.id} --{mode}",
         figure=FIGURE,
     )
-    result.write_result(folder, made)
-    return made
+    result.write_result(folder, conclusion)
+    return conclusion
 
 
-def _why_not(one: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
-    if one.name in failed:
-        return failed[one.name].message
+def _is_computed(run: Run) -> bool:
+    return isinstance(run, ModelRun)
+
+
+def _why_not(plan: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
+    """Why a run does not count; None if it does."""
+    if plan.name in failed:
+        return failed[plan.name].message
     if run is None:
         return "not run"
-    if isinstance(run, ModelRun) or run.trusted:
+    if _is_computed(run) or run.trusted:
         return None
     return f"not to be trusted: {'; '.join(run.reasons)}"
 
@@ -101,26 +106,26 @@ def _why_not(one: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) ->
 def _without_value(
     recipe: Recipe, good: Mapping[str, Sequence[Run]], seeds: Mapping[str, Sequence[int]]
 ) -> list[FailureRecord]:
-    found = [
+    failures = [
         FailureRecord(label=label, seed=seed, reason=f"has no {result.describe(measure)}")
         for claim in recipe.claims
-        for label, measure in result.asked(claim)
+        for label, measure in result.measured_points(claim)
         for run, seed in zip(good[label], seeds[label], strict=True)
         if not math.isfinite(measures.take(run, measure))
     ]
-    return [each for place, each in enumerate(found) if each not in found[:place]]
+    return [entry for place, entry in enumerate(failures) if entry not in failures[:place]]
 
 
 def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]]:
     return {
         result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
         for claim in recipe.claims
-        for _, measure in result.asked(claim)
+        for _, measure in result.measured_points(claim)
     }
 
 
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
-    """The results that a folder holds, of these recipes, in their order."""
+    """The results of these recipes that a folder holds, in the order of the recipes."""
     return [
         result.read_result(folder / recipe.id)
         for recipe in recipes

@@ -1,4 +1,4 @@
-"""What came out of a recipe: the measured values, the verdict, and the runs they rest on."""
+"""The result of a recipe: the measured values, the verdict, and the runs behind them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class _Record(BaseModel):
 
 
 class ClaimRecord(_Record):
-    """A claim, what was measured of it, and the verdict."""
+    """A claim, the measured value, and the verdict."""
 
     text: str
     rule: str = Field(description="what has to hold, in words")
     mean: float | None
-    low: float | None = Field(description="of the 95 % interval; null where there is none")
+    low: float | None = Field(description="of the 95 % interval; null if there is none")
     high: float | None
     verdict: Verdict | None
 
@@ -51,7 +51,7 @@ class PointRecord(_Record):
     config: str | None
     set: dict[str, object]
     seeds: list[int]
-    values: dict[str, list[float | None]] = Field(description="by measure, one of each seed")
+    values: dict[str, list[float | None]] = Field(description="by measure, a value for each seed")
 
 
 class FailureRecord(_Record):
@@ -63,7 +63,7 @@ class FailureRecord(_Record):
 
 
 class Result(_Record):
-    """result.json."""
+    """The content of result.json."""
 
     id: str
     title: str
@@ -72,14 +72,14 @@ class Result(_Record):
     differs: str
     reason: str
     mode: Literal["quick", "full"]
-    verdict: Verdict | None = Field(description="null where a claim has no value")
+    verdict: Verdict | None = Field(description="null if a claim has no value")
     claims: list[ClaimRecord]
     points: list[PointRecord]
     failures: list[FailureRecord]
     outcast: str
     kernel: str
     engine: str
-    seconds: float = Field(description="of wall time, of all its runs one after the other")
+    seconds: float = Field(description="wall time of all its runs, one after the other")
     command: str
     figure: str = "figure.png"
 
@@ -87,15 +87,15 @@ class Result(_Record):
 def evaluate(
     recipe: Recipe, runs: Mapping[str, Sequence[Run]]
 ) -> tuple[list[Judged], Verdict | None]:
-    """The verdict on every claim, and on the whole, from trusted runs by their point's label."""
+    """The verdict on every claim and on the whole recipe, from trusted runs by point label."""
     judged = []
     for claim in recipe.claims:
-        (_, second) = asked(claim)[-1]
+        _, lesser_measure = measured_points(claim)[-1]
         judged.append(
             judge(
                 claim,
                 _values(runs, claim.measure, recipe.points),
-                _values(runs, second, recipe.points),
+                _values(runs, lesser_measure, recipe.points),
                 logarithmic=measures.is_logarithmic(claim.measure),
             )
         )
@@ -111,8 +111,8 @@ def _values(
     }
 
 
-def asked(claim: Claim) -> list[tuple[str, Measure]]:
-    """The points' labels and the measures of them that a claim rests on."""
+def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
+    """The labels of the points behind a claim, each with the measure taken there."""
     match claim:
         case OrderClaim():
             lesser = claim.lesser_measure or claim.measure
@@ -123,25 +123,25 @@ def asked(claim: Claim) -> list[tuple[str, Measure]]:
 
 
 def claim_record(judged: Judged) -> ClaimRecord:
-    """A judged claim for result.json."""
-    found = judged.measured
+    """A judged claim, as result.json has it."""
+    interval = judged.measured
     return ClaimRecord(
         text=judged.claim.text,
         rule=rule(judged.claim),
-        mean=found.value,
-        low=found.low,
-        high=found.high,
+        mean=interval.value,
+        low=interval.low,
+        high=interval.high,
         verdict=judged.verdict,
     )
 
 
 def finite(value: float) -> float | None:
-    """The value; None, as JSON has it, of what is no number."""
+    """Returns None for a value that is not finite, because JSON has no NaN."""
     return value if math.isfinite(value) else None
 
 
 def rule(claim: Claim) -> str:
-    """What has to hold for a claim, in words."""
+    """What must hold so that a claim counts as reproduced, in words."""
     name = describe(claim.measure)
     match claim:
         case OrderClaim():
@@ -161,7 +161,7 @@ def rule(claim: Claim) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits; from a million on as `313 M`."""
+    """The value with three digits; from a million on in the form `313 M`."""
     return f"{value / 1e6:.3g} M" if abs(value) >= 1e6 else f"{value:.3g}"
 
 
@@ -188,7 +188,7 @@ def describe(measure: Measure) -> str:
 
 
 def read_result(folder: Path) -> Result:
-    """result.json of a recipe's folder. Raises InputError where it cannot be read."""
+    """Reads result.json from a recipe's folder. Raises InputError if it cannot be read."""
     path = folder / FILE
     try:
         return handed_in.read_model(path, Result)

@@ -1,8 +1,8 @@
-"""The runs that recipes need: found where they are finished, made where they are not.
+"""The runs that recipes need: finished ones are reused, missing ones are made.
 
-Recipes share runs: one experiment with one seed is run once, whoever asks for it. They stand in a
-sweep's store (outcast/sweep/store.py), so a run that was killed is done again and a finished one,
-whose manifest verifies, is not.
+Recipes share runs: an experiment with a seed runs once, whichever recipes need it. The runs are in
+a sweep's store (outcast/sweep/store.py). So a killed run is made again, and a finished run whose
+manifest verifies is not.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PlannedRun:
     """One run of one point.
 
     Attributes:
-        name: of its folder in the store; the same experiment and seed have the same name.
-        experiment: with its seed; None for a computation.
+        name: the name of its folder in the store. The same experiment and seed give the same name.
+        experiment: the experiment with its seed; None for a computation.
     """
 
     point: Point
@@ -50,30 +50,30 @@ def planned_runs(recipe: Recipe, mode: Literal["quick", "full"]) -> list[Planned
     """Every run of a recipe.
 
     Raises:
-        ConfigError: where a point's configuration is not there, or refuses its settings.
+        ConfigError: if a point's configuration is missing or refuses the settings.
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
     for point in recipe.points:
-        one = None
+        single = None
         if point.config is not None:
             loaded = load_experiment(configs.find(point.config), recipe.settings(point, chosen))
-            one = loaded.model_copy(update={"sweep": None, "repetitions": 1})
+            single = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
-            if one is None:
+            if single is None:
                 runs.append(PlannedRun(point, seed, f"computed-{point.payload_min}-{seed}", None))
                 continue
-            seeded = one.model_copy(update={"seed": seed})
+            seeded = single.model_copy(update={"seed": seed})
             digest = hashlib.sha256(experiment.dump(seeded).encode()).hexdigest()[:12]
             runs.append(PlannedRun(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
     return runs
 
 
 def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
-    """A configuration with its settings, which the topology has been found to fit.
+    """Loads a configuration with settings, and checks that they fit its topology.
 
     Raises:
-        ConfigError: where the file or a setting is refused.
+        ConfigError: if the file or a setting is refused.
     """
     if not config.exists():
         raise ConfigError(f"{config}: there is no such file; a checkout of the project has it")
@@ -92,32 +92,32 @@ def _as_yaml(value: object) -> str:
 def make_missing(
     runs: Sequence[PlannedRun], store: SweepDirectory, jobs: int, observer: scheduler.Observer
 ) -> Mapping[str, Failure]:
-    """Makes what is not there yet; what failed, by the run's name."""
+    """Makes the runs that are not finished. Returns, by run name, why a run failed."""
     tasks: dict[str, Task] = {}
-    found: set[str] = set()
+    finished_before: set[str] = set()
     for run in runs:
-        if run.experiment is None or run.name in tasks or run.name in found:
+        if run.experiment is None or run.name in tasks or run.name in finished_before:
             continue
         if not problems(store.run(run.name)):
-            found.add(run.name)
+            finished_before.add(run.name)
             continue
         tasks[run.name] = Task(
             name=run.name,
             config=experiment.dump(run.experiment),
-            # A virtual run is repeated to the byte from its seed; the tables stay.
+            # The tables stay, and a virtual run can be repeated to the byte from its seed.
             captures="drop",
             exclusive=choice.choose(run.experiment).name == "realtime",
         )
     pool = LocalPool(jobs=jobs)
     report = scheduler.run(
-        list(tasks.values()), len(found), store, pool, scheduler.Limits(), observer
+        list(tasks.values()), len(finished_before), store, pool, scheduler.Limits(), observer
     )
     not_run = {name: Failure("RunError", f"not run: {report.stopped}") for name in report.left}
     return {**not_run, **report.failures}
 
 
 def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:
-    """A run's result; None where there is none."""
+    """A run's result; None if it is not finished."""
     if run.point.payload_min is not None:
         return ModelRun(model.compute(run.point.payload_min, run.seed))
     directory = store.run(run.name)

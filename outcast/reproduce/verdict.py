@@ -1,19 +1,22 @@
-"""The verdict on a claim and on a recipe, by a stated rule, from measured values alone.
+"""The verdict on a claim and on a recipe, by a fixed rule, from measured values alone.
 
-A claim of a size is *reproduced* where the effect is there (the whole 95 % interval lies on the
-reported side of the value that means none) and of the reported size (the measured value is from
-reported / within to reported * within, however far its interval reaches: noise is no agreement);
-*same direction, other size* where it is there only; else *not seen*. A claim of an order or of a
-bound is *reproduced* where the interval of the difference, or of the measure, lies wholly on the
-claimed side, and else *not seen*.
+A claim of a size asks two questions. Is the effect there: does the whole 95 % interval lie on the
+reported side of the value without an effect? Has it the reported size: does the measured value lie
+between reported / within and reported * within? The width of the interval does not count for the
+second question, because noise is no agreement. The claim is *reproduced* if both hold, *same
+direction, other size* if only the first holds, and otherwise *not seen*.
 
-A recipe is *not seen* where its first claim, the main one, is; *reproduced* where all its claims
-are; else *same direction, other size*.
+A claim of an order or of a bound is *reproduced* if the interval of the difference, or of the
+measure, lies wholly on the claimed side. Otherwise it is *not seen*.
 
-Intervals are bootstrapped over seeds (outcast/analysis/statistics.py, which says how far those of a
-few runs are too narrow); a single run has none, and gives no verdict. Of ratios the logarithm is
-averaged, since they are positive and skewed; of other measures a quotient of two points is that of
-their means. Two measures of one point are compared run by run.
+A recipe is *not seen* if its first claim, the main one, is not seen. It is *reproduced* if all its
+claims are reproduced. Otherwise it is *same direction, other size*.
+
+Intervals are bootstrapped over seeds. With few runs they are too narrow;
+outcast/analysis/statistics.py says how much. A single run has no interval and gives no verdict.
+For ratios the logarithm is averaged, because they are positive and skewed. For other measures, the
+quotient of two points is the quotient of their means. Two measures of one point are compared run by
+run.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from outcast.reproduce.recipe import BoundClaim, Claim, OrderClaim, SizeClaim
 
 
 class Verdict(StrEnum):
-    """See the module."""
+    """The three verdicts; the module's docstring has the rule."""
 
     REPRODUCED = "reproduced"
     OTHER_SIZE = "same direction, other size"
@@ -38,11 +41,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with what was measured.
+    """A claim with its measured value.
 
     Attributes:
-        measured: of an order, the difference (of a ratio's logarithm: the quotient).
-        verdict: None where fewer than two runs gave a value.
+        measured: the measure; for an order the difference of two measures, or the quotient if they
+            are ratios.
+        verdict: None if fewer than two runs gave a value.
     """
 
     claim: Claim
@@ -51,24 +55,24 @@ class Judged:
 
 
 def estimate(values: Sequence[float], *, logarithmic: bool) -> Interval:
-    """The mean (geometric if `logarithmic`) of the values that are numbers, and its interval."""
+    """The mean of the finite values, with its interval; the geometric mean if `logarithmic`."""
     return statistics.central(_known(values), _kind(logarithmic))
 
 
 def difference(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
-    """How much more the first is than the second: the quotient if `logarithmic`."""
+    """The difference of the first mean from the second; the quotient if `logarithmic`."""
     return statistics.difference(_known(greater), _known(lesser), _kind(logarithmic))
 
 
 def paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
-    """`difference` of two measures of the same runs, whose values go together run by run."""
+    """The mean difference (or quotient) of two measures of the same runs, taken run by run."""
     pairs = [
-        (one, other)
-        for one, other in zip(greater, lesser, strict=True)
-        if math.isfinite(one) and math.isfinite(other)
+        (first, second)
+        for first, second in zip(greater, lesser, strict=True)
+        if math.isfinite(first) and math.isfinite(second)
     ]
-    apart = [one / other if logarithmic else one - other for one, other in pairs]
-    return estimate(apart, logarithmic=logarithmic)
+    differences = [first / second if logarithmic else first - second for first, second in pairs]
+    return estimate(differences, logarithmic=logarithmic)
 
 
 def _known(values: Sequence[float]) -> list[float]:
@@ -90,34 +94,35 @@ def judge(
 
     Args:
         claim: what the source says.
-        values: for each point's label the measure of every seed.
-        lesser_values: the same of an order's second measure.
+        values: by point label, the measure of every seed.
+        lesser_values: the same for the second measure of an order.
         logarithmic: whether the measure is a ratio.
     """
     match claim:
         case OrderClaim():
-            apart = paired if claim.greater == claim.lesser else difference
-            found = apart(
+            compare = paired if claim.greater == claim.lesser else difference
+            measured = compare(
                 values[claim.greater], lesser_values[claim.lesser], logarithmic=logarithmic
             )
-            seen = found.low is not None and found.low > (1.0 if logarithmic else 0.0)
+            seen = measured.low is not None and measured.low > (1.0 if logarithmic else 0.0)
         case SizeClaim():
-            found = _measured(claim, values, logarithmic)
-            return Judged(claim, found, _size_verdict(claim, found) if found.n > 1 else None)
+            measured = _measured(claim, values, logarithmic)
+            verdict = _size_verdict(claim, measured) if measured.n > 1 else None
+            return Judged(claim, measured, verdict)
         case BoundClaim():
-            found = _measured(claim, values, logarithmic)
+            measured = _measured(claim, values, logarithmic)
             seen = (
-                found.low is not None
-                and found.high is not None
+                measured.low is not None
+                and measured.high is not None
                 and (
-                    found.low >= claim.at_least
+                    measured.low >= claim.at_least
                     if claim.at_least is not None
-                    else found.high <= (claim.at_most or 0.0)
+                    else measured.high <= (claim.at_most or 0.0)
                 )
             )
-    if found.n < 2:
-        return Judged(claim, found, None)
-    return Judged(claim, found, Verdict.REPRODUCED if seen else Verdict.NOT_SEEN)
+    if measured.n < 2:
+        return Judged(claim, measured, None)
+    return Judged(claim, measured, Verdict.REPRODUCED if seen else Verdict.NOT_SEEN)
 
 
 def _measured(
@@ -130,20 +135,20 @@ def _measured(
     return statistics.quotient(_known(values[claim.at]), _known(values[claim.over]))
 
 
-def _size_verdict(claim: SizeClaim, found: Interval) -> Verdict:
-    if found.low is None or found.high is None:
+def _size_verdict(claim: SizeClaim, measured: Interval) -> Verdict:
+    if measured.low is None or measured.high is None:
         return Verdict.NOT_SEEN
     rises = claim.reported > claim.none
-    if not (found.low > claim.none if rises else found.high < claim.none):
+    if not (measured.low > claim.none if rises else measured.high < claim.none):
         return Verdict.NOT_SEEN
-    nearest, furthest = sorted((claim.reported / claim.within, claim.reported * claim.within))
-    equal = found.value is not None and nearest <= found.value <= furthest
-    return Verdict.REPRODUCED if equal else Verdict.OTHER_SIZE
+    least, greatest = sorted((claim.reported / claim.within, claim.reported * claim.within))
+    is_equal = measured.value is not None and least <= measured.value <= greatest
+    return Verdict.REPRODUCED if is_equal else Verdict.OTHER_SIZE
 
 
 def overall(judged: Sequence[Judged]) -> Verdict | None:
-    """The verdict on a recipe; None where a claim has none."""
-    verdicts = [each.verdict for each in judged]
+    """The verdict on a recipe; None if a claim has none."""
+    verdicts = [claim.verdict for claim in judged]
     if not verdicts or None in verdicts:
         return None
     if verdicts[0] is Verdict.NOT_SEEN:

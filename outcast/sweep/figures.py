@@ -1,4 +1,4 @@
-"""The pictures of a sweep: line with band, bar with error, heat map, distribution."""
+"""The figures of a sweep: lines with bands, bars with errors, heat map, distribution."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ FigureKind = Literal["line", "bar", "heat", "cdf"]
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _LETTERS_SIDE_BY_SIDE = 60
-"""More than these would overlap along the axis."""
+"""More letters than these overlap along the axis, so the labels are turned."""
 _PAGE_INCHES = (4.6, 3.1)
-"""So large that letters keep about their size in a page, also in a narrow one."""
+"""At this size the letters keep about their size in a page, even in a narrow one."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure for a page: as SVG, and in words for those who do not see it."""
+    """A figure for a page: as SVG, and in words for readers who cannot see it."""
 
     svg: bytes
     description: str
 
 
 def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str) -> Drawn | None:
-    """The picture that fits the swept keys, None where none does.
+    """Draws the kind of figure that fits the swept keys; None if no kind fits.
 
-    Bars, or a line where there are three quantities or more along the axis; a heat map of two keys
-    that would give too many of them; without any key the distribution over the runs.
+    Lines need three or more quantities along the axis; otherwise there are bars. Two keys that
+    would give too many lines or bars become a heat map. Without any key the figure is the
+    distribution over the runs.
 
     Args:
         rows: the runs.
-        groups: these summed up by their keys.
-        value: a value of the groups.
+        groups: the averages of the runs by the keys.
+        value: the name of the value to draw.
     """
     name = heading(value)
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "outcast"}):
@@ -66,17 +67,18 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str) -> Drawn | No
             return Drawn(_svg(figure), f"The distribution of {name} over {rows.height} runs.")
         x_key, series = _series(groups)
         places = {_label(group.at[x_key]): quantity(group.at[x_key]) for group in groups}
-        known = [each for each in places.values() if each is not None]
+        amounts = [amount for amount in places.values() if amount is not None]
         if len(series) > len(MARKS):
             if len(groups[0].at) != 2:
                 return None
             kind, figure = "A heat map", heat(groups, value)
-        elif len(known) == len(places) and len(set(known)) >= 3:
+        elif len(amounts) == len(places) and len(set(amounts)) >= 3:
             kind, figure = "Lines", line(groups, value)
         else:
             kind, figure = "Bars", bar(groups, value)
-        of = f", for each {', '.join(list(groups[0].at)[1:])}" if len(groups[0].at) > 1 else ""
-        text = f"{kind}: {name} over {x_key}{of}; the table of the points has the numbers."
+        others = list(groups[0].at)[1:]
+        per_series = f", for each {', '.join(others)}" if others else ""
+        text = f"{kind}: {name} over {x_key}{per_series}; the table of the points has the numbers."
         return Drawn(_svg(figure), text)
 
 
@@ -88,7 +90,7 @@ def _svg(figure: Figure) -> bytes:
 
 
 def line(groups: Sequence[Group], value: str) -> Figure:
-    """The first key along the axis, a line for each combination of the others, bands of 95 %."""
+    """Draws a line for each combination of the other keys over the first key, with 95 % bands."""
     figure, axes = _axes()
     x_key, series = _series(groups)
     places = _place(axes, [group.at[x_key] for group in groups])
@@ -103,24 +105,24 @@ def line(groups: Sequence[Group], value: str) -> Figure:
 
 
 def bar(groups: Sequence[Group], value: str) -> Figure:
-    """The first key along the axis, a bar for each combination of the others, 95 % as error."""
+    """Draws a bar for each combination of the other keys over the first key, with 95 % errors."""
     figure, axes = _axes()
     x_key, series = _series(groups)
     ticks = list(dict.fromkeys(_label(group.at[x_key]) for group in groups))
     bars = []
     for number, (label, members) in enumerate(series.items()):
-        there = {_label(group.at[x_key]): group for group in members}
-        found = [there.get(tick) for tick in ticks]
-        bars.append(Bars(label, series_colour(number), *_bounds(found, value)))
+        by_label = {_label(group.at[x_key]): group for group in members}
+        in_order = [by_label.get(tick) for tick in ticks]
+        bars.append(Bars(label, series_colour(number), *_bounds(in_order, value)))
     draw_bars(axes, bars, ticks)
     return _labelled(figure, axes, x_key, value, series)
 
 
 def heat(groups: Sequence[Group], value: str) -> Figure:
-    """Two keys as axes, the value as colour and in figures.
+    """Draws two keys as axes, and the value as colour and number.
 
     Raises:
-        ConfigError: where the groups are by another number of keys.
+        ConfigError: if the groups have another number of keys than two.
     """
     keys = list(groups[0].at) if groups else []
     if len(keys) != 2:
@@ -138,9 +140,9 @@ def heat(groups: Sequence[Group], value: str) -> Figure:
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     figure.colorbar(image, ax=axes, label=heading(value))
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
-    for (row, column), each in np.ndenumerate(values):
-        text = "-" if np.isnan(each) else f"{each:.3g}"
-        colour = "black" if each > middle else "white"
+    for (row, column), center in np.ndenumerate(values):
+        text = "-" if np.isnan(center) else f"{center:.3g}"
+        colour = "black" if center > middle else "white"
         axes.text(column, row, text, ha="center", va="center", color=colour)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
@@ -153,7 +155,7 @@ def heat(groups: Sequence[Group], value: str) -> Figure:
 
 
 def cdf(frame: pl.DataFrame, by: Sequence[str], value: str) -> Figure:
-    """The share of rows (runs or flows) up to each value, a step curve for each group."""
+    """Draws the share of rows (runs or flows) up to each value, a step curve for each group."""
     figure, axes = _axes()
     factor, _ = scale(value)
     labels = []
@@ -181,9 +183,9 @@ def _axes() -> tuple[Figure, Axes]:
 
 
 def _series(groups: Sequence[Group]) -> tuple[str, dict[str, list[Group]]]:
-    """The first key, and the groups by all the others."""
+    """The first key, and the groups by the values of all other keys."""
     if not groups or not groups[0].at:
-        raise ConfigError("--figure: there is nothing along the axis; allowed is a key with --by")
+        raise ConfigError("--figure: the axis needs a key; name one with --by")
     x_key, *others = groups[0].at
     series: dict[str, list[Group]] = {}
     for group in groups:
@@ -197,10 +199,10 @@ def _cell(group: Group, value: str) -> Any:
 
 
 def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, Array]:
-    """Centres, lows and highs in the unit for people; without a group all are nan."""
+    """Centres, lows and highs in the unit for people; all are NaN for None instead of a group."""
     nothing = Interval(0, None, None, None)
-    found = [nothing if group is None else _cell(group, value).interval for group in groups]
-    return bounds(found, scale(value)[0])
+    intervals = [nothing if group is None else _cell(group, value).interval for group in groups]
+    return bounds(intervals, scale(value)[0])
 
 
 def _labelled(
@@ -219,19 +221,19 @@ def _labelled(
 
 
 def _place(axes: Axes, values: Sequence[Any]) -> Callable[[Any], float]:
-    """Where values stand on the x axis: as quantities where all are, else side by side."""
-    known = {_label(value): quantity(value) for value in values}
-    amounts = [each for each in known.values() if each is not None]
-    if len(amounts) < len(known):
-        order = list(known)
+    """The place of each value on the x axis: by quantity if all are quantities, else in a row."""
+    quantities = {_label(value): quantity(value) for value in values}
+    amounts = [amount for amount in quantities.values() if amount is not None]
+    if len(amounts) < len(quantities):
+        order = list(quantities)
         axes.set_xticks(range(len(order)), order)
         return lambda value: float(order.index(_label(value)))
-    set_amounts(axes, amounts, list(known))
-    return lambda value: known[_label(value)] or 0.0
+    set_amounts(axes, amounts, list(quantities))
+    return lambda value: quantities[_label(value)] or 0.0
 
 
 def quantity(value: Any) -> float | None:
-    """A number, or what `16KB`, `1gbit`, `2ms` or `11 packets` come to; None for other text."""
+    """The number that `16KB`, `1gbit`, `2ms`, `11 packets` or a number means; else None."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, (int, float)):

@@ -29,12 +29,12 @@ def write_index(directory: SweepDirectory, no_report: Mapping[str, str] | None =
     """Writes the page of a sweep into its folder. Returns the file's path.
 
     Args:
-        directory: the sweep's.
-        no_report: of runs, why their reports could not be written.
+        directory: the sweep's folder.
+        no_report: by run name, why the run's report could not be written.
 
     Raises:
-        InputError: where the folder is no sweep's, a result cannot be read, or the page cannot be
-            written.
+        InputError: if the folder does not hold a sweep, a result cannot be read, or the page cannot
+            be written.
     """
     text = page_text(state.read_state(directory), no_report or {})
     path = directory.path / NAME
@@ -46,11 +46,11 @@ def write_index(directory: SweepDirectory, no_report: Mapping[str, str] | None =
 
 
 def write_reports(
-    directory: SweepDirectory, names: Sequence[str], told: Callable[[str], None]
+    directory: SweepDirectory, names: Sequence[str], on_done: Callable[[str], None]
 ) -> dict[str, str]:
-    """Writes these runs' reports. Returns why not, by the names of those where it cannot be.
+    """Writes these runs' reports. Returns, by run name, why a report could not be written.
 
-    `told` is called with each name when its report is written or refused.
+    `on_done` is called with each name once its report is written or refused.
     """
     refused = {}
     for name in names:
@@ -58,18 +58,18 @@ def write_reports(
             report.write(directory.run(name))
         except OutcastError as error:
             refused[name] = str(error)
-        told(name)
+        on_done(name)
     return refused
 
 
 def without_report(directory: SweepDirectory) -> list[str]:
-    """Names of the finished runs whose report is not there."""
-    runs = (each.parent for each in sorted(directory.runs.glob("*/manifest.json")))
+    """Names of the finished runs without a report."""
+    runs = (manifest.parent for manifest in sorted(directory.runs.glob("*/manifest.json")))
     return [run.name for run in runs if not (run / report.NAME).exists()]
 
 
 def page_text(sweep: State, no_report: Mapping[str, str]) -> str:
-    """The page as text; `no_report` as `write` has it."""
+    """The page as text; `no_report` is that of `write_index`."""
     summed, values = _summed(sweep)
     parts = [
         overview.swept(sweep),
@@ -83,7 +83,7 @@ def page_text(sweep: State, no_report: Mapping[str, str]) -> str:
 
 
 def _summed(sweep: State) -> tuple[list[Group], list[str]]:
-    """Every point's means over its trusted runs, and which values there are."""
+    """Every point's means over its trusted runs, and the names of the values that exist."""
     if not sweep.results.runs.height:
         return [], []
     rows = groups.trusted(sweep.results.runs)
@@ -101,7 +101,7 @@ def _cell(group: Group, value: str) -> Cell:
 
 def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> Element:
     if not summed or not values:
-        text = "No run that can be trusted has given a number yet."
+        text = "No trusted run has a result yet."
         return section("results", "Results", element("p", text))
     keys = list(summed[0].at)
     last = [key.rpartition(".")[2] for key in keys]
@@ -123,18 +123,18 @@ def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> El
         element(
             "p",
             (
-                "Means over the runs of each point, with 95 % bootstrap intervals (of few runs "
-                "they are too narrow)."
+                "Means over the runs of each point, with 95 % bootstrap intervals. With few runs "
+                "the intervals are too narrow."
                 if max(group.runs for group in summed) > 1
-                else "One run of each point: chance is in every number, and no interval says "
+                else "Each point has one run, so chance is in every number, and no interval says "
                 "how much."
             )
             + " A click on a heading sorts.",
         ),
         element(
             "p",
-            f"{overview.counted(missing, 'point')} of {len(settings)} without any run that is "
-            "finished and can be trusted.",
+            f"{overview.counted(missing, 'point')} of {len(settings)} without a finished run that "
+            "can be trusted.",
         )
         if missing
         else None,
@@ -160,25 +160,27 @@ def _interval(cell: Cell) -> Element:
 
 
 def _drawn(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> list[Element]:
-    """The figures' section, none where there is nothing to draw."""
-    # The total says least about fairness.
+    """The section with the figures; empty if there is nothing to draw."""
+    # The total goodput comes last because it says least about fairness.
     ordered = sorted(values, key=lambda value: (value == "total_goodput_bps", value[:4] == "jain"))
     rows = groups.trusted(sweep.results.runs) if summed else sweep.results.runs
     drawn = [figures.drawn(rows, summed, value) for value in ordered[:_MOST_FIGURES]]
-    made = [
-        picture(heading(value), each.description, each.svg, "image/svg+xml", 560)
-        for value, each in zip(ordered, drawn, strict=False)
-        if each is not None
+    pictures = [
+        picture(heading(value), figure.description, figure.svg, "image/svg+xml", 560)
+        for value, figure in zip(ordered, drawn, strict=False)
+        if figure is not None
     ]
-    if not made:
+    if not pictures:
         return []
     note = "Bands and bars are the 95 % intervals of the table above."
     return [
         section(
             "figures",
             "Figures",
-            element("p", note) if summed[0].at and max(each.runs for each in summed) > 1 else None,
-            element("div", *made, class_="figures"),
+            element("p", note)
+            if summed[0].at and max(group.runs for group in summed) > 1
+            else None,
+            element("div", *pictures, class_="figures"),
         )
     ]
 
@@ -188,13 +190,16 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
     rows: list[list[Part]] = []
     for row in sweep.results.runs.iter_rows(named=True):
         name = row["run"]
-        there = (sweep.directory.run(name).path / report.NAME).exists()
+        has_report = (sweep.directory.run(name).path / report.NAME).exists()
         link = quote(f"runs/{name}/{report.NAME}")
         badge = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
         rows.append(
             [
                 element(
-                    "a" if there else "span", name, class_="name", href=link if there else None
+                    "a" if has_report else "span",
+                    name,
+                    class_="name",
+                    href=link if has_report else None,
                 ),
                 element("span", badge[0], class_=f"badge {badge[1]}"),
                 *(_number(value, row[value]) for value in values),
@@ -203,7 +208,7 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
             ]
         )
     if not rows:
-        return section("runs", "Runs", element("p", "None has finished yet."))
+        return section("runs", "Runs", element("p", "No run has finished yet."))
     listed = element("div", table("Finished runs", head, rows, 2), class_="sortable")
     return section(
         "runs",
@@ -212,7 +217,7 @@ def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> 
             "p",
             "A name that is a link leads to the run's report; ",
             element("code", f"outcast report {overview.shown(sweep)}"),
-            " writes those that are missing.",
+            " writes the missing reports.",
         ),
         element(
             "details",

@@ -1,4 +1,4 @@
-"""The parts of a sweep's page about it as a whole: its runs, what was swept, how to go on."""
+"""The parts of a sweep's page about the whole sweep: its runs, its keys, how to continue."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def shown(sweep: State) -> str:
-    """The folder as one would write it in a command."""
+    """The folder's name, quoted for a command."""
     return shlex.quote(sweep.directory.path.absolute().name)
 
 
 def header(sweep: State, summed: Sequence[Group]) -> list[Element]:
-    """The heading, the sweep in a line, and how many runs there are of each kind, with reasons."""
+    """The heading, the sweep in one line, the number of runs of each kind, and the reasons."""
     planned, finished = len(sweep.planned), len(sweep.finished)
     key = [
         ("runs", planned),
@@ -60,7 +60,7 @@ def _plan(sweep: State) -> str:
 
 
 def _range(summed: Sequence[Group]) -> list[str]:
-    """From where to where the outcast ratio goes, in a sentence."""
+    """A sentence with the least and the greatest outcast ratio."""
     known = [
         (cell.interval.value, group.at)
         for group in summed
@@ -69,7 +69,7 @@ def _range(summed: Sequence[Group]) -> list[str]:
     ]
     if len(known) < 2:
         return []
-    known.sort(key=lambda each: each[0])
+    known.sort(key=lambda row: row[0])
     (least, here), (most, there) = known[0], known[-1]
     return [
         f"The outcast ratio, on average over a point's runs, goes from {least:.2f} "
@@ -101,17 +101,20 @@ def _trust(sweep: State) -> Element:
     if sweep.warnings:
         verdict += f"; {counted(len(sweep.warnings), 'warning')}"
     lines = [
-        f"Failed: {name}: {each.kind}: {each.message}" for name, each in sweep.failures.items()
+        f"Failed: {name}: {failure.kind}: {failure.message}"
+        for name, failure in sweep.failures.items()
     ]
     lines += [
-        f"Not to be trusted, and in none of the means: {name}: {reason}"
+        f"Cannot be trusted and is in none of the means: {name}: {reason}"
         for name, reason in sweep.untrusted.items()
     ]
     lines += [
         f"Warning in {counted(count, 'run')}: {text}" for text, count in sweep.warnings.items()
     ]
     if sweep.left:
-        lines.append(f"Not run yet: {len(sweep.left):,}. The end of this page says how to go on.")
+        lines.append(
+            f"Not run yet: {len(sweep.left):,}. The end of this page says how to continue."
+        )
     first, rest = lines[:_MOST_LISTED], lines[_MOST_LISTED:]
     return element(
         "section",
@@ -125,43 +128,43 @@ def _trust(sweep: State) -> Element:
 
 
 def listed(lines: Sequence[str]) -> Element | None:
-    """A list, none of nothing."""
+    """A list of the lines; None if there are none."""
     return element("ul", *(element("li", line) for line in lines)) if lines else None
 
 
 def swept(sweep: State) -> Element:
-    """The keys with their values, and what all runs have in common."""
+    """The section with the swept keys and their values, and what all runs have in common."""
     rows: list[list[Part]] = []
     for key in sweep.results.keys:
-        found = dict.fromkeys(setting_text(settings.get(key)) for settings in sweep.settings)
-        rows.append([key, ", ".join(found), str(len(found))])
+        values = dict.fromkeys(setting_text(settings.get(key)) for settings in sweep.settings)
+        rows.append([key, ", ".join(values), str(len(values))])
     product = 1
     for row in rows:
         product *= int(str(row[2]))
     which = (
-        "Every combination of these values was asked for"
+        "The sweep has every combination of these values"
         if product == len(sweep.settings)
-        else f"{len(sweep.settings)} of the {product} combinations of these values were asked for"
+        else f"The sweep has {len(sweep.settings)} of the {product} combinations of these values"
     )
     return section(
         "swept",
         "What was swept",
         element("p", f"{which}, {counted(sweep.experiment.repetitions, 'run')} of each.")
         if rows
-        else element("p", "No key: all runs are of the same settings, with other seeds."),
+        else element("p", "No key: all runs have the same settings and differ in their seeds."),
         element("div", table("Swept keys", ["key", "values", "number"], rows, 2), class_="prose")
         if rows
         else None,
-        element("p", f"All have in common: {', '.join(_common(sweep))}."),
+        element("p", f"All runs have in common: {', '.join(_common(sweep))}."),
     )
 
 
 def _common(sweep: State) -> list[str]:
-    """The settings that matter most, as far as they are not swept."""
+    """The most important settings, without those that are swept."""
     whole = sweep.experiment
     runs = sweep.results.runs
     engines: list[str] = runs["engine"].unique().to_list() if runs.height else []
-    told = [
+    described = [
         ("topology.kind", f"a {whole.topology.kind} topology"),
         ("links.rate", f"links of {spaced(format_rate(whole.links.rate_bps))}"),
         ("queue.kind", f"{whole.queue.kind} queues"),
@@ -173,24 +176,24 @@ def _common(sweep: State) -> list[str]:
     keys = sweep.results.keys
     return [
         text
-        for path, text in told
+        for path, text in described
         if text and not any(path == key or path.startswith(f"{key}.") for key in keys)
     ]
 
 
 def setting_text(value: object) -> str:
-    """A swept key's value for reading."""
+    """A swept key's value as text; a point that does not set the key leaves it as configured."""
     return "as configured" if value is None else as_text(value)
 
 
 def again(sweep: State) -> Element:
-    """The commands that run it once more, go on with it and show more, and its configuration."""
+    """The section with commands that repeat, continue and explore the sweep, and its sweep.yaml."""
     folder = shown(sweep)
     again = shlex.quote(f"{sweep.directory.path.absolute().name}-again")
     commands = [
         ("The same sweep in another folder", f"outcast sweep {folder}/sweep.yaml -o {again}"),
         (
-            "To go on where runs are missing or failed, or values and repetitions were added",
+            "Continue, if runs are missing or failed, or if values or repetitions were added",
             f"outcast sweep {folder}/sweep.yaml --resume -o {folder}",
         ),
         ("Other groups, values and figures", f"outcast results {folder} --columns"),
@@ -199,7 +202,7 @@ def again(sweep: State) -> Element:
     return section(
         "again",
         "Run it again",
-        element("p", "In the folder that holds this sweep's:"),
+        element("p", "In the folder above this sweep's folder:"),
         *(
             part
             for text, command in commands
@@ -216,8 +219,8 @@ def again(sweep: State) -> Element:
         ),
         element(
             "p",
-            f"{f'Made: {makers}. ' if makers else ''}runs.parquet has a row for every run and "
-            "every single value of its summary, run_flows.parquet one for every flow.",
+            f"{f'Made: {makers}. ' if makers else ''}runs.parquet has a row for every run with "
+            "every single value of its summary. run_flows.parquet has a row for every flow.",
             class_="note",
         ),
     )

@@ -1,4 +1,4 @@
-"""Groups of runs on the terminal, as CSV and as JSON."""
+"""Prints groups of runs: as a table for the terminal, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outcast.sweep.groups import Cell, Group
 
 
 def table(groups: Sequence[Group], center: str) -> RenderableType:
-    """A table for each value: a row per group, with the interval; `center` heads what it is of."""
+    """A table for each value, with a row per group; `center` is the heading of the average."""
     parts: list[RenderableType] = []
     for number, cell in enumerate(groups[0].cells if groups else ()):
         shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
@@ -38,21 +38,20 @@ def table(groups: Sequence[Group], center: str) -> RenderableType:
 
 
 def as_csv(groups: Sequence[Group]) -> str:
-    """A line per group and value, with bounds; unrounded, in the unit of the name."""
+    """A line per group and value, with its interval; unrounded, in the unit of the value's name."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*_keys(groups), "value", "runs", "center", "low", "high"])
     for group in groups:
         for cell in group.cells:
-            each = cell.interval
-            writer.writerow(
-                [*group.at.values(), cell.value, each.n, each.value, each.low, each.high]
-            )
+            found = cell.interval
+            bounds = [found.value, found.low, found.high]
+            writer.writerow([*group.at.values(), cell.value, found.n, *bounds])
     return stream.getvalue()
 
 
 def as_json(groups: Sequence[Group]) -> str:
-    """The same as a list of objects."""
+    """The same as `as_csv`, as a list of objects."""
     return json.dumps(
         [
             {
@@ -67,7 +66,7 @@ def as_json(groups: Sequence[Group]) -> str:
 
 
 def scale(name: str) -> tuple[float, str]:
-    """What a value is divided by for people, and its unit then."""
+    """The factor by which a value is divided for people, and its unit after that."""
     return (1e6, "Mbps") if name.endswith("_bps") else (1.0, "")
 
 
@@ -103,15 +102,15 @@ def _text(value: Any) -> str:
 
 
 def interval_texts(cell: Cell) -> tuple[str, str]:
-    """`5.2` and `[4.3, 6.3]`, or what there is of them."""
+    """The centre and the interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing."""
     factor, _ = scale(cell.value)
-    each = cell.interval
-    if each.value is None:
+    interval = cell.interval
+    if interval.value is None:
         return "-", "-"
-    center = _number(each.value / factor)
-    if each.low is None or each.high is None:
+    center = _number(interval.value / factor)
+    if interval.low is None or interval.high is None:
         return center, "-"
-    return center, f"[{_number(each.low / factor)}, {_number(each.high / factor)}]"
+    return center, f"[{_number(interval.low / factor)}, {_number(interval.high / factor)}]"
 
 
 def _number(value: float) -> str:

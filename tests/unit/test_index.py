@@ -148,7 +148,7 @@ def test_a_sweep_without_any_result(tmp_path: Path) -> None:
     text = index.write_index(directory).read_text(encoding="utf-8")
     check(text)
     assert "Of 18 runs: 18 not run yet" in text
-    assert "None has finished yet." in text
+    assert "No run has finished yet." in text
 
 
 def test_a_sweep_of_repetitions_alone(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_picture_fits_the_keys(tmp_path: Path, swept: str, words: str) -> No
 
 def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> None:
     text = index.write_index(sweep).read_text(encoding="utf-8")
-    common = text[text.index("All have in common") :].split("</p>")[0]
+    common = text[text.index("All runs have in common") :].split("</p>")[0]
     assert "links of 100 Mbps" in common
     assert "a linear topology" in common
     assert "16" not in common
@@ -255,7 +255,7 @@ def test_every_row_with_its_verdict_in_words_and_a_section(
         assert reproduction.verdict_text(result.verdict) in row
         assert "6.5 [5, 9]" in row
     assert text.count("data:image/png;base64,") == 3
-    assert "No figure: no run of it has a result." in text
+    assert "No figure, because no run has a result." in text
     top = text[: text.index("<nav")]
     assert "1 runs are left out" in top
     assert f"{results[3].id}: twelve, seed 3: it &lt;failed&gt;" in top

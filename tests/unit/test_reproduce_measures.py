@@ -236,7 +236,7 @@ def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> Non
         lesser="A",
         lesser_measure=lesser,
     )
-    assert result.asked(claim)[1] == ("A", lesser)
+    assert result.measured_points(claim)[1] == ("A", lesser)
     made = recipe_of(Point(label="A", config="none"), claim)
     (judged,), verdict = result.evaluate(made, {"A": runs})
     assert judged.measured.value == pytest.approx(3.5e6)

@@ -37,7 +37,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     # A window that a claim is about is one that the run's analysis sums up.
     experiments = {each.point.label: each.experiment for each in wanted}
     for claim in found.claims:
-        for label, measure in result.asked(claim):
+        for label, measure in result.measured_points(claim):
             if measure.window is not None:
                 assert parse_time_ns(measure.window) in experiments[label].analysis.windows_ns
 

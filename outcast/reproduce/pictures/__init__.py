@@ -1,6 +1,6 @@
 """A recipe's figure, drawn like the source's: the same axes, panels and order.
 
-Curves and clusters of drops are those of the first seed, as the sources show one run; bars and
+Curves over time and drops are those of the first seed, because the sources show one run. Bars and
 lines are means over all seeds with their 95 % intervals.
 """
 
@@ -19,7 +19,7 @@ from outcast.view.figures.style import STYLE, save
 
 
 def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
-    """Draws the recipe's figure into a PNG file, whole or not at all."""
+    """Draws the recipe's figure into a PNG file, which is written whole or not at all."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
@@ -45,4 +45,4 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         curves.enqueue_probabilities,
     )
 }
-"""By name."""
+"""The kinds of pictures, by name."""

@@ -1,4 +1,4 @@
-"""One number against another, and the senders' sockets over time."""
+"""Measures over an axis, and the senders' sockets over time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _draw_over_time(axes: Axes, lines: list[Line], what: str) -> None:
 
 
 def goodput_and_rtt(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """Figure 2: mean goodput by class, and the round-trip time that their sockets see over time."""
+    """Figure 2: mean goodput by class, and the smoothed RTT of their sockets over time."""
     point = panels(recipe, runs)[0]
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     left.set_title("(a) goodput")

@@ -12,12 +12,12 @@ from outcast.view.figures.drops import draw_packets
 from outcast.view.figures.queue import draw_events, draw_length, queue_events
 
 ZOOM_NS = 500_000
-"""What figures 10(a) and (b) show."""
+"""The span of time that figures 10(a) and (b) show."""
 QUEUE_ZOOM_PACKETS = 25
 
 
 def blackout_panels(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """Figure 10: what each port got through and lost, around a blackout of each and at large."""
+    """Figure 10: packets forwarded and dropped by port, around blackouts and in the whole run."""
     run = runs[panels(recipe, runs)[0].label][0]
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     traffic = run.manifest.traffic
@@ -60,7 +60,7 @@ def queue_in_blackout(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 def trace(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """The printed table of packets around the longest blackout."""
+    """The table of packets around the longest blackout, as the source prints it."""
     run = runs[panels(recipe, runs)[0].label][0]
     worst = measures.dense_blackouts(run)
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""Goodput by class, window and flow, and chains of drops beneath it."""
+"""Goodput by class, window and flow; chains of drops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
 from outcast.view.palette import class_colours, flow_colours
 
 LONGEST_CHAIN = 5
-"""Chains of so many drops and more share the last bar, as in figure 11 of the Outcast paper."""
+"""Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
 
 
 def draw_window_bars(axes: Axes, runs: Sequence[Run], *, per_host: bool = False) -> None:
-    """Mean goodput of each class in each window."""
+    """Draws the mean goodput of each class in each window."""
     windows = list(runs[0].summary.windows) or [""]
     groups = []
     for hops, colour in class_colours(hops_of(runs[0])).items():
@@ -48,7 +48,7 @@ def window_bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 def host_bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """As window_bars, of all flows of a host together (figure 4)."""
+    """Like window_bars, for all flows of a host together (figure 4)."""
     return grid(
         figure, recipe, runs,
         lambda axes, point: draw_window_bars(axes, runs[point.label], per_host=True),
@@ -99,7 +99,7 @@ def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 def chains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """A panel for each point: what share of a class's episodes of drops has k drops."""
+    """A panel for each point: the share of a class's chains of drops that have k drops."""
 
     def panel(axes: Axes, point: Point) -> None:
         kinds = ["chain_share"] * (LONGEST_CHAIN - 1) + ["long_chain_share"]
@@ -119,7 +119,7 @@ def chains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 def bars_and_chains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """Figures 14 and 15, 16: above the goodput by class, below the chains of drops."""
+    """Figures 14, 15 and 16: above, the goodput by class; below, the chains of drops."""
     upper = figure.add_subfigure(figure.add_gridspec(2, 1)[0])
     lower = figure.add_subfigure(figure.add_gridspec(2, 1)[1])
     width, height = window_bars(upper, recipe, runs)

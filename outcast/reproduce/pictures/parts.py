@@ -16,11 +16,11 @@ from outcast.reproduce.verdict import estimate
 Runs = Mapping[str, Sequence[Run]]
 """The runs of every point, by its label."""
 Size = tuple[float, float]
-"""Of a picture, in inches: width and height."""
+"""The width and height of a picture, in inches."""
 
 
 def panels(recipe: Recipe, runs: Runs) -> list[Point]:
-    """The points that are drawn and have runs."""
+    """The points that the recipe's picture shows and that have runs."""
     named = recipe.picture.panels or [point.label for point in recipe.points]
     return [point for point in recipe.points if point.label in named and runs.get(point.label)]
 
@@ -28,7 +28,7 @@ def panels(recipe: Recipe, runs: Runs) -> list[Point]:
 def grid(
     figure: FigureBase, recipe: Recipe, runs: Runs, panel: Callable[[Axes, Point], None]
 ) -> Size:
-    """A panel for each point, at most three side by side."""
+    """Draws a panel for each point, at most three side by side. Returns the size."""
     points = panels(recipe, runs)
     columns = min(3, len(points))
     rows = -(-len(points) // columns)
@@ -45,12 +45,12 @@ def hops_of(run: Run) -> list[int]:
 
 
 def label_of(hops: int) -> str:
-    """A class as the sources name it."""
+    """The sources' name of a class."""
     return f"{hops}-hop"
 
 
 def interval(runs: Sequence[Run], measure: Measure, *, logarithmic: bool | None = None) -> Interval:
-    """The measure's mean over runs with its interval; of the logarithm where it is a ratio."""
+    """The measure's mean over runs with its interval; the geometric mean for a ratio."""
     if logarithmic is None:
         logarithmic = measures.is_logarithmic(measure)
     return estimate([measures.take(run, measure) for run in runs], logarithmic=logarithmic)
