@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from outcast.emulation.sockets import SocketSample
 from outcast.experiment import Transport
 from outcast.plan.flows import Flow
 
@@ -24,6 +25,32 @@ FLOW = Flow(
     duration_ns=2_500_000_000,
     size_bytes=None,
 )
+
+
+SAMPLE = SocketSample(
+    t_ns=5,
+    local_port=20001,
+    peer_port=5001,
+    is_established=True,
+    congestion_control="cubic",
+    sack=True,
+    ecn=False,
+    backoff=0,
+    rto_us=8000,
+    rtt_us=2393,
+    rttvar_us=1363,
+    cwnd=1,
+    retransmits=66,
+    bytes_sent=931_144,
+    bytes_acked=900_000,
+    bytes_received=28,
+    delivered_ce=0,
+    most_pacing_bps=None,
+    mptcp_token=None,
+)
+"""The flow's sending socket."""
+
+RECEIVER = replace(SAMPLE, local_port=5001, peer_port=20001, rto_us=200_000, rtt_us=1000)
 
 
 def wants(flow: Flow = FLOW, **settings: Any) -> Flow:

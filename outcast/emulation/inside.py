@@ -401,11 +401,7 @@ class _Run:
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:
         hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
-        return [
-            sample
-            for host in hosts
-            for sample in sockets.sample_sockets(network.netns(host), self.commands)
-        ]
+        return [sample for host in hosts for sample in sockets.sample_sockets(network.netns(host))]
 
     def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
         """The same as in the middle of the run, of flows that will not be active then."""
@@ -417,8 +413,8 @@ class _Run:
             return
         by_port: dict[int, int] = {}
         for host in sorted({flow.dst for flow in self.plan.flows}):
-            for sample in sockets.sample_sockets(network.netns(host), self.commands):
-                by_port[sample.peer_port] = int(sample.values.get("bytes_received", "0"))
+            for sample in sockets.sample_sockets(network.netns(host)):
+                by_port[sample.peer_port] = sample.bytes_received
         rates: dict[str, list[float]] = {}
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))

@@ -112,22 +112,16 @@ def _count(flow: Flow) -> int:
 
 def _joined(flow: Flow, samples: Sequence[SocketSample]) -> tuple[tuple[int, int], ...]:
     """Ports of the subflows that share the connection's token with the flow's own socket."""
-    established = [each for each in samples if each.state == "ESTAB"]
+    established = [sample for sample in samples if sample.is_established]
     tokens = {
-        _token(each)
-        for each in established
-        if (each.local_port, each.peer_port) == (flow.sport, flow.dport)
-    } - {""}
+        sample.mptcp_token
+        for sample in established
+        if (sample.local_port, sample.peer_port) == (flow.sport, flow.dport)
+    } - {None}
     return tuple(
         sorted(
-            (each.local_port, each.peer_port)
-            for each in established
-            if _token(each) in tokens and each.local_port != flow.sport
+            (sample.local_port, sample.peer_port)
+            for sample in established
+            if sample.mptcp_token in tokens and sample.local_port != flow.sport
         )
     )
-
-
-def _token(sample: SocketSample) -> str:
-    """The connection's local token, as ss shows it: `token:REMOTE(id:0)/LOCAL(id:0)`."""
-    match = re.search(r"/([0-9a-f]+)", sample.values.get("token", ""))
-    return match[1] if match else ""

@@ -22,6 +22,13 @@ from types import TracebackType
 from typing import Protocol
 
 from outcast.emulation.commands import entered
+from outcast.emulation.sockets import (
+    INET_DIAG_INFO,
+    INET_DIAG_VEGASINFO,
+    NETLINK_SOCK_DIAG,
+    SOCK_DIAG_BY_FAMILY,
+    inet_diag_request,
+)
 from outcast.errors import DeadlineError, RunError
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
@@ -33,27 +40,25 @@ _HEADER = struct.Struct("=IHHII")
 """struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
 _NLM_F_REQUEST, _NLM_F_ECHO = 0x1, 0x8
 _NLMSG_ERROR = 2
-_NETLINK_SOCK_DIAG = 4
-"""linux/netlink.h; the socket module does not name it."""
-_SOCK_DIAG_BY_FAMILY = 20
 _RTM_GETQDISC = 38
-_INET_DIAG_INFO, _INET_DIAG_VEGASINFO = 2, 3
-_EXTENSIONS = 1 << (_INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_VEGASINFO - 1)
+_EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)
 """struct tcp_info, and the congestion control's own state where it tells it (DCTCP, BBR)."""
 _ALL_STATES = 0xFFFFFFFF
-_NO_COOKIE = b"\xff" * 8
 _ANSWER_BYTES = 16 * 1024
 _STOP_DEADLINE_S = 10.0
 
 
 def socket_request(sequence: int, flow: Flow) -> bytes:
-    """Asks for a flow's sending socket: struct inet_diag_req_v2 (linux/inet_diag.h)."""
-    body = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, _EXTENSIONS, 0, _ALL_STATES)
-    body += struct.pack("!HH", flow.sport, flow.dport)
-    body += socket.inet_aton(flow.src_ip).ljust(16, b"\0")
-    body += socket.inet_aton(flow.dst_ip).ljust(16, b"\0")
-    body += struct.pack("=I", 0) + _NO_COOKIE
-    return _message(_SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, sequence, body)
+    """Asks for a flow's sending socket, in any state."""
+    body = inet_diag_request(
+        _EXTENSIONS,
+        _ALL_STATES,
+        ports=(flow.sport, flow.dport),
+        addresses=b"".join(
+            socket.inet_aton(address).ljust(16, b"\0") for address in (flow.src_ip, flow.dst_ip)
+        ),
+    )
+    return _message(SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, sequence, body)
 
 
 def queue_request(sequence: int, interface: int, handle: int) -> bytes:
@@ -118,7 +123,7 @@ def socket_questions(flows: Sequence[Flow], netns: Callable[[str], int]) -> list
         by_host.setdefault(flow.src, []).append(index)
     return [
         Question(
-            NetlinkSocket(_NETLINK_SOCK_DIAG, netns(host)),
+            NetlinkSocket(NETLINK_SOCK_DIAG, netns(host)),
             b"".join(socket_request(index, flows[index]) for index in mine),
             tuple(mine),
         )

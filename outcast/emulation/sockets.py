@@ -1,71 +1,201 @@
-"""TCP sockets as ss(8) shows them, and whether they have what was asked for."""
+"""TCP sockets as the kernel shows them (sock_diag(7)), and whether they have what was asked for."""
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from outcast import netlink
 from outcast.emulation import senders
-from outcast.emulation.commands import Commands
+from outcast.emulation.commands import entered
 from outcast.errors import ReadBackError
 from outcast.plan.flows import Flow
 
+_HEADER = struct.Struct("=IHHII")
+"""struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
+_NLM_F_REQUEST, _NLM_F_DUMP = 0x1, 0x300
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+NETLINK_SOCK_DIAG = 4
+"""linux/netlink.h; the socket module does not name it."""
+SOCK_DIAG_BY_FAMILY = 20
+_MESSAGE_BYTES = 72
+"""Of struct inet_diag_msg (linux/inet_diag.h)."""
+INET_DIAG_INFO, INET_DIAG_VEGASINFO, _INET_DIAG_CONG, _INET_DIAG_ULP_INFO = 2, 3, 4, 19
+_ULP_MPTCP, _MPTCP_TOKEN_LOCAL = 3, 2
+"""INET_ULP_INFO_MPTCP (linux/inet_diag.h), MPTCP_SUBFLOW_ATTR_TOKEN_LOC (linux/mptcp.h)."""
+_ESTABLISHED, _TIME_WAIT, _SYN_RECEIVED, _CLOSED, _LISTENING = 1, 6, 3, 7, 10
+"""Numbers of states (net/tcp_states.h)."""
+_CONNECTIONS = 0xFFE & ~(1 << _TIME_WAIT | 1 << _SYN_RECEIVED | 1 << _CLOSED | 1 << _LISTENING)
+"""What ss(8) shows unless it is asked for more."""
+_ANSWER_BYTES = 32 * 1024
+_SACK, _ECN = 2, 8
+"""TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""
+_UNLIMITED = 2**64 - 1
+
 _VARIATION_MARGIN = 8.0
-"""ss(8) shows a quarter of what the kernel adds at the least, and the kernel keeps peaks longer."""
+"""The kernel shows a quarter of the variation that it adds at the least, and keeps peaks longer."""
 _JIFFIES_MS = 8.0
 """Rounding of an RTO to whole jiffies, twice, where HZ is 250."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketSample:
-    """A TCP socket as ss(8) shows it (`ss -tinoHO`)."""
+    """A TCP connection's socket, from struct inet_diag_msg and struct tcp_info (linux/tcp.h).
+
+    Attributes:
+        t_ns: epoch time of the sample.
+        local_port, peer_port: its TCP ports.
+        is_established: whether both ends are open; else it is being opened or closed.
+        congestion_control: the kernel's name.
+        sack, ecn: whether they were negotiated.
+        backoff: timeouts in a row.
+        rto_us, rtt_us, rttvar_us: the retransmission timeout, the smoothed round trip and its
+            variation; a round trip of 0 was not measured yet.
+        cwnd: in segments.
+        retransmits: segments sent again.
+        bytes_sent, bytes_acked, bytes_received: payload.
+        delivered_ce: segments acknowledged with a congestion mark.
+        most_pacing_bps: the pacing rate that was set; None where none was.
+        mptcp_token: of the Multipath TCP connection that it belongs to; None where it is of none.
+    """
 
     t_ns: int
     local_port: int
     peer_port: int
-    state: str
+    is_established: bool
     congestion_control: str
-    values: dict[str, str]
+    sack: bool
+    ecn: bool
+    backoff: int
+    rto_us: int
+    rtt_us: int
+    rttvar_us: int
+    cwnd: int
+    retransmits: int
+    bytes_sent: int
+    bytes_acked: int
+    bytes_received: int
+    delivered_ce: int
+    most_pacing_bps: int | None
+    mptcp_token: int | None
 
 
-def sample_sockets(netns: int, commands: Commands) -> list[SocketSample]:
-    """The TCP connections of a host, as ss(8) shows them now."""
-    return parse_ss(commands.run(["ss", "-tinoHO"], netns=netns), time.time_ns())
+def sample_sockets(netns: int | None) -> list[SocketSample]:
+    """The TCP connections of a host now (IPv4); None is the present network namespace.
+
+    Raises:
+        OSError: the kernel refuses the request.
+    """
+    wanted = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
+    messages = list(_dump(netns, wanted, _CONNECTIONS))
+    t_ns = time.time_ns()
+    samples = (parse_socket(message, t_ns) for message in messages)
+    return [sample for sample in samples if sample is not None]
 
 
-def parse_ss(text: str, t_ns: int) -> list[SocketSample]:
-    """The output of `ss -tinoHO`: one line for each socket."""
-    samples = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 6:
-            continue
-        state, _receive_queue, _send_queue, local, peer = words[:5]
-        values: dict[str, str] = {}
-        names: list[str] = []
-        rest = iter(words[5:])
-        for word in rest:
-            name, separator, value = word.partition(":")
-            if separator:
-                values[name] = value
-            elif name in ("send", "pacing_rate", "delivery_rate"):
-                values[name] = next(rest, "")
-            else:
-                names.append(word)
-        known = {"ts", "sack", "ecn", "ecnseen", "fastopen", "app_limited"}
-        controls = [name for name in names if name not in known]
-        samples.append(
-            SocketSample(
-                t_ns=t_ns,
-                local_port=int(local.rsplit(":", 1)[1]),
-                peer_port=int(peer.rsplit(":", 1)[1]),
-                state=state,
-                congestion_control=controls[0] if controls else "",
-                values={**values, "flags": ",".join(name for name in names if name in known)},
-            )
-        )
-    return samples
+def listens(netns: int | None, port: int) -> bool:
+    """Whether a host has a socket that listens at a TCP port (IPv4)."""
+    return any(_ports(message)[0] == port for message in _dump(netns, 0, 1 << _LISTENING))
+
+
+def inet_diag_request(
+    extensions: int, states: int, *, ports: tuple[int, int] = (0, 0), addresses: bytes = bytes(32)
+) -> bytes:
+    """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP over IPv4.
+
+    Args:
+        extensions: a bit for each attribute that the answer is to have.
+        states: a bit for each state that is asked for.
+        ports: source and destination of the one socket that is asked for.
+        addresses: the same of its addresses, 16 bytes each.
+    """
+    return (
+        struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, extensions, 0, states)
+        + struct.pack("!HH", *ports)
+        + addresses
+        + struct.pack("=I", 0)
+        # Any cookie.
+        + b"\xff" * 8
+    )
+
+
+def _dump(netns: int | None, extensions: int, states: int) -> Iterator[bytes]:
+    """Every socket in one of the states: struct inet_diag_msg and its attributes."""
+    body = inet_diag_request(extensions, states)
+    with entered(netns):
+        asked = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
+    with asked:
+        flags = _NLM_F_REQUEST | _NLM_F_DUMP
+        asked.send(_HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, flags, 1, 0) + body)
+        while True:
+            # The kernel has answered when `send` or the `recv` before returns.
+            answer = asked.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)
+            at = 0
+            while at < len(answer):
+                length, kind, _, _, _ = _HEADER.unpack_from(answer, at)
+                message = answer[at + _HEADER.size : at + length]
+                at += (length + 3) & ~3
+                if kind == _NLMSG_DONE:
+                    return
+                if kind == _NLMSG_ERROR:
+                    number = -struct.unpack_from("=i", message)[0]
+                    raise OSError(number, os.strerror(number))
+                yield message
+
+
+def _ports(message: bytes) -> tuple[int, int]:
+    local, peer = struct.unpack_from("!HH", message, 4)
+    return local, peer
+
+
+def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
+    """A socket from struct inet_diag_msg with its attributes; None where it has no TCP state."""
+    attributes = dict(netlink.attributes(message[_MESSAGE_BYTES:]))
+    info = attributes.get(INET_DIAG_INFO)
+    if info is None:
+        return None
+    local_port, peer_port = _ports(message)
+    # The kernel adds to the structure's end only.
+    info = info.ljust(256, b"\0")
+
+    def number(format_: str, offset: int) -> int:
+        value: int = struct.unpack_from(f"={format_}", info, offset)[0]
+        return value
+
+    most_pacing = number("Q", 112)
+    options = number("B", 5)
+    return SocketSample(
+        t_ns=t_ns,
+        local_port=local_port,
+        peer_port=peer_port,
+        is_established=message[1] == _ESTABLISHED,
+        congestion_control=attributes.get(_INET_DIAG_CONG, b"").rstrip(b"\0").decode("ascii"),
+        sack=bool(options & _SACK),
+        ecn=bool(options & _ECN),
+        backoff=number("B", 4),
+        rto_us=number("I", 8),
+        rtt_us=number("I", 68),
+        rttvar_us=number("I", 72),
+        cwnd=number("I", 80),
+        retransmits=number("I", 100),
+        bytes_sent=number("Q", 200),
+        bytes_acked=number("Q", 120),
+        bytes_received=number("Q", 128),
+        delivered_ce=number("I", 196),
+        most_pacing_bps=None if most_pacing in (0, _UNLIMITED) else most_pacing * 8,
+        mptcp_token=_mptcp_token(attributes.get(_INET_DIAG_ULP_INFO, b"")),
+    )
+
+
+def _mptcp_token(ulp_info: bytes) -> int | None:
+    """The connection's local token, from the attributes of what lies above TCP."""
+    mptcp = netlink.attribute(ulp_info, _ULP_MPTCP)
+    token = netlink.attribute(mptcp, _MPTCP_TOKEN_LOCAL) if mptcp is not None else None
+    return None if token is None else int.from_bytes(token, "little")
 
 
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
@@ -81,30 +211,28 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
     receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
     for flow in flows:
         at = f"flow {flow.flow} at {flow.src}"
-        wanted = flow.transport.congestion_control
+        control = flow.transport.congestion_control
         sender = by_port.get(flow.sport)
         if sender is None:
-            raise ReadBackError(at, "congestion control", wanted, "no socket seen")
-        if sender.congestion_control != wanted:
-            raise ReadBackError(at, "congestion control", wanted, sender.congestion_control)
-        flags = sender.values.get("flags", "").split(",")
-        for flag, is_wanted in (
-            ("sack", flow.transport.sack),
-            ("ecn", flow.transport.negotiates_ecn),
+            raise ReadBackError(at, "congestion control", control, "no socket seen")
+        if sender.congestion_control != control:
+            raise ReadBackError(at, "congestion control", control, sender.congestion_control)
+        for name, is_on, is_wanted in (
+            ("sack", sender.sack, flow.transport.sack),
+            ("ecn", sender.ecn, flow.transport.negotiates_ecn),
         ):
-            if (flag in flags) is not is_wanted:
-                raise ReadBackError(at, flag, _on(is_wanted), _on(not is_wanted))
+            if is_on is not is_wanted:
+                raise ReadBackError(at, name, _on(is_wanted), _on(is_on))
         rate_bps = senders.pacing_rate_bps(flow.transport)
-        if rate_bps is not None:
-            # "now/at most"; ss leaves the second out where nothing limits the rate.
-            _, _, shown = sender.values.get("pacing_rate", "").partition("/")
-            if shown != f"{rate_bps}bps":
-                raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown or "none")
+        if rate_bps is not None and sender.most_pacing_bps != rate_bps:
+            shown_bps = sender.most_pacing_bps
+            shown = "none" if shown_bps is None else f"{shown_bps}bps"
+            raise ReadBackError(at, "pacing_rate", f"{rate_bps}bps", shown)
         receiver = receivers.get((flow.sport, flow.dport))
         shown = "no socket seen" if receiver is None else receiver.congestion_control
-        if shown != wanted:
+        if shown != control:
             raise ReadBackError(
-                f"flow {flow.flow} at {flow.dst}", "congestion control", wanted, shown
+                f"flow {flow.flow} at {flow.dst}", "congestion control", control, shown
             )
 
 
@@ -122,13 +250,12 @@ def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:
     Raises:
         ReadBackError: with the nearest timeout seen.
     """
-    above_ms = []
-    for sample in samples:
-        # A socket that has measured no round trip yet shows none.
-        if "rtt" in sample.values and "backoff" not in sample.values:
-            rtt_ms, variation_ms = (float(part) for part in sample.values["rtt"].split("/"))
-            rto_ms = float(sample.values["rto"])
-            above_ms.append((rto_ms - rtt_ms, _VARIATION_MARGIN * variation_ms))
+    above_ms = [
+        ((sample.rto_us - sample.rtt_us) / 1e3, _VARIATION_MARGIN * sample.rttvar_us / 1e3)
+        for sample in samples
+        # A socket that has measured no round trip yet shows 0.
+        if sample.rtt_us and not sample.backoff
+    ]
     if not above_ms:
         return
     minimum_ms = effective_ns / 1e6

@@ -22,7 +22,7 @@ from typing import Literal
 from outcast.emulation import multipath, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.multipath import Subflows
-from outcast.emulation.sockets import sample_sockets
+from outcast.emulation.sockets import listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.plan.flows import Flow
 from outcast.records.effective import Start
@@ -117,13 +117,11 @@ def start_servers(
         )
         servers.append(server)
 
-        def listens(host: str = host, port: int = port, server: Process = server) -> bool:
+        def is_ready(host: str = host, port: int = port, server: Process = server) -> bool:
             server.require_alive()
-            return bool(
-                commands.run(["ss", "-tlnH", "sport", "=", f":{port}"], netns=netns(host)).strip()
-            )
+            return listens(netns(host), port)
 
-        wait_until(listens, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
+        wait_until(is_ready, f"{server.name} to listen", SERVER_DEADLINE_S, detail=server.errors)
     return servers
 
 
@@ -195,9 +193,9 @@ def connect_clients(
             environment=None if ours else _preloaded(held_start, "client"),
             hears=start_afterwards,
         )
-    _await_connected(flows, processes, netns, commands, deadline_ns, hold=start_afterwards)
+    _await_connected(flows, processes, netns, deadline_ns, hold=start_afterwards)
     subflows = multipath.await_subflows(
-        flows, lambda host: sample_sockets(netns(host), commands), deadline_ns
+        flows, lambda host: sample_sockets(netns(host)), deadline_ns
     )
     return Connected(
         processes,
@@ -219,7 +217,6 @@ def _await_connected(
     flows: Sequence[Flow],
     processes: Mapping[int, Process],
     netns: Callable[[str], int],
-    commands: Commands,
     deadline_ns: int,
     *,
     hold: bool,
@@ -238,8 +235,8 @@ def _await_connected(
         connected = {
             sample.peer_port
             for host in sorted({flow.dst for flow in flows})
-            for sample in sample_sockets(netns(host), commands)
-            if sample.state == "ESTAB"
+            for sample in sample_sockets(netns(host))
+            if sample.is_established
         }
         waiting = [
             flow

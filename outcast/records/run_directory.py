@@ -6,7 +6,7 @@ plan.json           what was to be built, captured and sent (outcast.plan.stored
 manifest.json       this module's Manifest: what ran, on what, with which settings in effect
 captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
-flows/              iperf's own logs, and the sockets as ss(8) showed them; the schedule of
+flows/              iperf's own logs, and the sockets as the kernel showed them; the schedule of
                     generated flows and what became of each, a JSON line a flow
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout

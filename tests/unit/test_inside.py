@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,49 +10,40 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import counters, inside
+from outcast.emulation import counters, inside, sockets
 from outcast.emulation import manifest as records
 from outcast.emulation.commands import SystemCommands
 from outcast.errors import ReadBackError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
-from tests.flows import FLOW
+from tests.flows import FLOW, RECEIVER, SAMPLE
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 
-class FakeSs(SystemCommands):
-    text = ""
-
-    def run(self, argv: Sequence[str], **_options: Any) -> str:
-        return self.text
-
-
-def run_of(tmp_path: Path, *overrides: str, text: str = "") -> Any:
+def run_of(tmp_path: Path, *overrides: str) -> Any:
     experiment = load(FIG3C, overrides)
-    commands = FakeSs()
-    commands.text = text
     return inside._Run(
         RunDirectory(tmp_path),
         experiment,
         make_plan(experiment),
         "virtual",
         lambda event: None,
-        commands,
+        SystemCommands(),
         tmp_path,
     )
 
 
 def test_a_flow_that_is_over_by_the_middle_is_read_back_when_it_has_connected(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = "ESTAB 0 0 {} ts sack {} rto:8 rtt:1/1\n"
-    ends = ("10.0.0.2:20001 10.0.0.1:5001", "10.0.0.1:5001 10.0.0.2:20001")
     network = SimpleNamespace(netns=lambda host: 0)
     early = replace(FLOW, duration_ns=None, size_bytes=1000)
     for control, fits in (("cubic", True), ("reno", False)):
-        run = run_of(tmp_path, text="".join(line.format(end, control) for end in ends))
+        shown = [replace(end, congestion_control=control) for end in (SAMPLE, RECEIVER)]
+        monkeypatch.setattr(sockets, "sample_sockets", lambda netns, shown=shown: shown)
+        run = run_of(tmp_path)
         run._check_connected(network, [])
         if fits:
             run._check_connected(network, [early])

@@ -8,22 +8,25 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import multipath, sockets
+from outcast.emulation import multipath
 from outcast.emulation.commands import SystemCommands
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Transport
-from tests.flows import wants
+from tests.flows import SAMPLE, wants
 
 FLOW = wants(mptcp={"subflows": 3})
 PLAIN = replace(FLOW, flow=1, src="h3", transport=Transport())
 
-# Of `ss -tinoHO`, shortened: a connection's own socket, two that joined, and another's.
-SS = """\
-ESTAB 0 0 10.0.0.2:20001 10.0.0.1:5001 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Mmec token:0000(id:0)/3afdbaef(id:0)
-ESTAB 0 0 10.0.0.2:40933 10.0.0.1:6102 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/3afdbaef(id:0)
-ESTAB 0 0 10.0.0.2:53127 10.0.0.1:6101 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/3afdbaef(id:0)
-ESTAB 0 0 10.0.0.2:53129 10.0.0.1:6101 ts sack cubic cwnd:10 tcp-ulp-mptcp flags:Jjec token:7c50e192(id:0)/11111111(id:0)
-"""  # noqa: E501
+OWN = replace(SAMPLE, mptcp_token=0x3AFDBAEF)
+SAMPLES = [
+    OWN,
+    replace(OWN, local_port=40933, peer_port=6102),
+    replace(OWN, local_port=53127, peer_port=6101),
+    replace(OWN, local_port=53129, peer_port=6101, mptcp_token=0x11111111),
+    replace(OWN, local_port=53131, peer_port=6101, is_established=False),
+    replace(OWN, local_port=20002, mptcp_token=None),
+]
+"""A connection's own socket, two that joined, another's, one that is closing, and a plain one."""
 
 
 @dataclass
@@ -62,15 +65,13 @@ def test_receivers_announce_a_port_for_each_further_subflow() -> None:
 
 
 def test_subflows_are_those_of_the_connections_token() -> None:
-    samples = sockets.parse_ss(SS, 0)
-    found = multipath.await_subflows([FLOW, PLAIN], lambda host: samples, 0)
+    found = multipath.await_subflows([FLOW, PLAIN], lambda host: SAMPLES, 0)
     assert found == {0: ((40933, 6102), (53127, 6101))}
 
 
 def test_a_missing_subflow_is_an_error() -> None:
-    samples = sockets.parse_ss("".join(SS.splitlines(keepends=True)[:2]), 0)
     with pytest.raises(RunError, match=r"flow 0 \(h2 to h1\) has 2 of 3 subflows"):
-        multipath.await_subflows([FLOW], lambda host: samples, time.time_ns())
+        multipath.await_subflows([FLOW], lambda host: SAMPLES[:2], time.time_ns())
 
 
 @pytest.mark.parametrize("content", ["0\n", None])

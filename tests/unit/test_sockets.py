@@ -1,83 +1,146 @@
+"""Sockets as the kernel shows them, and whether they have what was asked for."""
+
 from __future__ import annotations
 
+import socket
+import struct
+import time
 from dataclasses import replace
 
 import pytest
 
+from outcast import netlink
 from outcast.emulation import sockets, traffic
 from outcast.errors import ReadBackError
-from tests.flows import FLOW, wants
+from tests.flows import FLOW, RECEIVER, SAMPLE, wants
 
-# One socket of `ss -tinHO`, shortened where it does not matter.
-SS = (
-    "ESTAB 0 190720 10.0.0.2:20001 10.0.0.1:5001 ts sack cubic wscale:10,10 rto:8 backoff:1 "
-    "rtt:2.393/1.363 ato:40 mss:1448 cwnd:1 ssthresh:2 bytes_sent:931144 bytes_received:28 "
-    "send 3246637bps lastsnd:36 pacing_rate 3895688bps delivery_rate 1446728bps delivered:578 "
-    "app_limited busy:1500ms unacked:1 retrans:1/66\n"
-)
+_INFO, _CONTROL, _ULP = 2, 4, 19
 
 
-RECEIVER = (
-    "ESTAB 0 0 10.0.0.1:5001 10.0.0.2:20001 ts sack cubic wscale:10,10 rto:200 rtt:1/1 cwnd:10\n"
-)
+def message(state: int = 1, mptcp: bool = False, **fields: tuple[int, int]) -> bytes:
+    """struct inet_diag_msg of a socket; a field is its place in struct tcp_info and its value."""
+    head = struct.pack("=BBBB", socket.AF_INET, state, 0, 0) + struct.pack("!HH", 20001, 5001)
+    info = bytearray(240)
+    for offset, value in fields.values():
+        size = {4: 1, 5: 1}.get(offset, 8 if offset in (112, 120, 128, 200) else 4)
+        info[offset : offset + size] = value.to_bytes(size, "little")
+    attributes = netlink.encode(_INFO, bytes(info)) + netlink.encode(_CONTROL, b"cubic\0")
+    if mptcp:
+        tokens = netlink.encode(1, b"\1\0\0\0") + netlink.encode(2, b"\2\0\0\0")
+        ulp = netlink.encode(1, b"mptcp\0") + netlink.encode(0x8000 | 3, tokens)
+        attributes += netlink.encode(0x8000 | _ULP, ulp)
+    return head.ljust(72, b"\0") + attributes
 
 
-def test_sockets() -> None:
-    (sample,) = sockets.parse_ss(SS, 5)
-    assert sample.local_port == 20001
-    assert sample.peer_port == 5001
-    assert sample.state == "ESTAB"
-    assert sample.congestion_control == "cubic"
-    assert sample.values["rto"] == "8"
-    assert sample.values["retrans"] == "1/66"
-    assert sample.values["send"] == "3246637bps"
-    assert sample.values["flags"] == "ts,sack,app_limited"
+def test_a_message_of_the_kernel_is_read() -> None:
+    raw = message(
+        options=(5, 0b0010),
+        rto=(8, 8000),
+        rtt=(68, 2393),
+        rttvar=(72, 1363),
+        cwnd=(80, 1),
+        retransmits=(100, 66),
+        sent=(200, 931_144),
+        acked=(120, 900_000),
+        received=(128, 28),
+    )
+    assert sockets.parse_socket(raw, 5) == SAMPLE
+    other = sockets.parse_socket(
+        message(
+            state=8,
+            mptcp=True,
+            backoff=(4, 3),
+            options=(5, 0b1000),
+            most=(112, 12_500_000),
+            marked=(196, 7),
+        ),
+        5,
+    )
+    assert other is not None
+    assert (other.is_established, other.sack, other.ecn) == (False, False, True)
+    assert (other.backoff, other.delivered_ce) == (3, 7)
+    assert (other.most_pacing_bps, other.mptcp_token) == (100_000_000, 2)
+    unlimited = sockets.parse_socket(message(most=(112, 2**64 - 1)), 5)
+    assert unlimited is not None
+    assert unlimited.most_pacing_bps is None
+    # One without struct tcp_info, as the kernel has them for connections that only begin.
+    assert sockets.parse_socket(raw[:72], 5) is None
+
+
+def test_the_kernel_is_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert sockets.listens(None, port)
+        with socket.create_connection(("127.0.0.1", port)) as sender:
+            receiver, _ = server.accept()
+            with receiver:
+                sender.sendall(b"x" * 1000)
+                assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
+                own_port = sender.getsockname()[1]
+                before_ns = time.time_ns()
+                samples = sockets.sample_sockets(None)
+                assert before_ns <= samples[0].t_ns <= time.time_ns()
+                found = {sample.local_port: sample for sample in samples}
+                # The listening socket has the receiver's port; it is no connection.
+                assert [s.peer_port for s in samples if s.local_port == port] == [own_port]
+                assert found[own_port].bytes_sent == 1000
+                assert found[port].bytes_received == 1000
+                control = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+                assert found[own_port].congestion_control == control.rstrip(b"\0").decode()
+                assert found[own_port].is_established
+    assert not sockets.listens(None, port)
+
+
+def test_what_the_kernel_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SOCK_DIAG_BY_FAMILY", 999)
+    with pytest.raises(OSError, match="Invalid argument"):
+        sockets.sample_sockets(None)
 
 
 def test_every_flow_has_what_was_asked_for() -> None:
-    samples = sockets.parse_ss(SS + RECEIVER, 5)
+    samples = [SAMPLE, RECEIVER]
     sockets.check_sockets([FLOW], samples)
-    for settings, message in (
+    for settings, said in (
         ({"congestion_control": "bic"}, "flow 0 at h2: .* requested bic, the kernel shows cubic"),
         ({"sack": False}, "sack: requested off, the kernel shows on"),
         ({"ecn": True}, "ecn: requested on, the kernel shows off"),
     ):
-        with pytest.raises(ReadBackError, match=message):
+        with pytest.raises(ReadBackError, match=said):
             sockets.check_sockets([wants(**settings)], samples)
     with pytest.raises(ReadBackError, match="no socket seen"):
         sockets.check_sockets([replace(FLOW, sport=20002)], samples)
 
 
 def test_the_receivers_congestion_control_counts_too() -> None:
-    samples = sockets.parse_ss(SS + RECEIVER.replace("cubic", "reno"), 5)
+    other = replace(RECEIVER, congestion_control="reno")
     with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows reno"):
-        sockets.check_sockets([FLOW], samples)
+        sockets.check_sockets([FLOW], [SAMPLE, other])
     with pytest.raises(ReadBackError, match=r"flow 0 at h1: .* the kernel shows no socket seen"):
-        sockets.check_sockets([FLOW], sockets.parse_ss(SS, 5))
+        sockets.check_sockets([FLOW], [SAMPLE])
 
 
 def test_a_pacing_rate_shows_at_the_socket() -> None:
     paced = wants(pacing="internal", pacing_rate="100mbit")
     argv = traffic.client_arguments(paced, 0)
     assert argv[argv.index("--fq-rate") + 1] == "100000000"
-    limited = SS.replace("pacing_rate 3895688bps", "pacing_rate 3895688bps/100000000bps")
-    sockets.check_sockets([paced], sockets.parse_ss(limited + RECEIVER, 5))
+    limited = replace(SAMPLE, most_pacing_bps=100_000_000)
+    sockets.check_sockets([paced], [limited, RECEIVER])
     with pytest.raises(ReadBackError, match=r"pacing_rate: requested 100000000bps, .* none"):
-        sockets.check_sockets([paced], sockets.parse_ss(SS, 5))
+        sockets.check_sockets([paced], [SAMPLE])
 
 
 def test_dctcp_always_negotiates_ecn() -> None:
-    shown = "sack ecn dctcp dctcp:(ce_state:0,alpha:1023)"
-    text = (SS + RECEIVER).replace("sack cubic", shown)
-    sockets.check_sockets([wants(congestion_control="dctcp")], sockets.parse_ss(text, 5))
+    shown = [replace(end, congestion_control="dctcp", ecn=True) for end in (SAMPLE, RECEIVER)]
+    sockets.check_sockets([wants(congestion_control="dctcp")], shown)
 
 
 def test_the_minimum_rto_must_show_at_some_socket() -> None:
-    samples = sockets.parse_ss(SS.replace(" backoff:1", ""), 5)
-    sockets.check_min_rto(samples, 4_000_000)
-    stuck = sockets.parse_ss(SS.replace(" backoff:1", "").replace("rto:8 ", "rto:204 "), 5)
+    sockets.check_min_rto([SAMPLE], 4_000_000)
+    stuck = replace(SAMPLE, rto_us=204_000)
     with pytest.raises(ReadBackError, match="RTO"):
-        sockets.check_min_rto(stuck, 4_000_000)
-    sockets.check_min_rto(stuck, 200_000_000)
+        sockets.check_min_rto([stuck], 4_000_000)
+    sockets.check_min_rto([stuck], 200_000_000)
     with pytest.raises(ReadBackError, match="RTO"):
-        sockets.check_min_rto(samples, 200_000_000)
+        sockets.check_min_rto([SAMPLE], 200_000_000)
+    # Neither of these tells anything: no round trip was measured, or timeouts doubled the RTO.
+    sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)

@@ -20,7 +20,7 @@ from outcast.emulation.sockets import sample_sockets
 from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.plan.flows import Flow
 from tests.deadlines import HANG_S
-from tests.flows import FLOW, wants
+from tests.flows import FLOW, RECEIVER, wants
 
 CLIENT = """[  1] local 10.0.0.2%h2-eth0 port 20001 connected with 10.0.0.1 port 5001
 [ ID] Interval            Transfer    Bandwidth       Write/Err  Rtry     Cwnd/RTT(var)
@@ -42,7 +42,10 @@ def test_iperfs_report() -> None:
     assert traffic.client_bytes("tcp connect failed: Connection refused\n") is None
 
 
-def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
+def test_a_receiver_for_each_congestion_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "listens", lambda netns, port: True)
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
     started: list[list[str]] = []
 
@@ -52,9 +55,6 @@ def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
             return super().spawn(
                 name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err"
             )
-
-        def run(self, argv: Sequence[str], **_options: Any) -> str:
-            return "LISTEN\n"
 
     commands = Listening()
     try:
@@ -67,7 +67,10 @@ def test_a_receiver_for_each_congestion_control(tmp_path: Path) -> None:
     assert argv[argv.index("-Z") + 1] == "bic"
 
 
-def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: Path) -> None:
+def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "listens", lambda netns, port: True)
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
     started: list[list[str]] = []
 
@@ -80,12 +83,8 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(tmp_path: 
                 name, ["sleep", "9"], stdout=tmp_path / "out", stderr=tmp_path / "err", hears=hears
             )
 
-        def run(self, argv: Sequence[str], **_options: Any) -> str:
-            return "".join(
-                f"ESTAB 0 0 10.0.0.1:5001 10.0.0.2:{port} cubic rto:200\n"
-                for port in (FLOW.sport, odd.sport)
-            )
-
+    received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
+    monkeypatch.setattr(traffic, "sample_sockets", lambda netns: received)
     commands = Connected()
     program = Path("/stream")
     try:
@@ -157,9 +156,9 @@ def test_flows_start_together_however_long_one_took_to_connect(
 
         def on_sample(t_s: float) -> None:
             at_start.extend(
-                int(sample.values["bytes_acked"])
-                for sample in sample_sockets(own_namespace(""), commands)
-                if sample.peer_port == flows[0].dport and sample.state == "ESTAB"
+                sample.bytes_acked
+                for sample in sample_sockets(own_namespace(""))
+                if sample.peer_port == flows[0].dport and sample.is_established
             )
 
         traffic.await_end(flows, clients, 200_000_000, lambda: None, on_sample, [-0.1])
