@@ -77,13 +77,13 @@ class Cake(ControlsDelay):
         return (Qdisc("cake", words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
+        actual = netlink.numbers(shown[0])
         target_us = max(1, self.rtt_ns // 1000 // _RTT_PER_TARGET)
-        yield Setting("memory_bytes", self.limit.size_bytes, found.get(_TCA_CAKE_MEMORY))
-        yield Setting("rtt_us", self.rtt_ns // 1000, found.get(_TCA_CAKE_RTT))
-        yield Setting("target_us", target_us, found.get(_TCA_CAKE_TARGET))
-        yield Setting("isolation", self.isolation, _isolation(found.get(_TCA_CAKE_FLOW_MODE)))
-        yield Setting("cake_rate_bps", 0, found.get(_TCA_CAKE_RATE))
+        yield Setting("memory_bytes", self.limit.size_bytes, actual.get(_TCA_CAKE_MEMORY))
+        yield Setting("rtt_us", self.rtt_ns // 1000, actual.get(_TCA_CAKE_RTT))
+        yield Setting("target_us", target_us, actual.get(_TCA_CAKE_TARGET))
+        yield Setting("isolation", self.isolation, _isolation(actual.get(_TCA_CAKE_FLOW_MODE)))
+        yield Setting("cake_rate_bps", 0, actual.get(_TCA_CAKE_RATE))
 
 
 def _isolation(flow_mode: int | None) -> str:

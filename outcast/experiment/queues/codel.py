@@ -53,11 +53,11 @@ class Codel(ControlsDelay, CountsPackets):
         return (Qdisc("codel", words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
-        yield Setting("limit_packets", self.limit.packets, found.get(TCA_CODEL_LIMIT))
-        yield Setting("target_us", shown_us(self.target_ns), found.get(TCA_CODEL_TARGET))
-        yield Setting("interval_us", shown_us(self.interval_ns), found.get(TCA_CODEL_INTERVAL))
-        yield Setting("ecn", self.ecn, bool(found.get(TCA_CODEL_ECN)))
+        actual = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, actual.get(TCA_CODEL_LIMIT))
+        yield Setting("target_us", shown_us(self.target_ns), actual.get(TCA_CODEL_TARGET))
+        yield Setting("interval_us", shown_us(self.interval_ns), actual.get(TCA_CODEL_INTERVAL))
+        yield Setting("ecn", self.ecn, bool(actual.get(TCA_CODEL_ECN)))
 
 
 def shown_us(time_ns: int) -> int:

@@ -40,5 +40,5 @@ def fifo(limit: Limit) -> str:
 def check_limit(limit: Limit, shown: bytes) -> Setting:
     """The limit as requested and as shown in struct tc_fifo_qopt of linux/pkt_sched.h."""
     unit = "bytes" if limit.packets is None else "packets"
-    found = int.from_bytes(shown[:4], "little")
-    return Setting(f"limit_{unit}", limit.packets or limit.size_bytes, found)
+    actual = int.from_bytes(shown[:4], "little")
+    return Setting(f"limit_{unit}", limit.packets or limit.size_bytes, actual)

@@ -119,17 +119,17 @@ class DualPi2(ControlsDelay, CountsPackets):
         return (Qdisc("dualpi2", options),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
-        yield Setting("limit_packets", self.limit.packets, found.get(_LIMIT))
-        yield Setting("memory_limit_bytes", _NO_MEMORY_LIMIT, found.get(_MEMORY_LIMIT))
-        yield Setting("target_us", self.target_ns // 1000, found.get(_TARGET))
-        yield Setting("update_us", self.update_ns // 1000, found.get(_UPDATE))
-        yield Setting("alpha_256ths_hz", _shown_gain(self.alpha_hz), found.get(_ALPHA))
-        yield Setting("beta_256ths_hz", _shown_gain(self.beta_hz), found.get(_BETA))
-        yield Setting("coupling", self.coupling, found.get(_COUPLING))
-        yield Setting("step_us", self.step_ns // 1000, found.get(_STEP_US))
+        actual = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, actual.get(_LIMIT))
+        yield Setting("memory_limit_bytes", _NO_MEMORY_LIMIT, actual.get(_MEMORY_LIMIT))
+        yield Setting("target_us", self.target_ns // 1000, actual.get(_TARGET))
+        yield Setting("update_us", self.update_ns // 1000, actual.get(_UPDATE))
+        yield Setting("alpha_256ths_hz", _shown_gain(self.alpha_hz), actual.get(_ALPHA))
+        yield Setting("beta_256ths_hz", _shown_gain(self.beta_hz), actual.get(_BETA))
+        yield Setting("coupling", self.coupling, actual.get(_COUPLING))
+        yield Setting("step_us", self.step_ns // 1000, actual.get(_STEP_US))
         masks = {mask: name for name, mask in _ECN_MASKS.items()}
-        mask = found.get(_ECN_MASK, 0)
+        mask = actual.get(_ECN_MASK, 0)
         yield Setting("l4s", self.l4s, masks.get(mask, f"mask {mask}"))
 
 

@@ -83,10 +83,10 @@ class EcnThreshold(Shaped):
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
         marks, holds = shown
-        found = red.parameters(marks)
-        yield Setting("threshold_bytes", self.threshold_bytes, found.min_bytes)
-        yield Setting("threshold_bytes of certain marking", self.threshold_bytes, found.max_bytes)
-        yield Setting("weight_exponent", 0, found.weight_exponent)
+        actual = red.parameters(marks)
+        yield Setting("threshold_bytes", self.threshold_bytes, actual.min_bytes)
+        yield Setting("threshold_bytes of certain marking", self.threshold_bytes, actual.max_bytes)
+        yield Setting("weight_exponent", 0, actual.weight_exponent)
         flags, _ = struct.unpack("=II", netlink.attribute(marks, _TCA_RED_FLAGS) or bytes(8))
         yield Setting("ecn", True, bool(flags & _ECN))
         yield Setting("drops what cannot be marked", False, not flags & _NODROP)

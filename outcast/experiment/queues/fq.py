@@ -55,11 +55,11 @@ class Fq(CountsPackets):
         return (Qdisc("fq", words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
-        yield Setting("limit_packets", self.limit.packets, found.get(_TCA_FQ_LIMIT))
-        yield Setting("flow_limit_packets", self.flow_limit, found.get(_TCA_FQ_FLOW_LIMIT))
-        yield Setting("quantum_bytes", self.quantum_bytes, found.get(_TCA_FQ_QUANTUM))
-        yield Setting("pacing", self.paces, bool(found.get(_TCA_FQ_RATE_ENABLE)))
+        actual = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_FQ_LIMIT))
+        yield Setting("flow_limit_packets", self.flow_limit, actual.get(_TCA_FQ_FLOW_LIMIT))
+        yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_QUANTUM))
+        yield Setting("pacing", self.paces, bool(actual.get(_TCA_FQ_RATE_ENABLE)))
 
 
 class PacingFq(Fq):

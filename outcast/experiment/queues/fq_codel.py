@@ -76,10 +76,10 @@ class FqCodel(ControlsDelay, CountsPackets):
         return (Qdisc("fq_codel", words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
-        yield Setting("limit_packets", self.limit.packets, found.get(TCA_CODEL_LIMIT))
-        yield Setting("target_us", shown_us(self.target_ns), found.get(TCA_CODEL_TARGET))
-        yield Setting("interval_us", shown_us(self.interval_ns), found.get(TCA_CODEL_INTERVAL))
-        yield Setting("ecn", self.ecn, bool(found.get(TCA_CODEL_ECN)))
-        yield Setting("flows", self.flows, found.get(_TCA_FQ_CODEL_FLOWS))
-        yield Setting("quantum_bytes", self.quantum_bytes, found.get(_TCA_FQ_CODEL_QUANTUM))
+        actual = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, actual.get(TCA_CODEL_LIMIT))
+        yield Setting("target_us", shown_us(self.target_ns), actual.get(TCA_CODEL_TARGET))
+        yield Setting("interval_us", shown_us(self.interval_ns), actual.get(TCA_CODEL_INTERVAL))
+        yield Setting("ecn", self.ecn, bool(actual.get(TCA_CODEL_ECN)))
+        yield Setting("flows", self.flows, actual.get(_TCA_FQ_CODEL_FLOWS))
+        yield Setting("quantum_bytes", self.quantum_bytes, actual.get(_TCA_FQ_CODEL_QUANTUM))

@@ -64,11 +64,11 @@ class Pie(ControlsDelay, CountsPackets):
         return (Qdisc("pie", words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = netlink.numbers(shown[0])
+        actual = netlink.numbers(shown[0])
         target_us = self.target_ns // TICK_NS * TICK_NS // 1000
-        yield Setting("limit_packets", self.limit.packets, found.get(_TCA_PIE_LIMIT))
-        yield Setting("target_us", target_us, found.get(_TCA_PIE_TARGET))
-        yield Setting("update_us", self.update_ns // 1000, found.get(_TCA_PIE_UPDATE))
-        yield Setting("alpha", self.alpha, found.get(_TCA_PIE_ALPHA))
-        yield Setting("beta", self.beta, found.get(_TCA_PIE_BETA))
-        yield Setting("ecn", self.ecn, bool(found.get(_TCA_PIE_ECN)))
+        yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_PIE_LIMIT))
+        yield Setting("target_us", target_us, actual.get(_TCA_PIE_TARGET))
+        yield Setting("update_us", self.update_ns // 1000, actual.get(_TCA_PIE_UPDATE))
+        yield Setting("alpha", self.alpha, actual.get(_TCA_PIE_ALPHA))
+        yield Setting("beta", self.beta, actual.get(_TCA_PIE_BETA))
+        yield Setting("ecn", self.ecn, bool(actual.get(_TCA_PIE_ECN)))

@@ -105,14 +105,14 @@ class Red(Shaped):
         return (Qdisc("red", f"{words} ecn" if self.ecn else words),)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
-        found = parameters(shown[0])
-        yield Setting("limit_bytes", self.limit.size_bytes, found.limit_bytes)
-        yield Setting("min_bytes", self.min_packets * MTU_FRAME_BYTES, found.min_bytes)
-        yield Setting("max_bytes", self.max_packets * MTU_FRAME_BYTES, found.max_bytes)
-        yield Setting("weight_exponent", self.weight_exponent, found.weight_exponent)
+        actual = parameters(shown[0])
+        yield Setting("limit_bytes", self.limit.size_bytes, actual.limit_bytes)
+        yield Setting("min_bytes", self.min_packets * MTU_FRAME_BYTES, actual.min_bytes)
+        yield Setting("max_bytes", self.max_packets * MTU_FRAME_BYTES, actual.max_bytes)
+        yield Setting("weight_exponent", self.weight_exponent, actual.weight_exponent)
         probability = netlink.numbers(shown[0]).get(TCA_RED_MAX_P, 0) / _SCALED_PROBABILITY
         yield Setting("probability", round(self.probability, 6), round(probability, 6))
-        yield Setting("ecn", self.ecn, bool(found.flags & 1))
+        yield Setting("ecn", self.ecn, bool(actual.flags & 1))
 
 
 class Parameters(NamedTuple):
