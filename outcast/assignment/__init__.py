@@ -1,12 +1,12 @@
-"""An assignment for students: its folder made, checked for what is missing, and graded.
+"""An assignment for students: makes its folders, checks what is missing in them, grades them.
 
 The folder of one student:
 
 ```
-task.md           the task sheet, for the teacher to edit before it is handed out
-assignment.yaml   which assignment, whose, and the seed that follows from both
-configs/          starter configurations with gaps
-answers.yaml      the answers, each with its unit and the run that it is read from
+task.md           the task sheet, which the teacher can edit before handing it out
+assignment.yaml   the assignment, the student, and the seed that follows from both
+configs/          configurations with gaps, to start from
+answers.yaml      the answers, each with its unit and the run it comes from
 runs/             one run directory for each configuration
 read_run.py       a notebook that loads a run's tables
 ```

@@ -1,4 +1,4 @@
-"""answers.yaml: made with placeholders, read back with what is wrong with each answer."""
+"""answers.yaml: written with gaps, and read back with what is wrong about each answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from outcast.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a student answered.
+    """A student's answers.
 
     Attributes:
-        numbers: by question, those that are numbers.
-        texts: by question, those in words.
-        missing: what is not answered as it should be, in lines.
+        numbers: by question, the answers that are numbers.
+        texts: by question, the answers in words.
+        missing: the questions without a valid answer, in lines.
     """
 
     numbers: Mapping[str, float]
@@ -29,17 +29,18 @@ class Answers:
 
 
 def blank() -> str:
-    """The file with a placeholder for every answer."""
+    """The text of the file with a gap for every answer."""
     lines = [
-        f"# Put your answers where {GAP} stands: a number in the unit that stands behind it,",
-        f"# read from the run named, or, at the end, at least {LEAST_WORDS} words.",
+        f"# Replace each {GAP} by your answer. The comment above it names the run to read.",
+        "# Most answers are numbers, in the unit behind them. The last ones are in words:",
+        f"# write at least {LEAST_WORDS} words each.",
     ]
     for question in QUESTIONS:
         lines += [
             "",
             f"# {question.asked}",
             f"# runs/{question.task.name}: {question.where}",
-            f"{question.key}: {GAP}  # {question.unit or 'a number without unit'}",
+            f"{question.key}: {GAP}  # {question.unit or 'a number without a unit'}",
         ]
     for essay in ESSAYS:
         lines += ["", f"# {essay.asked}", f"{essay.key}: |", f"  {GAP}"]
@@ -47,7 +48,7 @@ def blank() -> str:
 
 
 def read_answers(path: Path) -> Answers:
-    """The answers; a file that cannot be read has none, and says so."""
+    """Reads the answers. If the file cannot be read, `missing` says why."""
     try:
         tree: Any = handed_in.read_yaml(path)
     except FileNotFoundError:
@@ -55,7 +56,7 @@ def read_answers(path: Path) -> Answers:
     except InputError as error:
         return Answers({}, {}, (str(error).replace(f"{path.parent}/", ""),))
     if not isinstance(tree, dict):
-        return Answers({}, {}, (f"{path.name}: a mapping of questions to answers is needed",))
+        return Answers({}, {}, (f"{path.name}: allowed is a mapping from questions to answers",))
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
     missing = []
@@ -65,8 +66,11 @@ def read_answers(path: Path) -> Answers:
             missing.append(f"{path.name}: {question.key}: not answered")
         elif isinstance(value, bool) or not isinstance(value, (int, float)):
             missing.append(
-                f"{path.name}: {question.key}: {str(value)[:40]!r} is no number; "
-                + ("allowed is one as 12.5" + (question.unit and f", for 12.5 {question.unit}"))
+                f"{path.name}: {question.key}: {str(value)[:40]!r} is not a number; "
+                + (
+                    "allowed is 12.5, for example"
+                    + (question.unit and f" for 12.5 {question.unit}")
+                )
             )
         else:
             numbers[question.key] = float(value)
@@ -78,7 +82,7 @@ def read_answers(path: Path) -> Answers:
             missing.append(f"{path.name}: {essay.key}: fewer than {LEAST_WORDS} words")
         else:
             texts[essay.key] = text
-    known = {each.key for each in (*QUESTIONS, *ESSAYS)}
+    known = {item.key for item in (*QUESTIONS, *ESSAYS)}
     missing += [
         f"{path.name}: {key}: there is no such question" for key in tree if key not in known
     ]

@@ -1,4 +1,4 @@
-"""What is still missing in a student's folder, found without running or analysing anything."""
+"""Checks what is still missing in a student's folder, without running or analysing anything."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from outcast.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is wrong, in lines, each beginning with the file.
+    """What is wrong, in lines. Each line begins with the file.
 
     Attributes:
-        missing: what is to be done still.
-        doubtful: runs that cannot be handed in, because they are not whole or not trusted.
+        missing: what the student still has to do.
+        doubtful: runs that cannot be handed in, because they are not complete or not trusted.
     """
 
     missing: tuple[str, ...]
@@ -25,7 +25,7 @@ class Checked:
 
 
 def check(folder: Folder) -> Checked:
-    """Looks through the folder. Raises InputError where it is none of an assignment."""
+    """Looks through the folder. Raises InputError if it is not the folder of an assignment."""
     identity = folder.identity()
     missing: list[str] = []
     doubtful: list[str] = []
@@ -44,11 +44,11 @@ def _of_config(folder: Folder, identity: Identity, task: tasks.Task) -> list[str
         gaps = tasks.gaps(folder.config(task))
         if gaps:
             lines = ", ".join(str(line) for line in gaps)
-            return [f"{name}: {tasks.GAP} still stands in line {lines}"]
-        found = experiment.load(folder.config(task))
+            return [f"{name}: {tasks.GAP} is still in line {lines}"]
+        config = experiment.load(folder.config(task))
     except OutcastError as error:
         return [str(error).replace(f"{folder.path}/", "")]
-    return [f"{name}: {each}" for each in tasks.departures(task, found, identity.seed)]
+    return [f"{name}: {reason}" for reason in tasks.departures(task, config, identity.seed)]
 
 
 def _of_run(folder: Folder, identity: Identity, task: tasks.Task) -> tuple[list[str], list[str]]:
@@ -56,14 +56,14 @@ def _of_run(folder: Folder, identity: Identity, task: tasks.Task) -> tuple[list[
     name = f"runs/{task.name}"
     if not directory.path.is_dir():
         command = f"outcast run configs/{task.name}.yaml -o {name}"
-        return [f"{name}: there is no run; make it with: {command}"], []
+        return [f"{name}: the run is missing; make it with: {command}"], []
     try:
         manifest = directory.read_manifest()
         broken = seal.verify(directory, manifest).broken
         wrong = evidence.departures(folder, identity, task, manifest)
         capture = Run(directory).summary.capture
     except (OutcastError, OSError, ValueError) as error:
-        return [], [f"{name}: not whole: {str(error).replace(f'{folder.path}/', '')}"]
+        return [], [f"{name}: not complete: {str(error).replace(f'{folder.path}/', '')}"]
     reasons = [broken] if broken else []
-    reasons += [f"not to be trusted: {reason}" for reason in capture.reasons]
-    return [f"{name}: {each}" for each in wrong], [f"{name}: {each}" for each in reasons]
+    reasons += [f"cannot be trusted: {reason}" for reason in capture.reasons]
+    return [f"{name}: {line}" for line in wrong], [f"{name}: {line}" for line in reasons]

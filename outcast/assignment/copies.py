@@ -1,4 +1,4 @@
-"""What two submissions have in common that they should not."""
+"""Finds what two submissions have in common but should not."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from outcast.assignment.folder import Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """What is compared of one submission: `place` is its folder, as named by the teacher."""
+class Submission:
+    """The parts of a submission that are compared; `place` is the folder the teacher named."""
 
     place: str
     identity: Identity
@@ -22,12 +22,12 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One thing in common.
+    """One thing that a submission has in common with another.
 
     Attributes:
-        place: the submission that it is held against.
-        reason: in a line.
-        certain: not where the other one copied, or where the teacher has to judge.
+        place: the submission that is suspected.
+        reason: the suspicion in one line.
+        certain: false if the other side copied, or if the teacher has to judge.
     """
 
     place: str
@@ -35,24 +35,24 @@ class Copy:
     certain: bool = True
 
 
-def find(handed: Sequence[Handed]) -> list[Copy]:
-    """Every copy, for each side of it that did not prove its own to be genuine."""
+def find(handed: Sequence[Submission]) -> list[Copy]:
+    """Every copy, for each submission that has not proved its own runs to be genuine."""
     return [*_students(handed), *_runs(handed), *_texts(handed)]
 
 
-def _students(handed: Sequence[Handed]) -> Iterator[Copy]:
+def _students(handed: Sequence[Submission]) -> Iterator[Copy]:
     places: dict[Identity, list[str]] = defaultdict(list)
-    for each in handed:
-        places[each.identity].append(each.place)
-    for identity, found in places.items():
-        for place in found:
-            others = ", ".join(other for other in found if other != place)
+    for submission in handed:
+        places[submission.identity].append(submission.place)
+    for identity, of_student in places.items():
+        for place in of_student:
+            others = ", ".join(other for other in of_student if other != place)
             if others:
                 yield Copy(place, f"{identity.student} handed in twice, see {others}")
 
 
-def _runs(handed: Sequence[Handed]) -> Iterator[Copy]:
-    pairs = [(each, run) for each in handed for run in each.runs]
+def _runs(handed: Sequence[Submission]) -> Iterator[Copy]:
+    pairs = [(submission, run) for submission in handed for run in submission.runs]
     for mine, run in pairs:
         for other, its in pairs:
             if other is mine or other.identity == mine.identity:
@@ -73,20 +73,20 @@ def _runs(handed: Sequence[Handed]) -> Iterator[Copy]:
 
 
 def _rightful(mine: Evidence, its: Evidence) -> bool:
-    """Whether, of two runs with the same captures, the first is the one that was copied."""
+    """Whether the first of two runs with the same captures is the original."""
     if mine.state == "genuine":
         return True
     return mine.state == "consistent" and its.state in ("other", "forged")
 
 
-def _texts(handed: Sequence[Handed]) -> Iterator[Copy]:
-    places: dict[str, list[Handed]] = defaultdict(list)
-    for each in handed:
-        for text in {" ".join(text.lower().split()) for text in each.texts}:
-            places[text].append(each)
-    for text, found in places.items():
-        for mine in found:
-            others = [each.place for each in found if each.identity != mine.identity]
+def _texts(handed: Sequence[Submission]) -> Iterator[Copy]:
+    places: dict[str, list[Submission]] = defaultdict(list)
+    for submission in handed:
+        for text in {" ".join(text.lower().split()) for text in submission.texts}:
+            places[text].append(submission)
+    for text, alike in places.items():
+        for mine in alike:
+            others = [other.place for other in alike if other.identity != mine.identity]
             if others:
                 reason = f"answer {text[:40]!r}... word for word as in {', '.join(others)}"
                 yield Copy(mine.place, reason, certain=False)

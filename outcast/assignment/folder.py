@@ -1,4 +1,4 @@
-"""A student's folder: where its parts stand, whose it is, and how it is made."""
+"""A student's folder: its paths, its owner, and how it is made."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from outcast.records.run_directory import RunDirectory
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SEEDS = 10**9
 _MOST_BYTES = 16 << 30
-"""Of a submission's runs: a hundred times what the tasks give. They are copied to be graded."""
+"""Grading copies a submission's runs, so they have a limit. The tasks give a hundredth of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which assignment, and whose."""
+    """The assignment and the student."""
 
     name: str
     student: str
 
     @property
     def seed(self) -> int:
-        """From 1 to a thousand million; another for every student, the same again for each."""
+        """The student's seed, from 1 to 10^9. A digest of assignment and student decides it."""
         digest = hashlib.sha256(f"{self.name}\n{self.student}\n".encode()).digest()
         return 1 + int.from_bytes(digest[:8], "big") % _SEEDS
 
@@ -58,11 +58,11 @@ class Folder:
         return RunDirectory(self.path / "runs" / task.name)
 
     def identity(self) -> Identity:
-        """Whose folder it is, by its own word.
+        """The assignment and student that assignment.yaml names.
 
         Raises:
-            InputError: there is no assignment.yaml, it cannot be read, or its seed is not the
-                one that follows from the rest.
+            InputError: if there is no assignment.yaml, it cannot be read, or its seed does not
+                follow from the assignment and the student.
         """
         where = self.assignment
         try:
@@ -72,13 +72,13 @@ class Folder:
             tree: Any = handed_in.read_yaml(where)
         except FileNotFoundError:
             raise InputError(
-                f"{self.path}: no assignment.yaml; a folder that `outcast assignment new` made "
-                "is needed"
+                f"{self.path}: no assignment.yaml; allowed is a folder that `outcast assignment "
+                "new` made"
             ) from None
         words = [tree.get(key) if isinstance(tree, dict) else None for key in ("name", "student")]
         for key, word in zip(("name", "student"), words, strict=True):
             if not isinstance(word, str) or not _WORD.fullmatch(word):
-                raise InputError(f"{where}: {key}: allowed is text of the form {_WORD.pattern}")
+                raise InputError(f"{where}: {key}: allowed is a text of the form {_WORD.pattern}")
         identity = Identity(*(str(word) for word in words))
         if tree.get("seed") != identity.seed:
             raise InputError(
@@ -89,14 +89,14 @@ class Folder:
 
 
 def make_folder(target: Path, identity: Identity) -> Folder:
-    """Lays the folder out.
+    """Makes the folder of one student.
 
     Raises:
-        ConfigError: the name or the student is no plain word, or `target` holds something.
+        ConfigError: if the name or the student is not a plain word, or `target` holds something.
     """
     for key, word in (("NAME", identity.name), ("--student", identity.student)):
         if not _WORD.fullmatch(word):
-            raise ConfigError(f"{key}: {word!r}: allowed is text of the form {_WORD.pattern}")
+            raise ConfigError(f"{key}: {word!r}: allowed is a text of the form {_WORD.pattern}")
     folder = Folder(target)
     texts = {
         "task.md": _filled("task.md", identity),
@@ -110,7 +110,7 @@ def make_folder(target: Path, identity: Identity) -> Folder:
     }
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise ConfigError(f"{target}: exists already; allowed is a new or empty folder")
+            raise ConfigError(f"{target}: exists and is not empty; allowed is a new folder")
         files.make_folders(target)
         try:
             for name in ("configs", "runs"):
@@ -118,7 +118,7 @@ def make_folder(target: Path, identity: Identity) -> Folder:
             for name, text in texts.items():
                 write_text(target / name, text)
         except OSError:
-            # Half a folder would be taken for a whole one by who hands it out.
+            # Otherwise the teacher could hand out half a folder.
             for name in ("configs", "runs"):
                 shutil.rmtree(target / name, ignore_errors=True)
             for name in texts:

@@ -1,4 +1,4 @@
-"""Submissions graded: which runs are genuine, which answers hold, what was copied."""
+"""Grades submissions: which runs are genuine, which answers are right, what was copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REJECTED: frozenset[State] = frozenset({"forged", "other", "untrusted"})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer beside what the student's own captures give."""
+    """One answer beside the right answers from the student's own captures."""
 
     key: str
     answer: float | None
@@ -32,11 +32,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """One submission.
+    """One graded submission.
 
     Attributes:
-        identity: None where the folder is none of an assignment.
-        notes: what the teacher has to know, in lines.
+        identity: None if the folder is not that of an assignment.
+        notes: remarks for the teacher, in lines.
     """
 
     place: str
@@ -49,8 +49,8 @@ class Graded:
 
     @property
     def right(self) -> int:
-        """How many numbers are right."""
-        return sum(each.right for each in self.answered)
+        """The number of right answers."""
+        return sum(answer.right for answer in self.answered)
 
 
 def grade(
@@ -58,26 +58,30 @@ def grade(
     runner: Runner | None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Graded]:
-    """Grades every folder by itself, then all beside each other."""
+    """Grades every folder by itself, and then compares all of them."""
     graded = [_alone(path, runner, on_progress) for path in paths]
-    names = Counter(each.identity.name for each in graded if each.identity)
+    names = Counter(folder.identity.name for folder in graded if folder.identity)
     usual = names.most_common(1)[0][0] if names else ""
-    handed = [
-        copies.Handed(each.place, each.identity, each.runs, tuple((each.texts or {}).values()))
-        for each in graded
-        if each.identity
+    submissions = [
+        copies.Submission(
+            folder.place, folder.identity, folder.runs, tuple((folder.texts or {}).values())
+        )
+        for folder in graded
+        if folder.identity
     ]
-    found = copies.find(handed)
+    suspicions = copies.find(submissions)
     result = []
-    for each in graded:
-        against = [copy for copy in found if copy.place == each.place]
+    for folder in graded:
+        against = [copy for copy in suspicions if copy.place == folder.place]
         notes = [copy.reason for copy in against]
-        certain = any(copy.certain for copy in against)
-        if each.identity and each.identity.name != usual:
-            notes.append(f"of another assignment: {each.identity.name}, most are of {usual}")
-            certain = True
-        verdict: Verdict = "rejected" if certain else each.verdict
-        result.append(replace(each, verdict=verdict, notes=(*each.notes, *notes)))
+        is_certain = any(copy.certain for copy in against)
+        if folder.identity and folder.identity.name != usual:
+            notes.append(
+                f"belongs to another assignment: {folder.identity.name}; most belong to {usual}"
+            )
+            is_certain = True
+        verdict: Verdict = "rejected" if is_certain else folder.verdict
+        result.append(replace(folder, verdict=verdict, notes=(*folder.notes, *notes)))
     return result
 
 

@@ -1,4 +1,4 @@
-"""The questions: their unit, the run each is read from, and what that run says."""
+"""The questions: the unit of the answer, the run it comes from, and the right answers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from outcast.records.run import Run
 from outcast.records.summary import PortDrops
 
 Known = tuple[float, ...]
-"""Every value that is right; several where the question does not tell them apart."""
+"""All right values of a question; several if the question does not tell them apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One number that a student reads from a run of theirs.
+    """A question for one number that students read from their own runs.
 
     Attributes:
-        unit: that the answer is in; empty where it has none.
-        asked: the question in a line.
-        where: the file and key where the answer stands.
-        known: the right values, from an analysed run; none where the run has no such number.
-        relative, absolute: how far an answer may be from a right value; the wider counts.
+        unit: the unit of the answer; empty if it has none.
+        asked: the question in one line.
+        where: the file and key that hold the answer.
+        known: returns the right values from an analysed run; none if the run has no such number.
+        relative, absolute: how far an answer may be from a right value. The wider one counts.
     """
 
     key: str
@@ -45,35 +45,35 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Essay:
-    """A question answered in words, for the teacher to read."""
+    """A question with an answer in words, which the teacher reads."""
 
     key: str
     asked: str
 
 
 LEAST_WORDS = 15
-"""Of an answer in words; fewer explain nothing."""
+"""The least length of an answer in words, because fewer words explain nothing."""
 
 
 def _goodput(hops: int) -> Callable[[Run], Known]:
     def known(run: Run) -> Known:
-        found = run.summary.classes.get(str(hops))
-        return () if found is None else (found.mean_goodput_bps / 1e6,)
+        of_class = run.summary.classes.get(str(hops))
+        return () if of_class is None else (of_class.mean_goodput_bps / 1e6,)
 
     return known
 
 
 def _round_trip(hops: int) -> Callable[[Run], Known]:
     def known(run: Run) -> Known:
-        found = run.summary.classes.get(str(hops))
-        return () if found is None or found.srtt_ms is None else (found.srtt_ms.p50,)
+        of_class = run.summary.classes.get(str(hops))
+        return () if of_class is None or of_class.srtt_ms is None else (of_class.srtt_ms.p50,)
 
     return known
 
 
 def _ratio(run: Run) -> Known:
-    found = run.summary.outcast_ratio
-    return () if found is None else (found,)
+    ratio = run.summary.outcast_ratio
+    return () if ratio is None else (ratio,)
 
 
 def _total(run: Run) -> Known:
@@ -90,7 +90,7 @@ def _by_sender(source: str) -> Callable[[Run], Known]:
 
 
 def _ports(run: Run, hops: int) -> list[tuple[str, PortDrops]]:
-    return [each for each in run.summary.drops.items() if each[1].hops == [hops]]
+    return [(name, port) for name, port in run.summary.drops.items() if port.hops == [hops]]
 
 
 def _lost_share(hops: int) -> Callable[[Run], Known]:
@@ -103,19 +103,19 @@ def _lost_share(hops: int) -> Callable[[Run], Known]:
 
 
 SHORT_NS = 1_000_000
-"""Half the smallest RTO. A longer chain of a lone flow is one retransmission lost after another,
-with a timeout between: a consequence of a blackout, and no sight of one."""
+"""Half the smallest RTO. In a longer chain of a lone flow, one retransmission after another was
+lost, with a timeout between them. That is a consequence of a blackout, and not a blackout."""
 
 
 def _longest_blackouts(run: Run) -> pl.DataFrame:
-    """The lone flow's short blackouts with the most drops; more than one where they tie."""
+    """The lone flow's short blackouts with the most drops; several if they have equally many."""
     names = [name for name, _ in _ports(run, 2)]
-    found = run.table("blackouts").filter(
+    blackouts = run.table("blackouts").filter(
         pl.col("ingress").cast(pl.String).is_in(names)
         & (pl.col("others_through") > 0)
         & (pl.col("t_end") - pl.col("t_start") < SHORT_NS)
     )
-    return found.filter(pl.col("drops") == pl.col("drops").max())
+    return blackouts.filter(pl.col("drops") == pl.col("drops").max())
 
 
 def _blackout(column: str) -> Callable[[Run], Known]:
@@ -150,7 +150,7 @@ QUESTIONS = (
         "lone_goodput_mbps",
         "Mbps",
         tasks.UNFAIR,
-        "What does the 2-hop flow get?",
+        "What is the goodput of the 2-hop flow?",
         "summary.json, classes.2.mean_goodput_bps",
         _goodput(2),
         relative=0.02,
@@ -159,7 +159,7 @@ QUESTIONS = (
         "rival_goodput_mbps",
         "Mbps",
         tasks.UNFAIR,
-        "What does a 6-hop flow get in the mean?",
+        "What is the mean goodput of a 6-hop flow?",
         "summary.json, classes.6.mean_goodput_bps",
         _goodput(6),
         relative=0.02,
@@ -168,7 +168,7 @@ QUESTIONS = (
         "outcast_ratio",
         "",
         tasks.UNFAIR,
-        "How many times as much is the second as the first?",
+        "How many times the goodput of the 2-hop flow does a 6-hop flow get?",
         "summary.json, outcast_ratio",
         _ratio,
         relative=0.03,
@@ -177,7 +177,7 @@ QUESTIONS = (
         "lone_rtt_ms",
         "ms",
         tasks.UNFAIR,
-        "What is the median of the 2-hop sender's smoothed round trip?",
+        "What is the median of the 2-hop sender's smoothed round-trip time?",
         "summary.json, classes.2.srtt_ms.p50",
         _round_trip(2),
         relative=0.02,
@@ -186,7 +186,7 @@ QUESTIONS = (
         "rival_rtt_ms",
         "ms",
         tasks.UNFAIR,
-        "And that of the 6-hop senders?",
+        "What is the median of the 6-hop senders' smoothed round-trip time?",
         "summary.json, classes.6.srtt_ms.p50",
         _round_trip(6),
         relative=0.02,
@@ -195,7 +195,7 @@ QUESTIONS = (
         "equal_rtt_lone_mbps",
         "Mbps",
         tasks.EQUAL_RTT,
-        "At equal distance: what does the flow that is alone on its port get?",
+        "At equal distance: what is the goodput of the flow that is alone on its port?",
         "flows.parquet, goodput_bps of src h0_1_2",
         _by_sender("h0_1_2"),
         relative=0.02,
@@ -204,7 +204,7 @@ QUESTIONS = (
         "equal_rtt_rival_mbps",
         "Mbps",
         tasks.EQUAL_RTT,
-        "And one of the twelve in the mean?",
+        "At equal distance: what is the mean goodput of one of the twelve flows?",
         "flows.parquet, goodput_bps of src h0_1_3",
         _by_sender("h0_1_3"),
         relative=0.02,
@@ -213,7 +213,7 @@ QUESTIONS = (
         "lone_port_lost_percent",
         "%",
         tasks.UNFAIR,
-        "How many of the packets that came in by the 2-hop flow's port were dropped?",
+        "How many percent of the packets that came in by the 2-hop flow's port were dropped?",
         "summary.json, drops: dropped and packets of the port with hops [2]",
         _lost_share(2),
         relative=0.02,
@@ -223,7 +223,7 @@ QUESTIONS = (
         "rival_port_lost_percent",
         "%",
         tasks.UNFAIR,
-        "And by the 6-hop flows' port?",
+        "How many percent of the packets that came in by the 6-hop flows' port were dropped?",
         "summary.json, drops: the port with hops [6]",
         _lost_share(6),
         relative=0.02,
@@ -233,8 +233,8 @@ QUESTIONS = (
         "blackout_drops",
         "packets",
         tasks.UNFAIR,
-        "How many packets did the longest blackout of the 2-hop flow's port take, of those that "
-        "lasted less than 1 ms?",
+        "Look at the blackouts of the 2-hop flow's port that lasted less than 1 ms. How many "
+        "packets did the longest one drop?",
         "blackouts.parquet, drops (others_through above 0, t_end - t_start below 1000000)",
         _blackout("drops"),
     ),
@@ -242,7 +242,7 @@ QUESTIONS = (
         "blackout_start_ms",
         "ms after the traffic's start",
         tasks.UNFAIR,
-        "When did it begin? If several are as long, any of them.",
+        "When did this blackout begin? If several dropped equally many packets, take any of them.",
         "outcast inspect runs/unfair --verdict dropped, or blackouts.parquet, t_start",
         _blackout_start,
         absolute=0.05,
@@ -251,7 +251,7 @@ QUESTIONS = (
         "blackout_others",
         "packets",
         tasks.UNFAIR,
-        "How many packets of the other port got through while it lasted?",
+        "How many packets of the other port got through during this blackout?",
         "outcast inspect runs/unfair --around ... --queue, or blackouts.parquet, others_through",
         _blackout("others_through"),
     ),
@@ -260,7 +260,7 @@ QUESTIONS = (
         "us",
         tasks.UNFAIR,
         "How long does a full frame (1514 bytes) take on the receiver's link?",
-        "work it out; summary.json, phase, packet_time_us has it too",
+        "calculate it; summary.json, phase, packet_time_us has it too",
         _packet_time,
         relative=0.01,
     ),
@@ -268,8 +268,8 @@ QUESTIONS = (
         "phase_lost_percent",
         "%",
         tasks.UNFAIR,
-        "In blackouts, how many of the losing port's packets came in within the first tenth of a "
-        "packet time after a departure?",
+        "In blackouts, how many percent of the losing port's packets came in within the first "
+        "tenth of a packet time after a departure?",
         "summary.json, phase, during_lost, the first of ten shares: 0.25 is 25 %",
         _first_tenth(True),
         absolute=1.0,
@@ -278,7 +278,7 @@ QUESTIONS = (
         "phase_others_percent",
         "%",
         tasks.UNFAIR,
-        "And of the other port's?",
+        "In blackouts, how many percent of the other port's packets came in within that tenth?",
         "summary.json, phase, during_others, the first of ten shares",
         _first_tenth(False),
         absolute=1.0,
@@ -287,7 +287,7 @@ QUESTIONS = (
         "remedy_ratio",
         "",
         tasks.REMEDY,
-        "With your remedy, how many times as much as the 2-hop flow does a 6-hop flow get?",
+        "With your remedy, how many times the goodput of the 2-hop flow does a 6-hop flow get?",
         "summary.json, outcast_ratio",
         _ratio,
         relative=0.03,
@@ -296,7 +296,7 @@ QUESTIONS = (
         "remedy_total_mbps",
         "Mbps",
         tasks.REMEDY,
-        "And what do all flows get together?",
+        "With your remedy, what is the goodput of all flows together?",
         "summary.json, total_goodput_bps",
         _total,
         relative=0.02,
@@ -304,7 +304,7 @@ QUESTIONS = (
 )
 
 ESSAYS = (
-    Essay("why_not_rtt", "Why can the round-trip time not be the reason? Use both runs."),
+    Essay("why_not_rtt", "Why is the round-trip time not the reason? Use both runs."),
     Essay(
         "why_blackouts",
         "Why does one port lose several packets in a row, and why does that "

@@ -1,4 +1,4 @@
-"""A run's analysis made again from its captures and counters, beside what was submitted."""
+"""Repeats a run's analysis from its captures and counters, and compares it with the submission."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from outcast.records.summary import Summary
 _RAW = ("config.yaml", "plan.json", "manifest.json", "counters.json", "blackout.json")
 _RAW_FOLDERS = ("captures", "flows", "samples")
 _RELATIVE = 1e-9
-"""How far sums may differ between processors that add in another order."""
+"""How far sums may differ, because processors can add in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The analysis made again.
+    """A repeated analysis.
 
     Attributes:
-        directory: where it stands, with the raw files that it was made from.
-        summary: of it.
-        differences: in lines, what the submitted one has otherwise.
+        directory: the folder with its results and with the raw files it was made from.
+        summary: its summary.
+        differences: how the submitted analysis differs, in lines.
     """
 
     directory: RunDirectory
@@ -40,10 +40,10 @@ class Recomputed:
 
 
 def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
-    """Copies what a run measured to `target` and analyses it there.
+    """Copies a run's raw files to `target` and analyses them there.
 
     Raises:
-        InputError: the run cannot be analysed, or what it holds contradicts itself.
+        InputError: if the run cannot be analysed or contradicts itself.
     """
     target.mkdir(parents=True)
     try:
@@ -65,8 +65,8 @@ def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
 
 
 def differences(one: Summary, other: Summary) -> list[str]:
-    """The keys, dots between levels, in which two summaries differ, but for times on the wall."""
-    first, second = (dict(_leaves(each.model_dump(exclude={"wall_s"}))) for each in (one, other))
+    """The keys in which two summaries differ, with dots between levels. `wall_s` is left out."""
+    first, second = (dict(_leaves(s.model_dump(exclude={"wall_s"}))) for s in (one, other))
     return [
         key
         for key in dict.fromkeys((*first, *second))
@@ -78,7 +78,7 @@ def _summary_differences(submitted: RunDirectory, fresh: Summary) -> list[str]:
     try:
         stated = Run(submitted).summary
     except InputError:
-        return ["summary.json is missing or cannot be read"]
+        return ["summary.json is missing, or cannot be read"]
     keys = differences(stated, fresh)
     if not keys:
         return []

@@ -1,4 +1,4 @@
-"""A virtual run made again by its seed, and compared with the submitted one byte by byte."""
+"""Repeats a virtual run with its seed, and compares it with the submitted one byte by byte."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from outcast.records.run_directory import Manifest, RunDirectory
 
 
 class Runner(Protocol):
-    """What a replay needs of an engine; `Guest` is the real one."""
+    """What a replay needs from an engine; `Guest` is the real one."""
 
     def obstacle(self, manifest: Manifest) -> str:
-        """Why this run cannot be made again here, to the byte; empty where it can."""
+        """Why this run cannot be repeated to the byte on this machine; empty if it can."""
 
-    def run(self, wanted: Experiment, target: Path) -> RunDirectory:
-        """Makes the run. Raises OutcastError where it fails."""
+    def run(self, config: Experiment, target: Path) -> RunDirectory:
+        """Makes the run. Raises OutcastError if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +36,26 @@ class Guest:
     def obstacle(self, manifest: Manifest) -> str:
         """See Runner."""
         if manifest.engine != "virtual":
-            return "a realtime run cannot be made again to the byte"
+            return "a realtime run cannot be repeated to the byte"
         kernel = cache.find()
         if kernel is None:
             return "no kernel here to replay it; build it with: outcast kernel build"
-        made = str(manifest.kernel.get("sha256"))
-        if made != kernel.sha256:
-            return f"made by kernel {made[:12]}, here is {kernel.sha256[:12]}"
+        sha256 = str(manifest.kernel.get("sha256"))
+        if sha256 != kernel.sha256:
+            return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
         return ""
 
-    def run(self, wanted: Experiment, target: Path) -> RunDirectory:
+    def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
         from outcast.engines import choice
 
-        engine = choice.choose(wanted)
-        return execute.execute(wanted, engine, target, self.on_event, draw=False).directory
+        engine = choice.choose(config)
+        return execute.execute(config, engine, target, self.on_event, draw=False).directory
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it; `reason` is empty where the runs are equal or no replay was asked for."""
+    """The outcome of a replay. `reason` is empty if the runs are equal or there was no replay."""
 
     state: Literal["equal", "different", "impossible"]
     reason: str = ""
@@ -64,8 +64,8 @@ class Replayed:
 def compare(submitted: RunDirectory, runner: Runner, target: Path) -> Replayed:
     """Runs the submitted configuration and seed again, in `target`.
 
-    A difference counts only where everything that takes part is the same: with another version
-    of a program it proves nothing, and the run is called impossible to replay.
+    A difference counts only if all programs have the same versions. With another version of a
+    program a difference proves nothing, so the replay is called impossible.
     """
     manifest = submitted.read_manifest()
     obstacle = runner.obstacle(manifest)
@@ -104,7 +104,7 @@ def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
 
 
 def _environment(one: Manifest, other: Manifest) -> str:
-    """What besides configuration and seed could make two runs differ; empty where nothing."""
+    """What else could make two runs differ, besides configuration and seed; empty if nothing."""
     for what, there, here in (
         ("outcast", one.outcast, other.outcast),
         *((name, version, other.versions.get(name)) for name, version in one.versions.items()),

@@ -1,4 +1,4 @@
-"""Whether a run directory still is what its manifest says it is, file by file."""
+"""Checks that a run directory still matches its manifest, file by file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from outcast.records import verify as verification
 from outcast.records.run_directory import Manifest, RunDirectory
 
 _WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
-"""Pictures and pages: drawn anew by any later verb, and nothing is read from them."""
+"""Pictures and pages are no evidence: any later verb draws them anew, and nothing reads them."""
 
 _FOLDERS = ("captures", "flows", "samples")
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What differs from the manifest's hashes; three times empty where nothing does."""
+    """The files that differ from the manifest's hashes."""
 
     changed: tuple[str, ...]
     missing: tuple[str, ...]
@@ -24,13 +24,13 @@ class Seal:
 
     @property
     def broken(self) -> str:
-        """What is wrong, in a line; empty where nothing is."""
+        """What is wrong, in one line; empty if nothing is."""
         parts = [
             f"{_listed(names)} {what}"
             for names, what in (
                 (self.changed, "changed after the run"),
                 (self.missing, "missing"),
-                (self.added, "not of the run"),
+                (self.added, "added after the run"),
             )
             if names
         ]
@@ -41,7 +41,7 @@ def verify(directory: RunDirectory, manifest: Manifest) -> Seal:
     """Compares every file that is evidence with the manifest. Raises as `verify.differences`."""
     differences = verification.differences(directory, manifest)
     hashed = {name for name in manifest.files if is_evidence(name)}
-    # A manifest may name captures that it has no hash of.
+    # A manifest may name captures for which it has no hash.
     captures = {capture.file for capture in manifest.captures}
     return Seal(
         changed=tuple(filter(is_evidence, differences.changed)),
@@ -55,7 +55,7 @@ def verify(directory: RunDirectory, manifest: Manifest) -> Seal:
 
 
 def is_evidence(name: str) -> bool:
-    """Whether a file of a run, named from its folder, is more than a picture."""
+    """Whether a file of a run counts as evidence; `name` is relative to the run's folder."""
     return not name.endswith(_WITHOUT_EVIDENCE)
 
 

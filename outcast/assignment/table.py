@@ -1,4 +1,4 @@
-"""The teacher's table: on the terminal, as CSV with a line per submission, and as JSON with all."""
+"""The teacher's table: on the terminal, as CSV with a line per submission, and as JSON."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from outcast.assignment.grade import Graded
 
 
 def render(graded: Sequence[Graded]) -> Table:
-    """A line per submission."""
+    """The table for the terminal, with a line per submission."""
     table = Table(box=None, pad_edge=False)
     for heading in ("student", "verdict", *(task.name for task in tasks.TASKS)):
         table.add_column(heading, no_wrap=True)
     table.add_column("answers", justify="right", no_wrap=True)
-    for each in graded:
+    for submission in graded:
         table.add_row(
-            *(_student(each), each.verdict, *_states(each)),
-            f"{each.right}/{len(each.answered)}" if each.answered else "",
+            *(_student(submission), submission.verdict, *_states(submission)),
+            f"{submission.right}/{len(submission.answered)}" if submission.answered else "",
         )
     return table
 
 
 def notes(graded: Sequence[Graded]) -> list[str]:
-    """What the table has no room for, in lines, each beginning with the folder."""
+    """The remarks that do not fit into the table. Each line begins with the folder."""
     lines = []
-    for each in graded:
+    for submission in graded:
         wrong = [
-            found.key for found in each.answered if found.answer is not None and not found.right
+            answered.key
+            for answered in submission.answered
+            if answered.answer is not None and not answered.right
         ]
         if wrong:
-            lines.append(f"{each.place}: wrong: {', '.join(wrong)}")
-        lines += [f"{each.place}: {note}" for note in each.notes]
+            lines.append(f"{submission.place}: wrong answers: {', '.join(wrong)}")
+        lines += [f"{submission.place}: {note}" for note in submission.notes]
     return lines
 
 
 def as_csv(graded: Sequence[Graded]) -> str:
-    """A line per submission with every answer; `right` counts them."""
+    """A line per submission with every answer; `right` is the number of right answers."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     keys = [answered.key for answered in next((g.answered for g in graded if g.answered), ())]
@@ -50,56 +52,60 @@ def as_csv(graded: Sequence[Graded]) -> str:
         + [f"{key}{ending}" for key in keys for ending in ("", ".right")]
         + ["notes"]
     )
-    for each in graded:
+    for submission in graded:
         cells: list[object] = []
-        for answered in each.answered:
+        for answered in submission.answered:
             cells += ["" if answered.answer is None else answered.answer, int(answered.right)]
-        seed = each.identity.seed if each.identity else ""
         writer.writerow(
             [
-                *(_student(each), each.place, seed, each.verdict, *_states(each), each.right),
+                _student(submission),
+                submission.place,
+                submission.identity.seed if submission.identity else "",
+                submission.verdict,
+                *_states(submission),
+                submission.right,
                 *(cells or [""] * (2 * len(keys))),
-                " | ".join(each.notes),
+                " | ".join(submission.notes),
             ]
         )
     return stream.getvalue()
 
 
 def as_json(graded: Sequence[Graded]) -> str:
-    """Everything, the answers in words and the right values with it."""
+    """Everything, with the answers in words and the right values."""
     return json.dumps(
         [
             {
-                "student": _student(each),
-                "folder": each.place,
-                "seed": each.identity.seed if each.identity else None,
-                "verdict": each.verdict,
+                "student": _student(submission),
+                "folder": submission.place,
+                "seed": submission.identity.seed if submission.identity else None,
+                "verdict": submission.verdict,
                 "runs": {
                     run.task.name: {"state": run.state, "seed": run.seed, "reasons": run.reasons}
-                    for run in each.runs
+                    for run in submission.runs
                 },
-                "right": each.right,
+                "right": submission.right,
                 "answers": {
                     answered.key: {
                         "answer": answered.answer,
                         "known": answered.known,
                         "right": answered.right,
                     }
-                    for answered in each.answered
+                    for answered in submission.answered
                 },
-                "texts": dict(each.texts or {}),
-                "notes": each.notes,
+                "texts": dict(submission.texts or {}),
+                "notes": submission.notes,
             }
-            for each in graded
+            for submission in graded
         ],
         indent=1,
     )
 
 
-def _student(each: Graded) -> str:
-    return each.identity.student if each.identity else each.place
+def _student(submission: Graded) -> str:
+    return submission.identity.student if submission.identity else submission.place
 
 
-def _states(each: Graded) -> list[str]:
-    states = {run.task.name: run.state for run in each.runs}
+def _states(submission: Graded) -> list[str]:
+    states = {run.task.name: run.state for run in submission.runs}
     return [states.get(task.name, "") for task in tasks.TASKS]

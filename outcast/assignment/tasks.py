@@ -1,4 +1,4 @@
-"""The assignment's experiments: their gaps, and what a student's own may differ in."""
+"""The assignment's experiments: their gaps, and how a student's own experiment may differ."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 
 GAP = "FILL_IN"
-"""What stands where a student has to put something, in configurations and answers."""
+"""The mark in configurations and answers that a student replaces."""
 
 _ALWAYS_FREE = frozenset({"name", "capture", "samples", "analysis", "repetitions", "seed"})
-"""What changes what is seen, not what happens; the seed is checked apart."""
+"""Keys that change what a run records, and not what happens in it. The seed has its own check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Task:
     """One experiment that a student completes and runs.
 
     Attributes:
-        solution: what goes into the gaps, as of `--set`; one way where several are right.
-        free: the parts of the experiment that are the student's to choose.
+        solution: what fills the gaps, in the form of `--set`; one of several right ways.
+        free: the parts of the experiment that the student may choose.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Task:
 
     def expected(self, seed: int) -> Experiment:
         """The experiment with its gaps filled."""
-        found = resources.files("outcast.assignment") / "templates" / f"{self.name}.yaml"
-        with resources.as_file(found) as path:
+        template = resources.files("outcast.assignment") / "templates" / f"{self.name}.yaml"
+        with resources.as_file(template) as path:
             return experiment.load(path, (*self.solution, f"seed={seed}"))
 
 
@@ -49,7 +49,10 @@ TASKS = (UNFAIR, EQUAL_RTT, REMEDY)
 
 
 def gaps(path: Path) -> list[int]:
-    """The lines, from 1, of a configuration that still have a gap. Raises ConfigError."""
+    """The lines of a configuration that still have a gap, counted from 1.
+
+    Raises ConfigError if there is no such file.
+    """
     try:
         lines = handed_in.read_text(path, handed_in.MOST_YAML_BYTES).splitlines()
     except FileNotFoundError:
@@ -57,30 +60,30 @@ def gaps(path: Path) -> list[int]:
     return [number for number, line in enumerate(lines, 1) if GAP in line.partition("#")[0]]
 
 
-def departures(task: Task, found: Experiment, seed: int) -> list[str]:
-    """What in an experiment is not as the task asks; empty where nothing is.
+def departures(task: Task, config: Experiment, seed: int) -> list[str]:
+    """How a student's experiment differs from what the task asks for; empty if it does not.
 
-    A remedy that changes nothing is one such thing.
+    A remedy that changes nothing counts as a difference.
     """
-    if found.engine != "virtual":
-        return [f"engine is {found.engine}, the task sheet asks for virtual"]
-    wanted = execute.resolve(task.expected(seed), "virtual")
-    found = execute.resolve(found, "virtual")
+    if config.engine != "virtual":
+        return [f"engine is {config.engine}, and the task sheet asks for virtual"]
+    expected = execute.resolve(task.expected(seed), "virtual")
+    actual = execute.resolve(config, "virtual")
     wrong = [
-        f"{field.alias or name} is not as the task sheet asks"
+        f"{field.alias or name} is not what the task sheet asks for"
         for name, field in Experiment.model_fields.items()
-        if name not in _ALWAYS_FREE | task.free and getattr(found, name) != getattr(wanted, name)
+        if name not in _ALWAYS_FREE | task.free and getattr(actual, name) != getattr(expected, name)
     ]
-    if found.seed != seed:
-        wrong.append(f"seed is {found.seed}, yours is {seed}")
+    if actual.seed != seed:
+        wrong.append(f"seed is {actual.seed}, and yours is {seed}")
     if task.free:
         before = execute.resolve(UNFAIR.expected(seed), "virtual")
-        if all(getattr(found, name) == getattr(before, name) for name in task.free):
+        if all(getattr(actual, name) == getattr(before, name) for name in task.free):
             wrong.append("it has no remedy: nothing differs from unfair.yaml")
     return wrong
 
 
-def same(config: Experiment, of_the_run: Experiment) -> bool:
-    """Whether a run was made of this configuration, left open as it may be."""
-    engine = of_the_run.engine
-    return engine != "auto" and execute.resolve(config, engine) == of_the_run
+def same(config: Experiment, run_config: Experiment) -> bool:
+    """Whether a run was made from this configuration; the run's has every default resolved."""
+    engine = run_config.engine
+    return engine != "auto" and execute.resolve(config, engine) == run_config

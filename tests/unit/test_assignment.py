@@ -31,7 +31,7 @@ def test_a_new_folder_names_every_gap(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.invoke(["assignment", "check", str(target)]) == 2
     said = capsys.readouterr()
     for task in tasks.TASKS:
-        assert f"configs/{task.name}.yaml: FILL_IN still stands in line" in said.out
+        assert f"configs/{task.name}.yaml: FILL_IN is still in line" in said.out
         assert f"make it with: outcast run configs/{task.name}.yaml -o runs/{task.name}" in said.out
     for each in (*QUESTIONS, *ESSAYS):
         assert f"answers.yaml: {each.key}: not answered" in said.out
@@ -72,7 +72,7 @@ def test_names_that_are_no_words_and_folders_that_are_taken(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="--student"):
         folder.make_folder(tmp_path / "x", folder.Identity("nets", "a/b"))
     folder.make_folder(tmp_path / "x", ANA)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="exists and is not empty"):
         folder.make_folder(tmp_path / "x", ANA)
 
 
@@ -100,9 +100,9 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("outcast_ratio", "four", "'four' is no number"),
-        ("outcast_ratio", "4.1 Mbps", "is no number"),
-        ("outcast_ratio", "true", "is no number"),
+        ("outcast_ratio", "four", "'four' is not a number"),
+        ("outcast_ratio", "4.1 Mbps", "is not a number"),
+        ("outcast_ratio", "true", "is not a number"),
         ("outcast_ratio", "FILL_IN", "not answered"),
         ("why_blackouts", "too short", "fewer than 15 words"),
         ("why_blackouts", "|\n  FILL_IN\n", "not answered"),
@@ -150,8 +150,8 @@ def test_what_check_says_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     summary.write_text(summary.read_text().replace('"trusted": true', '"trusted": false'))
     assert cli.invoke(["assignment", "check", str(made.path)]) == 2
     out = capsys.readouterr().out
-    assert f"configs/unfair.yaml: seed is 3, yours is {ANA.seed}" in out
-    assert "runs/unfair: it was not made of configs/unfair.yaml as that is now" in out
+    assert f"configs/unfair.yaml: seed is 3, and yours is {ANA.seed}" in out
+    assert "runs/unfair: configs/unfair.yaml has changed since the run was made" in out
     assert "configs/remedy.yaml: it has no remedy" in out
     assert "runs/equal-rtt: summary.json changed after the run" in out
 

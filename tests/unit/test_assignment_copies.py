@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outcast.assignment import copies, tasks
-from outcast.assignment.copies import Copy, Handed
+from outcast.assignment.copies import Copy, Submission
 from outcast.assignment.evidence import Evidence, State
 from outcast.assignment.folder import Identity
 
@@ -18,17 +18,17 @@ def handed(
     seed: int | None = None,
     captures: str = "",
     texts: tuple[str, ...] = (),
-) -> Handed:
+) -> Submission:
     of_the_run = Evidence(
         task,
         state,
         seed=identity.seed if seed is None else seed,
         captures=frozenset({captures or f"of {identity.student}"}),
     )
-    return Handed(identity.student, identity, [of_the_run], texts)
+    return Submission(identity.student, identity, [of_the_run], texts)
 
 
-def found(*each: Handed) -> dict[str, Copy]:
+def found(*each: Submission) -> dict[str, Copy]:
     copied = copies.find(each)
     assert len(copied) == len({copy.place for copy in copied})
     return {copy.place: copy for copy in copied}

@@ -63,7 +63,7 @@ def test_runs_taken_from_another_student(inbox: Path) -> None:
         found = graded(inbox, replay=replay)
         assert found["ben"].verdict == "rejected"
         notes = " | ".join(found["ben"].notes)
-        assert f"seed is {ANA.seed}, yours is {BEN.seed}" in notes
+        assert f"seed is {ANA.seed}, and yours is {BEN.seed}" in notes
         assert "the captures are those of" in notes
         # She is told of it, and keeps her grade.
         assert found["ana"].verdict == ("genuine" if replay else "consistent")
@@ -125,7 +125,7 @@ def test_a_submission_of_another_assignment(inbox: Path) -> None:
     submit(inbox / "old", Identity("nets25", "cem"))
     found = graded(inbox, replay=False)
     assert found["old"].verdict == "rejected"
-    assert "of another assignment: nets25, most are of nets" in found["old"].notes[-1]
+    assert "belongs to another assignment: nets25; most belong to nets" in found["old"].notes[-1]
     assert found["ana"].verdict == "consistent"
 
 

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Reading a run's tables
 #
-# A notebook in percent format: open it in VS Code, Spyder or Jupyter (with Jupytext), or run it
-# as it is: `python read_run.py runs/unfair`. It needs polars and matplotlib, no more.
+# This is a notebook in percent format. Open it in VS Code, Spyder or Jupyter (with Jupytext), or
+# run it as a program: `python read_run.py runs/unfair`. It needs only polars and matplotlib.
 
 # %%
 import json
@@ -17,7 +17,7 @@ RUN = Path(sys.argv[1] if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir() else 
 
 # %% [markdown]
 # ## The flows
-# One row per flow: where from, by which port it came in, what it got and what it lost.
+# One row per flow: its sender, the port it came in by, its goodput and its drops.
 
 # %%
 flows = pl.read_parquet(RUN / "flows.parquet", glob=False)
@@ -30,7 +30,7 @@ print(by_sender)
 
 # %% [markdown]
 # ## The packets
-# One row per packet that came into the bottleneck; times in nanoseconds.
+# One row per packet that came into the bottleneck. Times are in nanoseconds.
 
 # %%
 packets = pl.read_parquet(RUN / "packets.parquet", glob=False)
@@ -42,9 +42,9 @@ print(lost.with_columns((100 * pl.col("dropped") / pl.col("packets")).alias("los
 
 # %% [markdown]
 # ## The blackouts
-# One row per chain of consecutive drops of one port; it is a blackout where packets of other
-# ports got through meanwhile. The lone flow's port is the one with the fewest flows. A chain
-# longer than a millisecond spans timeouts: one retransmission after another was lost.
+# One row per chain of consecutive drops of one port. The chain is a blackout if packets of other
+# ports got through meanwhile. The lone flow's port is the port with the fewest flows. A chain that
+# lasts longer than a millisecond spans timeouts: one retransmission after another was lost.
 
 # %%
 lone_port = flows.group_by("ingress").len().sort("len")["ingress"][0]
@@ -60,7 +60,7 @@ blackouts = (
 print(blackouts.select("start_ms", "drops", "flows", "others_through").head(5))
 
 # %% [markdown]
-# ## The queue around the longest one
+# ## The queue around the longest blackout
 
 # %%
 queue = pl.read_parquet(RUN / "queue.parquet", glob=False)
