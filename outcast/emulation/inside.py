@@ -50,7 +50,7 @@ from outcast.emulation.blackout_switch import BlackoutSwitch
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
-from outcast.emulation.load import LoadMeter, read
+from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import Datapath, OpenVSwitch
 from outcast.emulation.phases import DURING
@@ -216,7 +216,7 @@ class _Run:
             self.plan.capture_ports, self.directory, self.scratch, self.commands
         )
         core = max(os.sched_getaffinity(0))
-        load = LoadMeter(lambda: read(switches.pid, core))
+        load = LoadMeter(lambda: read_load(switches.pid, core))
         with (
             Controller(self.plan, self.commands, self.scratch) as controller,
             Network(self.experiment, self.plan, self.commands) as network,

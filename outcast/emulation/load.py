@@ -52,7 +52,7 @@ class Window:
     switch: float
 
 
-def read(switch_pid: int, core: int) -> Reading:
+def read_load(switch_pid: int, core: int) -> Reading:
     """The counters of proc(5): /proc/stat, and the stat of a process' main thread."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     return parse(

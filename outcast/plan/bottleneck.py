@@ -1,4 +1,4 @@
-"""The queues that are studied: which output ports they are at, and what comes to them."""
+"""The queues that are studied: their output ports, and the input ports that feed them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The output port at which flows have the least each, and the ports by which they come to it.
+    """The output port at which each flow's share is smallest, and the inputs that feed it.
 
     Attributes:
         switch: the switch's name.
         egress: its output port, as `s1-eth1`.
-        ingress: the ports that the flows come in by.
+        ingress: the ports by which the flows come in.
         destinations: IPv4 addresses of the receivers behind the output port.
     """
 
@@ -41,17 +41,17 @@ def find(
 ) -> Bottleneck | None:
     """The output port at which each flow's share of the rate is smallest.
 
-    Of several, that with most inputs in use; of those that are still alike, the one nearest the
-    receivers.
+    Of several such ports it is the one with most inputs in use. Of those that are still alike it
+    is the one nearest to the receivers.
 
     Args:
-        graph: as of topology.make_graph.
-        flows: all of them.
-        rate_bps: of the links between two layers, as `edge-aggregation`.
-        without: links, by their two ends, that do not come into question.
+        graph: the network, as topology.make_graph makes it.
+        flows: all flows.
+        rate_bps: the rate of the links between two layers, such as `edge-aggregation`.
+        without: links, by their two ends, that are left out.
 
     Returns:
-        The port; None where the flows cross no other link.
+        The port; None where the flows cross no link that is not left out.
     """
     crossing: Counter[tuple[str, str]] = Counter()
     inputs: dict[tuple[str, str], list[str]] = {}
@@ -90,32 +90,32 @@ def find(
 def find_others(
     graph: Graph, flows: Sequence[Flow], rate_bps: Callable[[str], int], first: Bottleneck
 ) -> tuple[Bottleneck, ...]:
-    """Where the flows that do not cross the first bottleneck are measured.
+    """The ports that measure the flows that do not cross the first bottleneck.
 
-    No flow crosses two of all these, and no receiver is behind two, so that nothing counts twice.
-    A flow for which there is no such port stays unmeasured.
+    No flow crosses two of them, and no receiver is behind two, because nothing may count twice.
+    A flow that no such port can measure stays unmeasured.
     """
-    found = [first]
+    bottlenecks = [first]
     left = list(flows)
     while True:
-        last = found[-1]
+        last = bottlenecks[-1]
         left = [f for f in left if ingress_port(graph, f.path, last.egress) is None]
         unmeasured = {f.flow for f in left}
-        reached = {address for each in found for address in each.destinations}
+        reached = {address for port in bottlenecks for address in port.destinations}
         known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
         taken = {hop for f in known for hop in pairwise(f.path)}
         another = find(graph, left, rate_bps, taken)
         if another is None:
-            return tuple(found[1:])
-        found.append(another)
+            return tuple(bottlenecks[1:])
+        bottlenecks.append(another)
 
 
 def with_inputs(
     bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
 ) -> Bottleneck:
-    """The bottleneck with the inputs of generated flows, and of what is acknowledged to them.
+    """The bottleneck with the inputs of generated flows and of their acknowledgements.
 
-    Whatever leaves by its output has to be seen coming in.
+    Whatever leaves by its output must be captured when it comes in.
     """
     ingress, destinations = list(bottleneck.ingress), list(bottleneck.destinations)
     for path in sorted(path for way in ways for path in way):

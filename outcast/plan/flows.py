@@ -21,10 +21,10 @@ FIRST_SOURCE_PORT = 20001
 SERVER_PORT = 5001
 """iperf's own default."""
 _FURTHER_SERVER_PORT = 5004
-"""Of flows with another kind of receiver, and the next ones; before it stand those of generated
-flows (outcast/plan/schedule.py), which the same host may receive."""
+"""The first port for another kind of receiver; further kinds take the next ports. Generated flows
+use the ports before it (outcast/plan/schedule.py), and the same host may receive both."""
 MOST_FLOWS = 20_000
-"""Their source ports are to lie below those of generated flows."""
+"""With more, their source ports would reach those of generated flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Flow:
     Attributes:
         flow: its number, from 0, in the order of the configuration.
         group: the index of its group in the configuration.
-        src, dst: host names; with their IPv4 addresses `src_ip` and `dst_ip`.
+        src, dst: host names. Their IPv4 addresses are `src_ip` and `dst_ip`.
         path: node names from sender to receiver; a switch may stand in it twice.
-        return_path: the same of its acknowledgements, from receiver to sender.
-        hops: its class: links on a shortest path, whatever way it takes; "2-hop" is a sender at
-            the receiver's own switch (section 2.2), also under routing that lengthens its path
-            (section 5.4 keeps the label as well).
-        start_ns: after the traffic's start.
-        duration_ns, size_bytes: when it ends; exactly one is set.
+        return_path: node names of its acknowledgements, from receiver to sender.
+        hops: its class: the links on a shortest path, even if it takes a longer one. A "2-hop"
+            sender is at the receiver's own switch (section 2.2). It keeps that label under routing
+            that lengthens its path, as in section 5.4.
+        start_ns: time from the traffic's start.
+        duration_ns, size_bytes: when it ends; exactly one of them is set.
         transport: TCP's settings of this flow.
     """
 
@@ -63,7 +63,7 @@ class Flow:
 
     @property
     def five_tuple(self) -> FiveTuple:
-        """What its data packets have in their headers."""
+        """The addresses and ports in the headers of its data packets."""
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
@@ -71,7 +71,7 @@ def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) ->
     """Every flow of the groups, in the order of the configuration.
 
     Raises:
-        ConfigError: where a group does not fit the topology.
+        ConfigError: a group does not fit the topology.
     """
     flows: list[Flow] = []
     used: set[tuple[str, str]] = set()
@@ -146,7 +146,7 @@ def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
 
 
 def _distances(graph: Graph, dst: str) -> dict[str, int]:
-    """Of every node, the links on a shortest path to a host."""
+    """The number of links on a shortest path from each node to a host."""
     return dict(nx.single_source_shortest_path_length(graph, dst))
 
 
@@ -156,24 +156,24 @@ def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: 
     if last_ns + (group.duration_ns or 0) > experiment.duration_ns - (group.duration_ns is None):
         raise ConfigError(
             f"{where}.stagger: the last of {flows} flows would start after "
-            f"{units.format_time(last_ns)}, and is to start and end within the duration of "
+            f"{units.format_time(last_ns)}; it must start and end within the duration of "
             f"{units.format_time(experiment.duration_ns)}"
         )
     rate_bps = experiment.links.between("host-edge").rate_bps
     least_ns = (group.size_bytes or 0) * 8 * 10**9 // rate_bps
     if last_ns + least_ns > experiment.duration_ns:
         raise ConfigError(
-            f"{where}.bytes: take {least_ns / 1e9:.3g} s or more at "
+            f"{where}.bytes: they take {least_ns / 1e9:.3g} s or more at "
             f"{units.format_rate(rate_bps)}; allowed is what can end within the duration of "
             f"{units.format_time(experiment.duration_ns)}"
         )
 
 
 def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
-    """The hosts that a group sends from: named, or the nearest of a class.
+    """The hosts that a group sends from: those it names, or the first ones of a class.
 
     Raises:
-        ConfigError: its text begins with `where`.
+        ConfigError: they are not there, or too few; its text begins with `where`.
     """
     if isinstance(group.source, list):
         _require_some(group.source, where)

@@ -1,6 +1,6 @@
-"""From an experiment to what is to be built: hosts, links, every flow's path, the bottleneck.
+"""From an experiment to its plan: hosts, links, every flow's path, the bottleneck.
 
-Pure: nothing here touches the kernel, so that `outcast topo` and the tests run unprivileged.
+Pure: nothing here asks the kernel, so `outcast topo` and the tests need no root.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from outcast.plan.topology import make_graph, make_topo
 
 
 def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
-    """Resolves hosts, paths and ports. `where` begins the text of an error.
+    """The plan of an experiment.
+
+    Args:
+        experiment: what is asked for.
+        where: the file that an error names first.
 
     Raises:
-        ConfigError: where the flows do not fit the topology.
+        ConfigError: the flows, queues or captures do not fit the topology.
     """
     graph = make_graph(make_topo(experiment))
     try:
@@ -36,7 +40,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         flows = resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
         of_hosts = transport.of_hosts(experiment.transport, flows)
-        generated = schedule.make(experiment, _hosts(experiment, graph))
+        generated = schedule.make_schedule(experiment, _hosts(experiment, graph))
         _require_transport(experiment.transport, of_hosts, generated)
         ways = generated_ways(graph, table, generated)
 
@@ -47,8 +51,8 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         # A path between two hosts has a switch on it, and so an output port.
         assert first is not None
         bottleneck, *others = (
-            with_inputs(each, graph, ways)
-            for each in (first, *find_others(graph, flows, rate_bps, first))
+            with_inputs(port, graph, ways)
+            for port in (first, *find_others(graph, flows, rate_bps, first))
         )
         plan = Plan(
             graph=graph,
@@ -73,19 +77,21 @@ def _require_transport(
     base: Transport, of_hosts: Mapping[str, Transport], generated: Sequence[Generated]
 ) -> None:
     """Raises ConfigError where a group of flows changes a host that generated TCP flows use."""
-    for each in generated:
-        src, dst = of_hosts.get(each.src, base), of_hosts.get(each.dst, base)
-        # Each connection has of these what both of its ends have.
-        had = {"min_rto": src.min_rto_ns == base.min_rto_ns}
-        had |= {"pacing": (src.pacing == "fq") == (base.pacing == "fq")}
-        had |= {"sack": (src.sack and dst.sack) == base.sack}
-        had |= {"ecn": (src.ecn and dst.ecn) == base.ecn}
-        for name, fits in had.items():
-            if not fits and each.size_bytes is not None:
+    for flow in generated:
+        src, dst = of_hosts.get(flow.src, base), of_hosts.get(flow.dst, base)
+        # A connection negotiates SACK and ECN only where both of its ends have them.
+        agrees = {
+            "min_rto": src.min_rto_ns == base.min_rto_ns,
+            "pacing": (src.pacing == "fq") == (base.pacing == "fq"),
+            "sack": (src.sack and dst.sack) == base.sack,
+            "ecn": (src.ecn and dst.ecn) == base.ecn,
+        }
+        for name, is_alike in agrees.items():
+            if not is_alike and flow.size_bytes is not None:
                 raise ConfigError(
-                    f"workloads.{each.workload}: {each.src} sends to {each.dst} with another "
-                    f"{name} than transport.{name}, which a group of flows sets for these hosts; "
-                    "allowed are groups and workloads that agree in it, or share no host"
+                    f"workloads.{flow.workload}: {flow.src} sends to {flow.dst} with another "
+                    f"{name} than transport.{name}, because a group of flows sets it for these "
+                    "hosts; allowed are groups and workloads that agree in it, or share no host"
                 )
 
 
@@ -103,9 +109,9 @@ def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
 
 
 def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tuple[Flow, ...]:
-    """A flow for each path, to find the bottleneck of generated traffic by."""
+    """A flow for each path, because the bottleneck of generated traffic is found by flows."""
     if not ways:
-        raise ConfigError("workloads: not one flow comes in this time; allowed is more load")
+        raise ConfigError("workloads: no flow starts within the duration; allowed is more load")
     return tuple(
         Flow(
             flow=number,
@@ -131,35 +137,35 @@ def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
     at = experiment.blackout and experiment.blackout.at
     if at and at not in bottleneck.ingress:
         raise ConfigError(
-            f"blackout.at: {at!r} is no input of the bottleneck {bottleneck.egress}; allowed are "
-            f"{', '.join(bottleneck.ingress)}"
+            f"blackout.at: {at!r} is not an input of the bottleneck {bottleneck.egress}; "
+            f"allowed are {', '.join(bottleneck.ingress)}"
         )
 
 
 def _require_layers(experiment: Experiment, graph: Graph) -> None:
-    """Raises ConfigError where an exception is for links that the topology has not."""
-    there = sorted({str(graph.edges[edge]["layers"]) for edge in graph.edges})
+    """Raises ConfigError where `links.layers` names layers that the topology lacks."""
+    existing = sorted({str(graph.edges[edge]["layers"]) for edge in graph.edges})
     for layers, _ in experiment.links.layers.given():
-        if layers not in there:
+        if layers not in existing:
             raise ConfigError(
                 f"links.layers.{layers}: no such links in this topology; "
-                f"there are {', '.join(there)}{did_you_mean(str(layers), there)}"
+                f"there are {', '.join(existing)}{did_you_mean(str(layers), existing)}"
             )
 
 
 def _require_ports(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where an exception is for ports that the topology has not."""
+    """Raises ConfigError where `queues` names ports that the topology lacks."""
     layers: list[str] = sorted({str(plan.graph.nodes[switch]["layer"]) for switch in plan.switches})
     ports = plan.switch_ports()
     for index, exception in enumerate(experiment.queues):
-        one = isinstance(exception.at, str)
+        is_text = isinstance(exception.at, str)
         for name in [exception.at] if isinstance(exception.at, str) else exception.at:
-            if name in ports or (one and name in (*layers, "bottleneck")):
+            if name in ports or (is_text and name in (*layers, "bottleneck")):
                 continue
-            allowed = f"{', '.join(layers)}, bottleneck, or a port" if one else "ports"
+            allowed = f"{', '.join(layers)}, bottleneck, or a port" if is_text else "ports"
             raise ConfigError(
                 f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as {ports[0]}"
-                f"{did_you_mean(name, [*layers, 'bottleneck', *ports] if one else ports)}"
+                f"{did_you_mean(name, [*layers, 'bottleneck', *ports] if is_text else ports)}"
             )
 
 

@@ -1,6 +1,6 @@
 """The plan: what will be built, captured and sent, resolved to nodes, ports and paths.
 
-Nothing here needs Mininet, so that the analysis and the report can read a stored plan.
+Nothing here needs Mininet, because the report reads a stored plan on any machine.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.schedule import Generated
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
-"""The veth pair between a synthetic blackout's switch and the switch that it stands before."""
+"""The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is to be built and run.
+    """Everything that a run builds, captures and sends.
 
     Attributes:
         graph: hosts, switches and links, in the form of controllers/graph.py.
         routing: one of controllers.routes.KINDS.
-        hash_seed: of the routes that choose by a packet's hash; 0 where none does.
+        hash_seed: seeds the hash by which switches choose a port; 0 where they choose by none.
         flows: every flow, in order of its number.
         bottleneck: the port whose queue is studied.
-        capture_ports: (port, direction) of every capture.
+        capture_ports: port and direction of every capture.
         generated: every flow of the workloads, in order of its number.
-        blackout_at: the port that a synthetic blackout stands before.
-        others: the ports at which flows that do not cross the bottleneck are measured.
+        blackout_at: the port in front of which a synthetic blackout stands.
+        others: the ports that measure the flows that do not cross the bottleneck.
     """
 
     graph: Graph
@@ -58,16 +58,18 @@ class Plan:
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
-        """(sender, receiver) of everything that will talk."""
+        """Sender and receiver of every flow, as host names."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         return pairs | {(flow.src, flow.dst) for flow in self.generated}
 
     @property
     def hosts(self) -> list[str]:
+        """The names of the hosts, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "host"]
 
     @property
     def switches(self) -> list[str]:
+        """The names of the switches, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "switch"]
 
     def ip(self, host: str) -> str:
@@ -88,24 +90,25 @@ class Plan:
         return "OpenFlow15" if self.routes.choices else "OpenFlow13"
 
     def ports_on(self, path: Sequence[str]) -> list[str]:
-        """The switch ports that a packet on a path leaves by, in its order."""
+        """The output ports of the switches on a path, in the path's order."""
         return [self.port(switch, following) for switch, following in pairwise(path[1:])]
 
     def probes(self) -> list[FiveTuple]:
-        """Packets in both directions of which each takes a path of the flows, by which to try it.
+        """The headers of packets that together try every path of the flows, in both directions.
 
-        One for each pair of hosts where paths depend on nothing else, else one for each flow;
-        of generated flows always one for each pair.
+        There is one for each pair of hosts where paths depend on nothing else, and one for each
+        flow where they do. Generated flows always have one for each pair.
         """
-        found: dict[object, FiveTuple] = {}
+        packets: dict[object, FiveTuple] = {}
         for flow in self.flows:
             packet = flow.five_tuple
-            found[packet if self.routes.choices else (flow.src, flow.dst)] = packet
+            packets[packet if self.routes.choices else (flow.src, flow.dst)] = packet
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
-            found.setdefault((generated.src, generated.dst), packet)
-        both = {each for packet in found.values() for each in (packet, packet.reversed())}
-        return sorted(both, key=lambda each: (each.src, each.dst, each.sport, each.dport))
+            packets.setdefault((generated.src, generated.dst), packet)
+        there = set(packets.values())
+        both = there | {packet.reversed() for packet in there}
+        return sorted(both, key=lambda packet: (packet.src, packet.dst, packet.sport, packet.dport))
 
     def port(self, node: str, neighbour: str) -> str:
         """The interface of `node` that leads to `neighbour`."""
@@ -113,7 +116,7 @@ class Plan:
 
     @cached_property
     def ends(self) -> dict[str, tuple[str, str]]:
-        """Every interface, of hosts too: the node that it is of, and the one that it leads to."""
+        """Every interface, also of hosts: its own node, and the node that it leads to."""
         return {
             port_name(self.graph, node, neighbour): (node, neighbour)
             for edge in self.graph.edges
@@ -121,15 +124,15 @@ class Plan:
         }
 
     def ingress(self, flow: Flow) -> str | None:
-        """The port by which a flow comes to its bottleneck; None where it crosses none."""
+        """The port by which a flow enters the switch of its bottleneck; None if it crosses none."""
         entered = (
-            ingress_port(self.graph, flow.path, each.egress)
-            for each in (self.bottleneck, *self.others)
+            ingress_port(self.graph, flow.path, bottleneck.egress)
+            for bottleneck in (self.bottleneck, *self.others)
         )
         return next((port for port in entered if port is not None), None)
 
     def attached(self, port: str) -> str:
-        """The interface that the switch itself has for one of its ports."""
+        """The interface that the switch has for a port: another one where a blackout stands."""
         return BLACKOUT_ENDS[1] if port == self.blackout_at else port
 
     def switch_ports(self) -> list[str]:

@@ -28,7 +28,7 @@ def compute_routes(experiment: Experiment, graph: Graph) -> routes.Routes:
 
 
 def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
-    """What a generated flow's data packets have in their headers."""
+    """The addresses and ports in the headers of a generated flow's data packets."""
     udp = flow.datagram_bytes is not None
     return FiveTuple(
         graph.nodes[flow.src]["ip"],
@@ -42,10 +42,10 @@ def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
 def generated_ways(
     graph: Graph, table: routes.Routes, generated: Sequence[Generated]
 ) -> list[tuple[list[str], list[str]]]:
-    """The different paths of generated flows, each with that of its acknowledgements."""
+    """The different paths of generated flows, each with the path of its acknowledgements."""
     ways: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
     asked: set[object] = set()
-    for flow in sorted(generated, key=lambda each: (each.src, each.dst)):
+    for flow in sorted(generated, key=lambda flow: (flow.src, flow.dst)):
         packet = generated_packet(graph, flow)
         key = packet if table.choices else (flow.src, flow.dst)
         if key not in asked:
@@ -70,7 +70,7 @@ def port_name(graph: Graph, node: str, neighbour: str) -> str:
 
 
 def receiver(graph: Graph) -> str:
-    """The host that many-to-one flows go to unless the configuration names another."""
+    """The host that receives many-to-one flows unless the configuration names another."""
     return str(
         next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
     )

@@ -1,4 +1,4 @@
-"""What every port of the network is to have: its rate, its delay and its queue."""
+"""The settings of every port of the network: its rate, its delay and its queue."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from outcast.plan.model import Plan
 
 HOST_QUEUE = Limit(packets=1000)
-"""A host's own transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
+"""A host's transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortQueue:
-    """What one port is to have."""
+    """The settings that are asked for at one port."""
 
     port: str
     rate_bps: int
@@ -27,7 +27,7 @@ class PortQueue:
 
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
-    """What a switch's port is to have, `port` as `s1-eth1`."""
+    """The settings of a switch's port; `port` is a name such as `s1-eth1`."""
     is_bottleneck = port == plan.bottleneck.egress
     queue: Queue = experiment.queue
     if queue.where == "bottleneck" and not is_bottleneck:
@@ -42,16 +42,16 @@ def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
 
 
 def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
-    """What a host's port is to have: its link's rate, and room for all it may send.
+    """The settings of a host's port: its link's rate, and room for all it may send.
 
-    No jitter: TCP hands over bursts at one instant, of which each packet would wait for the one
-    with the longest delay before it.
+    It has no jitter, because TCP hands over a burst at one instant. Packets keep their order, so
+    each would wait for the one before it with the longest delay.
     """
     (switch,) = plan.graph.adj[host]
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
-    wanted = _port_queue(experiment, plan, plan.port(host, switch), queue)
-    return replace(wanted, jitter_ns=0)
+    settings = _port_queue(experiment, plan, plan.port(host, switch), queue)
+    return replace(settings, jitter_ns=0)
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
@@ -67,12 +67,12 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
 
 
 def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:
-    """The rate of a port's own oscillator, drawn by the seed and the port's name."""
+    """A port's rate by its own oscillator, drawn from the seed and the port's name."""
     offset_ppm = experiment.links.clock_offset_ppm
     if not offset_ppm:
         return rate_bps
     draw = random.Random(f"{experiment.seed} {port}").uniform(-1.0, 1.0)
-    # The kernel keeps rates in whole bytes a second.
+    # The kernel keeps rates in whole bytes per second.
     return round(rate_bps * (1 + draw * offset_ppm * 1e-6) / 8) * 8
 
 

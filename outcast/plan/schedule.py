@@ -22,11 +22,13 @@ TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
 UDP_PORT = 5003
 FIRST_SOURCE_PORT = 40001
-"""Of each host's generated flows; those of its other flows lie below (outcast/plan/flows.py)."""
+"""The first source port of a host's generated flows; its other flows use lower ones
+(outcast/plan/flows.py)."""
 LEAST_GAP_NS = 1000
-"""Between datagrams, in whole nanoseconds: what a rate is off by is a thousandth at the most."""
+"""The smallest gap between datagrams. Gaps are whole nanoseconds, so a rate is off by at most a
+thousandth."""
 MOST_FLOWS = 200_000
-"""More than these take longer to plan and to record than they could be run in."""
+"""With more, planning and recording would take longer than the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,15 @@ class Generated:
 
     Attributes:
         flow: its number, from 0, among the generated flows.
-        workload: the index of its workload in the configuration; `kind` is that one's.
+        workload: the index of its workload in the configuration.
+        kind: the kind of that workload.
         src, dst: host names.
-        sport: source port; blocks of one sender share it, as they share a connection.
-        size_bytes: what is to arrive; None for a stream.
-        start_ns: after the traffic's start; None where it starts when its turn comes.
-        round: of an incast, from 0.
-        end_ns, gap_ns, datagram_bytes: a stream's end, the time between datagrams, their payload.
+        sport: source port. The blocks of one sender share it, because they share a connection.
+        size_bytes: payload that must arrive; None for a stream.
+        start_ns: time from the traffic's start; None where it starts when its turn comes.
+        round: the number of an incast's round, from 0; None for other kinds.
+        end_ns, gap_ns, datagram_bytes: a stream's end, the time between its datagrams, and the
+            payload of each.
     """
 
     flow: int
@@ -59,7 +63,7 @@ class Generated:
 
     @property
     def datagrams(self) -> int | None:
-        """How many a stream is to send; None where it is none."""
+        """How many datagrams a stream is planned to send; None for a transfer."""
         if self.start_ns is None or self.end_ns is None or self.gap_ns is None:
             return None
         return max(0, -(-(self.end_ns - self.start_ns) // self.gap_ns))
@@ -67,14 +71,14 @@ class Generated:
 
 @dataclass(frozen=True)
 class Hosts:
-    """What a schedule is to know of the network.
+    """The part of the network that a schedule depends on.
 
     Attributes:
         names: all hosts, in the topology's order.
         receiver: the host that many-to-one traffic goes to.
-        senders: the hosts that a `from` means, towards a receiver; the third argument is where it
-            stands. Raises ConfigError.
-        rate_bps: of a host's link.
+        senders: takes a `from`, a receiver, and the key that an error names; returns the hosts
+            that send. It raises ConfigError.
+        rate_bps: the rate of a host's link, by the host's name.
     """
 
     names: Sequence[str]
@@ -83,11 +87,11 @@ class Hosts:
     rate_bps: Callable[[str], int]
 
 
-def make(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
+def make_schedule(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
     """All generated flows of an experiment, each workload's in the order of their start.
 
     Raises:
-        ConfigError: a host is not there, or there would be too many flows.
+        ConfigError: a host does not exist, or there would be too many flows.
     """
     flows: list[Generated] = []
     next_port: dict[str, int] = defaultdict(lambda: FIRST_SOURCE_PORT)
@@ -145,7 +149,7 @@ def _transfer(index: int, kind: str, src: str, dst: str, size: int, start: int |
 def _background(
     experiment: Experiment, index: int, workload: Background, hosts: Hosts
 ) -> Iterator[Generated]:
-    """Each host by itself: gaps of a mean of F/B, to any other host (section 3.2.5)."""
+    """Each host sends on its own to any other, with a mean gap of F/B (section 3.2.5)."""
     sizes = workload.distribution()
     end_ns = _end_ns(experiment, workload)
     flows = []
@@ -174,7 +178,7 @@ def _poisson(
     for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, _end_ns(experiment, workload)):
         dst = draw.choice(receivers)
         src = draw.choice([name for name in sources if name != dst] or sources)
-        while src == dst:  # a lone source that was drawn as its own receiver
+        while src == dst:  # the only source was drawn as its own receiver
             dst = draw.choice(receivers)
         yield _transfer(index, "poisson", src, dst, sizes.sample(draw), at_ns)
 
@@ -184,7 +188,7 @@ def _sources(workload: Poisson, hosts: Hosts, where: str) -> Sequence[str]:
         return hosts.names
     named = [workload.source] if isinstance(workload.source, str) else workload.source
     if workload.to is None and named and set(named) <= set(hosts.names):
-        return named  # the topology's receiver sends to others too
+        return named  # here the topology's receiver may send too
     return hosts.senders(workload.source, workload.to or hosts.receiver, where)
 
 
@@ -237,7 +241,7 @@ def _constant_rate(
             dst=dst,
             sport=0,
             size_bytes=None,
-            # Senders in step would meet in the switch packet by packet, all or none.
+            # Without a random offset all senders would meet in the switch at every packet.
             start_ns=workload.start_ns + draw.randrange(gap_ns),
             end_ns=_end_ns(experiment, workload),
             gap_ns=gap_ns,

@@ -122,7 +122,7 @@ def _network_document(graph: graphs.Graph) -> dict[str, Any]:
     }
 
 
-def read(path: Path) -> Plan:
+def read_plan(path: Path) -> Plan:
     """The plan from a plan.json.
 
     Raises:

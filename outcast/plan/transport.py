@@ -1,4 +1,4 @@
-"""TCP's settings that each host is to have, from those of its flows."""
+"""TCP's settings of each host, which follow from those of its flows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Transport
 
 ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
-"""What all connections of one listening socket have: congestion control, and who receives."""
+"""What the connections of one listening socket share: congestion control, and the program."""
 
 
 _OF_A_HOST = ("min_rto_ns", "sack", "ecn")
 
 
 class Sent(Protocol):
-    """What is needed here of a flow."""
+    """The part of a flow that this module reads."""
 
     @property
     def src(self) -> str: ...
@@ -27,16 +27,16 @@ class Sent(Protocol):
 
 
 def all_of(experiment: Experiment) -> list[Transport]:
-    """TCP's settings of the experiment, and those of every group of flows."""
+    """TCP's settings of the experiment, followed by those of every group of flows."""
     groups = range(len(experiment.flows))
     return [experiment.transport, *(experiment.group_transport(index) for index in groups)]
 
 
 def receiver_kind(transport: Transport) -> ReceiverKind:
-    """Flows that differ in it need listening sockets of their own.
+    """The kind of receiver that a flow needs; each kind at a host has its own listening socket.
 
-    A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2),
-    and any other one a receiver that does not.
+    A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2).
+    Any other sender needs a receiver that does not.
     """
     if transport.mptcp is not None:
         return transport.congestion_control, "mptcp"
@@ -44,13 +44,13 @@ def receiver_kind(transport: Transport) -> ReceiverKind:
 
 
 def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
-    """What each host that takes part in a flow is set to; other hosts have `base`.
+    """The settings of each host that takes part in a flow; other hosts have `base`.
 
-    Selective acknowledgements, ECN, the minimum RTO and fq are a host's and not a socket's. A
-    receiver offers what any of its senders wants to use: each connection has what both ends have.
+    Selective acknowledgements, ECN, the minimum RTO and fq belong to a host and not to a socket. A
+    receiver offers what any of its senders uses, because a connection has what both ends have.
 
     Raises:
-        ConfigError: where two groups of one sender want different settings of the host.
+        ConfigError: two groups of one sender ask for different settings of the host.
     """
     senders: dict[str, Transport] = {}
     receivers: dict[str, list[Transport]] = {}
@@ -67,9 +67,11 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
         ):
             raise ConfigError(f"flows: {_disagree(flow.src, 'mptcp')}")
     common = {"congestion_control": base.congestion_control}
-    hosts = {host: each.model_copy(update=common) for host, each in senders.items()}
-    for host, wanted in receivers.items():
-        offered = {name: any(getattr(each, name) for each in wanted) for name in ("sack", "ecn")}
+    hosts = {host: settings.model_copy(update=common) for host, settings in senders.items()}
+    for host, received in receivers.items():
+        offered = {
+            name: any(getattr(settings, name) for settings in received) for name in ("sack", "ecn")
+        }
         mine = senders.get(host)
         if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
             raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")

@@ -333,7 +333,7 @@ class RunDirectory:
     def read_plan(self) -> Plan:
         """The stored plan. Raises InputError where there is none or it cannot be read."""
         try:
-            return stored.read(self.plan)
+            return stored.read_plan(self.plan)
         except FileNotFoundError:
             raise InputError(
                 f"{self.path}: no {self.plan.name}; runs made before outcast stored it have none"

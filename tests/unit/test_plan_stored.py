@@ -36,7 +36,7 @@ def stored_text(document: object, folder: Path) -> Path:
 def test_a_stored_plan_is_the_same_plan(path: Path, tmp_path: Path) -> None:
     first = make_plan(experiment.load(path))
     text = stored.dumps(first)
-    again = stored.read(stored_text(text, tmp_path))
+    again = stored.read_plan(stored_text(text, tmp_path))
     for field in fields(Plan):
         if field.name != "graph":
             assert getattr(again, field.name) == getattr(first, field.name), field.name
@@ -66,7 +66,7 @@ def test_a_stored_plan_is_read_without_mininet() -> None:
         ("graph.nodes.14.layer", "attic", "graph.nodes.14.switch.layer"),
         ("graph.nodes.0.kind", "a\nb", "graph.nodes.0: Input tag 'a b'"),
         ("graph.nodes.1.id", "h1", "two have the same id"),
-        ("graph.nodes.15.dpid", 1, "dpid 1 is that of s1 too"),
+        ("graph.nodes.15.dpid", 1, "node s2: s1 has the same dpid 1"),
         ("graph.edges.0.target", "s9", "graph.edges.0: does not lead"),
         ("graph.edges.1", ("graph.edges.0",), "graph.edges.1: these nodes are linked already"),
         ("graph.edges.0.ports", {"s1": 1}, "`ports` must have a number for each end"),
@@ -108,7 +108,7 @@ def test_a_broken_plan_is_refused_by_its_place(
     holder[int(last) if isinstance(holder, list) else last] = new
     path = stored_text(document, tmp_path)
     with pytest.raises(InputError, match=re.escape(said)) as refused:
-        stored.read(path)
+        stored.read_plan(path)
     assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value)
 
@@ -118,7 +118,7 @@ def test_a_broken_plan_is_refused_by_its_place(
 )
 def test_what_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"plan\.json: ") as refused:
-        stored.read(stored_text(text, tmp_path))
+        stored.read_plan(stored_text(text, tmp_path))
     assert "\n" not in str(refused.value)
 
 
@@ -126,7 +126,7 @@ def test_a_plan_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     path = stored_text("{", tmp_path)
     os.truncate(path, 40 << 30)
     with pytest.raises(InputError, match="larger than 64 MiB"):
-        stored.read(path)
+        stored.read_plan(path)
 
 
 def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path: Path) -> None:
