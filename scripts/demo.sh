@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The main job from a fresh clone: installs what is missing, builds the virtual engine's kernel
-# once, runs one flow against twelve in a k=4 fat tree at 1 Gbps (figure 3(c) of the paper), prints
-# who got what, and says where the figures are. In virtual time the one starves; where that engine
-# cannot run, real time takes over, and there the outcome depends on the machine.
+# once, and runs one flow against twelve in a k=4 fat-tree at 1 Gbps (figure 3(c) of the paper). It
+# prints who got what, and says where the figures are. In virtual time the lone flow starves. If that
+# engine cannot run, the realtime engine does, and there the outcome depends on the machine.
 # Usage, as root: scripts/demo.sh [OPTION OF outcast run]...
 set -euo pipefail
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Installs what outcast needs on Debian or Ubuntu: system packages, Open vSwitch running, and a
-# .venv with every Python package at the version of the lock files. Safe to run again: what is
-# there already is left alone. Root is needed for packages and Open vSwitch only.
+# Installs what outcast needs on Debian or Ubuntu: system packages, a running Open vSwitch, and a
+# .venv with every Python package at the version of the lock files. It can be run again, and then
+# leaves alone what is already there. Only packages and Open vSwitch need root.
 # Usage: scripts/install.sh [--virtual]
 #   --virtual  only what the virtual engine needs: no browser for the tests, no service started
 set -euo pipefail
 
-# What is installed does not depend on the caller's language; paths are UTF-8 in what pip writes.
+# The caller's locale must not decide what is installed, and pip has to write paths in UTF-8.
 export LC_ALL=C.UTF-8
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 stamp=$venv/.outcast-installed
-# Debian's mininet is a package of the distribution's own Python and visible to no other.
+# Debian's mininet is a package of the distribution's own Python. No other Python sees it.
 python=/usr/bin/python3
 
 packages=(
@@ -32,7 +32,8 @@ esac
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 
-# Python is started with -I: neither the working folder nor PYTHON* variables decide what it runs.
+# Python is started with -I, so that neither the working folder nor PYTHON* variables decide what it
+# runs.
 
 # Shows a command's output only if it fails.
 quietly() {
@@ -53,7 +54,7 @@ as_root() {
     fi
 }
 
-# Under sudo, what goes into the checkout belongs to the checkout's owner.
+# Runs a command as the checkout's owner, so that under sudo new files belong to that user.
 as_owner() {
     local owner
     owner=$(stat -c %U "$root")
@@ -99,7 +100,8 @@ start_open_vswitch() {
     open_vswitch_runs || die "Open vSwitch did not start; see /var/log/openvswitch"
 }
 
-# What the .venv was made from; the path is in it because a virtual environment cannot be moved.
+# Identifies what the .venv is made from. The path is part of it, because a virtual environment cannot
+# be moved.
 fingerprint() {
     { printf '%s\n' "$root"; "$python" -VV; cat "$root"/scripts/requirements*.lock \
         "$root/pyproject.toml" "$root/setup.py"; } | sha256sum
@@ -133,9 +135,9 @@ make_venv() {
     printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
 }
 
-# pip's link to the checkout holds its absolute path. Where that is not ASCII, Python cannot read it
-# in every locale; the path from the .venv it can. What the guest reads decides a run's bytes, so
-# that pip's own link stays wherever it serves.
+# pip's link to the checkout holds its absolute path. If that is not ASCII, Python cannot read it in
+# every locale, but it can read the path relative to the .venv. Otherwise pip's own link stays, because
+# what the guest reads decides a run's bytes.
 link_relatively() {
     local packages
     packages=$(as_owner "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -143,14 +145,14 @@ link_relatively() {
         | as_owner tee "$packages"/__editable__.outcast-*.pth >/dev/null
 }
 
-# The loops over packets are compiled and kept beside the modules; else the first analysis does it.
+# Compiles the loops over packets beside the modules. Otherwise the first analysis would do it.
 compile_analysis() {
     as_owner "$venv/bin/python" -I -m outcast.analysis.warm
     as_owner "$venv/bin/python" -I -m compileall -q "$root"/{outcast,controllers,topologies}
     say "analysis: compiled"
 }
 
-# Where man(1) looks for it when .venv/bin is in PATH.
+# Writes the manual page to where man(1) looks for it if .venv/bin is in PATH.
 write_manual() {
     as_owner "$venv/bin/python" -I -m scripts.manual "$venv/share/man/man1/outcast.1"
     say "manual: man -M $venv/share/man outcast"

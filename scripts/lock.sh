@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Writes scripts/requirements.lock anew: the newest versions that pyproject.toml allows.
+# Writes scripts/requirements.lock anew, with the newest versions that pyproject.toml allows.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Without system packages, so that the lock is whole on a machine that has none of them.
+# Without system packages, so that the lock is complete on a machine that has none of them.
 /usr/bin/python3 -m venv "$work/venv"
 "$work/venv/bin/python" >"$work/requirements.in" <<'EOF'
 import tomllib

@@ -22,7 +22,7 @@ _EXIT_STATUS = {
     4: "The run finished, but its captures or counters cannot be trusted.",
 }
 _FILES = {
-    "results/": "Runs and sweeps, where -o names no other place.",
+    "results/": "Runs and sweeps, unless -o names another place.",
     "$XDG_CACHE_HOME/outcast/kernels/": "The kernels of the virtual engine that this user built.",
 }
 
@@ -30,7 +30,7 @@ _FILES = {
 def commands(
     group: click.Group, ctx: click.Context | None = None
 ) -> Iterator[tuple[click.Context, click.Command]]:
-    """Every command at or below a group that can be called, in the group's order.
+    """Yields every command at or below a group that can be called, in the group's order.
 
     Yields:
         The command's context, whose `command_path` is what a user types, and the command.
@@ -48,7 +48,7 @@ def commands(
 
 
 def page(root: click.Group = cli.root) -> str:
-    """The page in the language of man(7)."""
+    """Returns the manual page in the markup of man(7)."""
     lines = [
         f'.TH OUTCAST 1 "" "outcast {__version__}" "User Commands"',
         ".SH NAME",
@@ -86,7 +86,7 @@ def _command(ctx: click.Context, command: click.Command) -> Iterator[str]:
 
 
 def _paragraph(text: str) -> Iterator[str]:
-    """A paragraph of help; click keeps the lines of one that begins with a backspace."""
+    """A paragraph of help. As in click, its lines are kept if it begins with a backspace."""
     kept = text.lstrip().startswith("\b")
     yield from [".nf"] * kept
     for line in text.replace("\b", "").strip().splitlines():
@@ -101,13 +101,13 @@ def _item(term: str, meaning: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text that roff prints as it is: hyphens of options, and no line that is a request."""
+    """Escapes text for roff, so that hyphens stay hyphens and no line is taken for a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def main(argv: list[str]) -> None:
-    """Writes the page to the file that is named."""
+    """Writes the page to the named file."""
     (name,) = argv
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tries the provisioning on a fresh Debian of this machine's own release, made with debootstrap from
-# the mirror of this machine's apt sources: the Vagrantfile's provisioning, then the Containerfile
-# step by step, each in a root of its own. In each, a user without any rights runs an experiment on
-# the virtual engine. Takes some twenty minutes and 8 GB; not part of scripts/test.sh.
-# It is a chroot with process and mount namespaces, neither a hypervisor nor a container engine:
-# boxes, images, shared folders and port forwarding are not tried.
+# the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning and then the
+# Containerfile step by step, each in a root of its own. In each root a user without any rights then
+# runs an experiment on the virtual engine. It takes some twenty minutes and 8 GB, and is not part of
+# scripts/test.sh. The root is a chroot with process and mount namespaces, not a hypervisor or a
+# container engine. So boxes, images, shared folders and port forwarding are not tried.
 # Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER] [vagrant|container]...
-#   --kernels FOLDER  lend it this cache of kernels (~/.cache/outcast/kernels) instead of building one
-#   --keep FOLDER     work there, keep the roots and use a base root again that is there
+#   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
+#   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#parts[@]} -gt 0 ] || parts=(vagrant container)
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
-# The fresh root's Open vSwitch would take the ports of this machine's for left-overs.
+# The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
 
 if [ -z "$work" ]; then
@@ -46,7 +46,7 @@ lend_kernels() {
     chown -R --reference="$1" "$1/.cache"
 }
 
-# The run's summary says that it is trusted, and its manifest that it was the virtual engine.
+# Checks that the run is trusted, was made by the virtual engine, and has a report.
 check_run() {
     grep -q '"trusted": true' "$1/summary.json" || die "the run is not trusted"
     grep -q '"engine": "virtual"' "$1/manifest.json" || die "the run was not virtual"
@@ -78,10 +78,10 @@ check_vagrant() {
     say "Vagrantfile: the virtual engine ran as the user vagrant"
 }
 
-# The Containerfile's steps in their order; those that it does not use end the check.
+# Does the Containerfile's steps in their order. A kind of step that is not known here ends the check.
 check_container() {
     local root=$work/container user=root folder=/ step words entry=() number=0
-    # What a container engine gives where it is asked for nothing.
+    # A container engine's default.
     local shm_size=64m
     fresh_root "$base" "$root" "$work/packages"
     while IFS= read -r step; do

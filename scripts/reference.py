@@ -1,7 +1,7 @@
-"""The configuration reference and the editors' schema, both made from the models.
+"""Makes the configuration reference and the editors' schema from the models.
 
-`python -m scripts.reference` writes docs/config.md and configs/schema.json; a test fails when
-they are not up to date.
+`python -m scripts.reference` writes docs/config.md and configs/schema.json. A test fails if they
+are not up to date.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _INTRODUCTION = """# Configuration reference
 
 One YAML file describes one experiment. Times, rates and sizes carry their unit (`2ms`, `1gbit`,
 `16KB`; a KB is 1024 bytes). Rates count bits: `100mbps` is read as `100mbit`, although tc(8)
-takes it for bytes. A key that is not listed here is refused, with the line it stands on.
+takes it for bytes. A key that is not listed here is refused, with its line.
 
-An editor that knows the YAML language server checks and completes a file that begins with
+An editor with the YAML language server checks and completes a file that begins with
 
 ```yaml
 # yaml-language-server: $schema=schema.json
 ```
 
-where `configs/schema.json` is the schema that this page is made from too. On the command line,
+`configs/schema.json` and this page are made from the same models. On the command line,
 `--set` overrides a key, with dots between levels: `--set links.rate=100mbit`,
-`--set flows.1.hosts=6`. What is wrong with an override is said of `--set KEY`, not of a line.
+`--set flows.1.hosts=6`. An error in an override names `--set KEY` instead of a line.
 """
 
 
 def schema_text() -> str:
-    """configs/schema.json."""
+    """Returns the text of configs/schema.json."""
     return json.dumps(experiment.json_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def markdown() -> str:
-    """docs/config.md."""
+    """Returns the text of docs/config.md."""
     schema = experiment.json_schema()
     lines = [_INTRODUCTION, "## At the top\n", *_table(schema, schema)]
     for name, part in schema["properties"].items():
@@ -60,7 +60,7 @@ def markdown() -> str:
 
 
 def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
-    """The models that a value can be: one, several with a `kind`, or those of a list's items."""
+    """Yields the models that a value can have: one, several with a `kind`, or a list's items."""
     if "items" in part:
         yield from _definitions(part["items"], schema)
     for reference in (part, *part.get("oneOf", ()), *part.get("anyOf", ())):
@@ -71,23 +71,23 @@ def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
 
 
 def _described(definition: Schema, schema: Schema, path: str = "") -> list[str]:
-    """The text and the table of a model, then those of the models among its values.
+    """The text and the table of a model, followed by those of the models among its values.
 
     Args:
-        definition: of the model.
-        schema: the whole.
-        path: where it stands among its section's keys, with dots; empty for the section itself.
+        definition: the model's definition.
+        schema: the whole schema.
+        path: its place among its section's keys, with dots; empty for the section itself.
     """
     text = " ".join(definition.get("description", "").split())
     lines = [text, "", *_table(definition, schema)]
     inner: dict[str, tuple[Schema, list[str]]] = {}
     for name, part in definition["properties"].items():
-        for each in _definitions(part, schema):
-            if "kind" not in each["properties"]:
-                inner.setdefault(each["title"], (each, []))[1].append(f"{path}{name}")
-    for each, names in inner.values():
+        for model in _definitions(part, schema):
+            if "kind" not in model["properties"]:
+                inner.setdefault(model["title"], (model, []))[1].append(f"{path}{name}")
+    for model, names in inner.values():
         lines += ["", f"### {', '.join(names)}", ""]
-        lines += _described(each, schema, f"{names[0]}." if len(names) == 1 else "")
+        lines += _described(model, schema, f"{names[0]}." if len(names) == 1 else "")
     return lines
 
 
@@ -111,9 +111,9 @@ _DEFAULTS = {model.__name__: model for model in _below(Part)}
 
 
 def _default(definition: Schema, name: str, part: Schema) -> str:
-    """The default as one would write it."""
+    """The default as a configuration would have it."""
     model = _DEFAULTS[definition["title"]]
-    field = next(each for key, each in model.model_fields.items() if name in (key, each.alias))
+    field = next(field for key, field in model.model_fields.items() if name in (key, field.alias))
     value = field.default
     if value is None:
         return ""
@@ -170,7 +170,7 @@ def _range(part: Schema) -> str:
 
 
 def main() -> None:
-    """Writes both files into the checkout that this module stands in."""
+    """Writes both files into this module's checkout."""
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs a copy of this checkout and tests it on other terms: a path with a space, `[` and `ü`, a
-# locale that is not UTF-8, the usual limit of 1024 open files, and a user without any rights.
-# Runs the unit tests, and those of whole runs in the guest; its kernel has to be built.
+# Installs a copy of this checkout and tests it under other conditions: a path with a space, `[` and
+# `ü`, a locale that is not UTF-8, the usual limit of 1024 open files, and a user without any rights.
+# It runs the unit tests and those of whole runs in the guest, whose kernel has to be built.
 # Usage: scripts/test-elsewhere.sh
 set -euo pipefail
 
@@ -34,13 +34,13 @@ without_rights() {
     there env -u XDG_CACHE_HOME -u XDG_RUNTIME_DIR HOME="$home" "${as_nobody[@]}" "$@"
 }
 
-# As the user who calls, whose cache of pip saves the download.
+# The calling user installs, because that user's pip cache saves the download.
 there scripts/install.sh --virtual
 if [ "$(id -u)" -eq 0 ]; then
     chown -R "$nobody:$nobody" "$work"
 fi
 without_rights .venv/bin/pytest -n "$(nproc)" --dist loadfile tests/unit
-# With PYTHONUTF8=0 Python takes no name for UTF-8 either, as in a locale of ISO 8859-1.
+# With PYTHONUTF8=0 Python does not take names for UTF-8 either, as in a locale of ISO 8859-1.
 result="results/a run [of ü"
 without_rights env PYTHONUTF8=0 .venv/bin/outcast run configs/fig3c.yaml --engine virtual \
     --set duration=100ms --set 'analysis.windows=[100ms]' -o "$result"

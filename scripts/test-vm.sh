@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tries outcast on a second machine: boots a stock Debian 12 and a stock Debian 13 in QEMU, with the
-# distribution's own kernel and default limits, as a user with sudo, on 2 CPUs and 4 GB as the
-# Vagrantfile's machine has; runs tests/vm/checks.sh there. No network card: what the checks need
-# is in the image.
+# Tries outcast on a second machine. It boots a stock Debian 12 and a stock Debian 13 in QEMU, with the
+# distribution's own kernel and default limits, on 2 CPUs and 4 GB like the Vagrantfile's machine.
+# tests/vm/checks.sh runs there as a user with sudo. There is no network card, because the image has
+# what the checks need.
 # The image of a release is made by debootstrap and chroot, from the mirror of this machine's apt
-# sources, and kept between calls until what decides it changes (this script's list, install.sh, the
-# lock files); the checkout goes in anew at each call. KVM is taken where it boots a kernel, else
-# TCG, which is some ten times slower.
-# Takes, for each release on two cores with TCG and other work: 8 to 13 min and 3 GB the image, an hour
-# the checks. Not part of scripts/test.sh.
+# sources. It is kept between calls until something that decides it changes (this script's list,
+# install.sh, the lock files). The checkout is copied anew at each call. KVM is used if it boots a
+# kernel, and otherwise TCG, which is some ten times slower.
+# On two cores with TCG and other work, each release takes 8 to 13 min and 3 GB for the image, and an
+# hour for the checks. This script is not part of scripts/test.sh.
 # Usage, as root: scripts/test-vm.sh [--suite bookworm|trixie]... [--keep FOLDER] [--kernels FOLDER] [--check NAME]...
-#   --keep FOLDER     images and logs go there, not to ~/.cache/outcast/vm
-#   --kernels FOLDER  the virtual engine's kernels to hand in, not ~/.cache/outcast/kernels
-#   --check NAME      only this check of tests/vm/checks.sh
+#   --keep FOLDER     put images and logs there, not into ~/.cache/outcast/vm
+#   --kernels FOLDER  hand in these kernels of the virtual engine, not ~/.cache/outcast/kernels
+#   --check NAME      run only this check of tests/vm/checks.sh
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -20,7 +20,7 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/outcast
 keep=$cache/vm kernels=$cache/kernels suites=() checks=()
 user=tester
-# What makes debootstrap's root a machine that boots, and what install.sh adds without --virtual.
+# Packages that make debootstrap's root bootable, and one that install.sh adds without --virtual.
 packages=(linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates chromium)
 image_size=12G
 cpus=2 memory_mib=4096
@@ -47,7 +47,7 @@ done
 
 mkdir -p "$keep"
 qemu="" going_on="" temporary=$(mktemp -d "$keep/call.XXXXXX")
-# On Ctrl-C and on errors, too.
+# Also called on Ctrl-C and on errors.
 end_all() {
     if [ -n "$going_on" ]; then
         tail -20 "$going_on" >&2
@@ -60,26 +60,26 @@ trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# start_qemu FOLDER ACCELERATOR COMMAND-LINE-OF-THE-KERNEL OPTION...: FOLDER has a release's kernel;
-# $temporary/console gets what it prints.
+# start_qemu FOLDER ACCELERATOR COMMAND-LINE-OF-THE-KERNEL OPTION...: starts the release's kernel in
+# FOLDER. Its console goes to $temporary/console.
 start_qemu() {
     local folder=$1 accelerator=$2 append=$3 model=max
     shift 3
     [ "$accelerator" != kvm ] || model=host
     [ "$accelerator" != tcg ] || accelerator=tcg,thread=multi
     : >"$temporary/console"
-    # It puts what the machine writes to its disk into an unlinked file in TMPDIR.
+    # QEMU keeps what the machine writes to its disk in an unlinked file in TMPDIR.
     TMPDIR=$temporary qemu-system-x86_64 -accel "$accelerator" -cpu "$model" -smp "$cpus" -m "$memory_mib" \
         -nodefaults -display none -no-reboot -device virtio-rng-pci \
         -kernel "$folder/vmlinuz" -initrd "$folder/initrd" -append "console=ttyS0 panic=-1 $append" \
         -serial "file:$temporary/console" "$@" </dev/null >"$temporary/qemu" 2>&1 &
     qemu=$!
-    disown "$qemu" # else bash tells how it ended
+    disown "$qemu" # otherwise bash prints how it ended
 }
 
 qemu_runs() { [ -n "$qemu" ] && kill -0 "$qemu" 2>/dev/null; }
 
-# A QEMU that hangs in the kernel's KVM cannot be ended by anybody: it is left after a deadline.
+# Nobody can end a QEMU that hangs in the kernel's KVM, so it is left alone after a deadline.
 end_qemu() {
     local signal waited
     for signal in TERM KILL; do
@@ -94,7 +94,7 @@ end_qemu() {
     qemu=""
 }
 
-# The accelerator that boots this release's kernel up to where it misses its disk.
+# Chooses the accelerator: KVM if it boots this release's kernel until that misses its disk, or TCG.
 choose_accelerator() {
     local folder=$1 end=$((SECONDS + kvm_deadline_s))
     accelerator=tcg
@@ -153,7 +153,7 @@ ExecStart=/usr/local/sbin/outcast-checks
 [Install]
 WantedBy=multi-user.target
 UNIT
-    # The second disk is an archive, the second serial port the log.
+    # The second disk is an archive, and the second serial port is the log.
     cat >"$root/usr/local/sbin/outcast-checks" <<SCRIPT
 #!/bin/bash
 run() {
@@ -166,21 +166,21 @@ run() {
     outcast/tests/vm/checks.sh \$(cat checks) </dev/null
 }
 stty -F /dev/ttyS1 raw -echo
-# Through a pipe, because programs draw where they find a terminal.
+# Through a pipe, because programs draw progress if they find a terminal.
 run 2>&1 | cat >/dev/ttyS1
 SCRIPT
     chmod +x "$root/usr/local/sbin/outcast-checks"
     inside "$root" root / systemctl enable outcast-checks.service
 }
 
-# make_image SUITE FOLDER: there only when it is whole; the key is written last.
+# make_image SUITE FOLDER: makes an image. Its key is written last, so it counts only when it is whole.
 make_image() {
     local suite=$1 folder=$2 root=$2/root
     rm -f "$folder/key"
     [ -x "$folder/base/usr/bin/apt-get" ] \
         || make_base "$suite" - "$folder/base" "$folder/packages" "$folder/debootstrap.log"
     fresh_root "$folder/base" "$root" "$folder/packages"
-    # A function that is called in a condition would go on after a step that fails.
+    # Not in a condition, because a function that is called in one goes on after a failing step.
     going_on=$folder/image.log
     prepare_root "$root" >"$going_on" 2>&1
     going_on=""
@@ -208,7 +208,7 @@ require_image() {
     say "$suite: image made: $(du -sm "$folder/image" | cut -f1) MB"
 }
 
-# What the machine is given on its second disk: the checkout, the kernels, which checks.
+# Makes the archive on the machine's second disk: the checkout, the kernels, and which checks to run.
 make_archive() {
     local archive=$1
     printf '%s\n' "${checks[*]}" >"$temporary/checks"
@@ -217,8 +217,8 @@ make_archive() {
     tar -C "$temporary" -r -f "$archive" checks
 }
 
-# Shows results as they come, until the machine is off. Each check's deadline is in the log where it
-# begins; the machine is ended some time after that.
+# Shows results as they come, until the machine is off. The log has each check's deadline where the
+# check begins. The machine is ended some time after that.
 follow() {
     local log=$1 end=$((SECONDS + boot_deadline_s)) awaited="its boot" shown=0 line
     while qemu_runs; do
@@ -239,7 +239,7 @@ follow() {
     done
 }
 
-# Boots a release and runs the checks; adds it to `failed` where not all passed.
+# Boots a release and runs the checks. Adds the release to `failed` if not all passed.
 test_suite() {
     local suite=$1 folder=$keep/$1 last
     require_image "$suite" "$folder"

@@ -11,14 +11,14 @@ run() {
         format) "$bin/ruff" format --check . ;;
         lint) "$bin/ruff" check . ;;
         types) "$bin/mypy" ;;
-        # Side by side where tests share nothing; those of one file stay together.
+        # Files run side by side; the tests of one file stay together, because they may share things.
         unit) "$bin/pytest" -n "$(nproc)" --dist loadfile tests/unit ;;
         browser | emulation) "$bin/pytest" "tests/$1" ;;
         virtual)
             "$bin/outcast" kernel build &&
                 "$bin/pytest" -n "$(nproc)" --dist loadfile tests/virtual
             ;;
-        # On terms that are not those of this checkout, as they are on other machines.
+        # Under conditions that differ from this checkout's, as on other machines.
         elsewhere) "$bin/outcast" kernel build && scripts/test-elsewhere.sh ;;
     esac
 }

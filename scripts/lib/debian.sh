@@ -1,6 +1,6 @@
-# Sourced by the scripts that try outcast on a fresh Debian: roots made by debootstrap from the
-# mirror of this machine's apt sources, and commands run in them. Who sources it has `say`, `die`
-# and `repo`, the checkout.
+# Sourced by the scripts that try outcast on a fresh Debian. It makes roots by debootstrap from the
+# mirror of this machine's apt sources, and runs commands in them. The sourcing script defines `say`,
+# `die` and `repo`, the checkout.
 
 require_programs() {
     local program
@@ -11,10 +11,10 @@ require_programs() {
     done
 }
 
-# This machine's own release, as apt sources name it.
+# Prints this machine's own release as apt sources name it.
 own_suite() { . /etc/os-release && printf %s "$VERSION_CODENAME"; }
 
-# The mirror that this machine has its Debian from.
+# Prints the mirror from which this machine gets its Debian packages.
 debian_mirror() {
     local mirror
     mirror=$(apt-get indextargets --format '$(ORIGIN) $(RELEASE) $(COMPONENT) $(REPO_URI)' \
@@ -24,8 +24,8 @@ debian_mirror() {
     printf %s "$mirror"
 }
 
-# make_base SUITE VARIANT ROOT PACKAGES LOG: a fresh Debian in the folder ROOT, there only when it is
-# whole. PACKAGES keeps what was downloaded.
+# make_base SUITE VARIANT ROOT PACKAGES LOG: makes a fresh Debian in the folder ROOT, which appears
+# only when it is whole. The folder PACKAGES keeps what was downloaded.
 make_base() {
     local suite=$1 variant=$2 root=$3 packages=$4 log=$5 mirror
     mirror=$(debian_mirror)
@@ -37,7 +37,7 @@ make_base() {
     say "a fresh Debian $suite: $(du -sm "$root" | cut -f1) MB"
 }
 
-# How this machine reaches registries (resolver, certificates, pip's settings) goes for the root too.
+# Gives the root this machine's access to registries: resolver, certificates and pip's settings.
 inherit_access() {
     local root=$1 file
     for file in /etc/resolv.conf /etc/hosts /etc/pip.conf "${PIP_CERT:-}" "${SSL_CERT_FILE:-}"; do
@@ -53,7 +53,7 @@ inherit_access() {
     env | grep -E '^(PIP_[A-Z_]+|SSL_CERT_FILE|[a-z]+_proxy|[A-Z]+_PROXY)=' >"$root/etc/environment" || true
 }
 
-# fresh_root BASE ROOT PACKAGES: a copy of the base root, with what was downloaded before.
+# fresh_root BASE ROOT PACKAGES: copies the base root, and adds the packages downloaded before.
 fresh_root() {
     local base=$1 root=$2 packages=$3
     rm -rf --one-file-system "$root"
@@ -65,10 +65,10 @@ fresh_root() {
 
 keep_packages() { cp -n "$1"/var/cache/apt/archives/*.deb "$2/" 2>/dev/null || true; }
 
-# What a shared folder or a build context would hold: the checkout without what git ignores.
+# Lists what a shared folder or a build context would hold: the checkout without what git ignores.
 list_checkout() {
     local file
-    # A file that was deleted and not yet committed is still in the index.
+    # A file whose deletion is not yet committed is still in the index.
     git -C "$repo" ls-files -z --cached --others --exclude-standard \
         | while IFS= read -r -d '' file; do
             if [ -e "$repo/$file" ] || [ -L "$repo/$file" ]; then printf '%s\0' "$file"; fi
@@ -82,8 +82,8 @@ copy_checkout() {
     tar_checkout | tar -C "$1" -x --no-same-owner
 }
 
-# inside ROOT USER FOLDER COMMAND...: in namespaces that end with it; a user other than root has no
-# capabilities and can gain none, as in a container without privileges.
+# inside ROOT USER FOLDER COMMAND...: runs a command in namespaces that end with it. A user other than
+# root has no capabilities and can gain none, as in a container without privileges.
 inside() {
     local root=$1 user=$2 folder=$3 drop=()
     shift 3
