@@ -139,7 +139,7 @@ left_on_the_machine() {
     ovs-vsctl --timeout=10 list-br
     cat /proc/sys/net/ipv4/tcp_allowed_congestion_control /proc/sys/net/core/netdev_tstamp_prequeue
     pgrep -l -x 'iperf|tcpdump|linux|ovs-vswitchd|ovsdb-server' || true
-    pgrep -l -f 'outcast[.]engines' || true
+    pgrep -l -f 'outcast[.](engines|emulation)' || true
     find /tmp /var/tmp /dev/shm results -maxdepth 1 ! -name 'systemd-*' | sort
     find /run/outcast /run/user -name '*.json'
 }
