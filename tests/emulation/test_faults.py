@@ -14,6 +14,8 @@ import pytest
 
 from outcast.emulation import openvswitch, transport
 from outcast.experiment import dump, load
+from outcast.plan.make import make_plan
+from outcast.records.run_directory import RunDirectory
 from outcast.workflow import resolve
 from tests.deadlines import HANG_S
 
@@ -39,6 +41,7 @@ def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
     """The inner program with `fault` in it, isolated as the engine does; its phases and error."""
     resolved = resolve(load(CONFIG), "realtime")
     (folder / "config.yaml").write_text(dump(resolved))
+    RunDirectory(folder).write_plan(make_plan(resolved))
     scratch = folder / ".scratch"
     scratch.mkdir()
     isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
