@@ -27,6 +27,7 @@ from outcast.errors import RunError
 from outcast.experiment import validate
 from outcast.plan.make import make_plan
 from outcast.records.samples import read_samples
+from tests.deadlines import HANG_S
 
 EXPERIMENT = """
 name: samples
@@ -64,13 +65,15 @@ def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     netlink = FakeNetlink()
     start_ns = time.time_ns() + 30_000_000
     with Sampler(tmp_path / "samples", [series(netlink)], start_ns, 10_000_000) as sampler:
-        time.sleep(0.2)
+        end = time.monotonic() + HANG_S
+        while sampler.taken + sampler.missed < 15:
+            assert time.monotonic() < end, "fifteen samples"
+            time.sleep(0.01)
         sampler.require_alive()
     found = read_samples(tmp_path / "samples/a.zst")
     assert found.sources == ("4", "7")
     times = sorted({sample.t_ns - start_ns for sample in found.samples})
     assert len(times) == sampler.taken
-    assert sampler.taken + sampler.missed >= 15
     # Never before it is due, and by the schedule from the traffic's start on.
     assert all(t >= 0 for t in times)
     slots = [t // 10_000_000 for t in times]
@@ -88,8 +91,10 @@ def test_what_comes_late_is_counted(tmp_path: Path) -> None:
 
     start_ns = time.time_ns()
     with Sampler(tmp_path / "samples", [series(Slow())], start_ns, 10_000_000) as sampler:
-        time.sleep(0.15)
-    assert sampler.taken <= 7
+        end = time.monotonic() + HANG_S
+        while sampler.taken < 3:
+            assert time.monotonic() < end, "three samples"
+            time.sleep(0.01)
     assert sampler.missed >= 2 * (sampler.taken - 1)
     assert sampler.longest_ns >= 25_000_000
 
@@ -101,14 +106,21 @@ def test_none_is_taken_where_none_is_asked_for(tmp_path: Path) -> None:
     assert not (tmp_path / "samples").exists()
 
 
+def watch(sampler: Sampler) -> None:
+    """Samples until the sampler says that it has failed."""
+    with sampler:
+        end = time.monotonic() + HANG_S
+        while time.monotonic() < end:
+            sampler.require_alive()
+            time.sleep(0.01)
+
+
 def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path: Path) -> None:
     gone = Question(FakeNetlink(errno.ENOENT), b"", (0, 1))
     assert answers(gone, 5) == []
-    with (
-        pytest.raises(RunError, match=r"sampling sockets and queues: .*Invalid argument"),
-        Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 0, 10_000_000),
-    ):
-        time.sleep(0.05)
+    sampler = Sampler(tmp_path / "samples", [series(FakeNetlink(errno.EINVAL))], 0, 10_000_000)
+    with pytest.raises(RunError, match=r"sampling sockets and queues: .*Invalid argument"):
+        watch(sampler)
     assert not (tmp_path / "samples/a.zst").exists()
 
 

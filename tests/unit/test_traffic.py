@@ -288,7 +288,7 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(
             )
     finally:
         commands.end_all()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
     cause = "server: exit status 9" if server_dies else "first: exit status 1: reset"
     assert str(raised.value).startswith(cause)
 
