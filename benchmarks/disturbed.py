@@ -1,11 +1,14 @@
-"""Whether a sweep of real runs that is disturbed gives the same dataset as one that is not.
+"""Checks that a disturbed sweep of real runs gives the same dataset as an undisturbed one.
 
     .venv/bin/python benchmarks/disturbed.py [--runs 24] [--kills 5] [--config CONFIG] [-o DIR]
 
-Makes the sweep (virtual runs, RUNS repetitions, two at a time) three times: undisturbed; killed
-with SIGKILL at KILLS moments drawn at random, and resumed after each; and over Dask, with a
-scheduler and two workers on the loopback, one of which is killed while it has a run. Exit status 1
-where a dataset differs from the first one's, byte for byte.
+Makes the sweep (virtual runs, RUNS repetitions, two at a time) three times:
+
+- undisturbed;
+- killed with SIGKILL at KILLS random moments, and resumed after each;
+- over Dask, with a scheduler and two workers on the loopback, one of which is killed during a run.
+
+Exit status 1 if a dataset differs from the first one in any byte.
 """
 
 from __future__ import annotations
@@ -29,26 +32,26 @@ DEADLINE_S = 3600.0
 
 
 def begin(config: Path, runs: int, target: Path, *options: str) -> subprocess.Popen[str]:
-    """Starts the sweep, or goes on with it."""
+    """Starts the sweep, or continues it."""
     argv = [str(OUTCAST), "sweep", str(config), "-o", str(target), "--set", "engine=virtual"]
     argv += ["--set", f"repetitions={runs}", "--set", "sweep.captures=drop", *options]
     return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Waits for a sweep's end, which is to be a good one."""
-    _, said = process.communicate(timeout=DEADLINE_S)
+    """Waits for a sweep's end, and exits if the sweep failed."""
+    _, stderr = process.communicate(timeout=DEADLINE_S)
     if process.returncode:
-        sys.exit(f"{process.args}: status {process.returncode}: {said.strip()}")
+        sys.exit(f"{process.args}: status {process.returncode}: {stderr.strip()}")
 
 
 def finished(target: Path) -> int:
-    """How many runs have a result."""
+    """The number of runs with a result."""
     return len(list(target.glob("runs/*")))
 
 
 def wait_for_runs(process: subprocess.Popen[str], target: Path, count: int) -> None:
-    """Until so many runs have a result."""
+    """Waits until `count` runs have a result."""
     end = time.monotonic() + DEADLINE_S
     while finished(target) < count:
         if process.poll() is not None or time.monotonic() > end:
@@ -57,7 +60,7 @@ def wait_for_runs(process: subprocess.Popen[str], target: Path, count: int) -> N
 
 
 def killed(config: Path, runs: int, kills: int, target: Path) -> None:
-    """The sweep with `kills` SIGKILLs to it, each at another number of results."""
+    """Makes the sweep and kills it `kills` times, each time at another number of results."""
     draw = random.Random(1)
     for after in sorted(draw.sample(range(1, runs - 1), kills)):
         process = begin(config, runs, target, "--jobs", "2", "--resume")
@@ -71,7 +74,7 @@ def killed(config: Path, runs: int, kills: int, target: Path) -> None:
 
 @contextmanager
 def dask(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler's address, and two workers that have connected to it by then or soon will."""
+    """Starts a scheduler and two workers. Yields its address and the workers' processes."""
     file = folder / "scheduler.json"
     with ExitStack() as stack:
 
@@ -103,7 +106,7 @@ def dask(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
 
 
 def over_dask(config: Path, runs: int, target: Path) -> None:
-    """The sweep over two workers, of which one is killed after some results."""
+    """Makes the sweep over two workers, and kills one of them after some results."""
     with tempfile.TemporaryDirectory() as scratch, dask(Path(scratch)) as (address, workers):
         process = begin(config, runs, target, "--scheduler", address)
         wait_for_runs(process, target, runs // 4)
@@ -114,7 +117,7 @@ def over_dask(config: Path, runs: int, target: Path) -> None:
 
 
 def main() -> int:
-    """See the module."""
+    """Makes the three sweeps and compares them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--kills", type=int, default=5)
@@ -133,7 +136,7 @@ def main() -> int:
         for other in ("killed", "dask"):
             for name in ("runs.parquet", "run_flows.parquet"):
                 if (folder / other / name).read_bytes() != (whole / name).read_bytes():
-                    sys.exit(f"{other}: {name} is another one")
+                    sys.exit(f"{other}: {name} differs")
             print(f"{other}: {finished(folder / other)} runs, the same dataset, byte for byte")
     return 0
 

@@ -1,13 +1,13 @@
-"""How fast `outcast join` is, and how much memory it takes, beside dpkt, scapy and tshark.
+"""Measures the time and memory of `outcast join`, and those of dpkt, scapy and tshark.
 
     python benchmarks/join.py [--sizes 100000 1000000 10000000] [--repeats 3]
 
-For each number of captured packets (two inputs and the output of the tests' reference switch,
-nanosecond pcap, headers only) the captures are made, read once into the page cache, and then
-joined in a process of its own: captures in; packets, queue and chains out, in Parquet. The best
-of the repeats counts. The others only read the same captures and match the identity of packets
-(addresses, ports, IP id, sequence number) in a dictionary; they are left out where it would take
-them more than about two minutes.
+For each number of packets, the captures are those of two inputs and the output of the tests'
+reference switch, as nanosecond pcap with headers only. They are read once into the page cache. Then
+a process of its own joins them, and writes packets, queue and chains as Parquet. The best of the
+repeats counts. The other programs only read the same captures and match packets in a dictionary, by
+addresses, ports, IP id and sequence number. They are left out if they would take more than about
+two minutes.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ print(found)
 LARGEST = {"dpkt": 1_000_000, "scapy": 100_000, "tshark": 1_000_000}
 
 
-def make(folder: Path, packets: int) -> int:
-    """Captures with about so many packets in all. Returns how many there are."""
+def make_captures(folder: Path, packets: int) -> int:
+    """Writes captures with about `packets` packets in all. Returns the exact number."""
     from tests.golden import model
 
     traffic = model.make_traffic(1, round(packets * 0.55), load=1.0)
     captures = model.captures(model.taildrop(traffic, 16_384, 10**9))
     for path in model.write_captures(folder, captures).values():
         path.read_bytes()
-    return sum(made.size for made in captures.values())
+    return sum(capture.size for capture in captures.values())
 
 
 def measure(command: list[str]) -> tuple[float, int]:
-    """Wall seconds and peak memory in bytes of a process."""
+    """Runs a command. Returns its wall time in seconds and its peak memory in bytes."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -89,7 +89,7 @@ def measure(command: list[str]) -> tuple[float, int]:
 
 
 def ours(folder: Path) -> list[str]:
-    """The command that joins the captures of a folder."""
+    """The command of `outcast join` for the captures in a folder."""
     program = str(Path(sys.executable).with_name("outcast"))
     ports = ["--in", f"a={folder / 'in0.pcap'}", f"b={folder / 'in1.pcap'}"]
     ports += ["--out", f"c={folder / 'out.pcap'}"]
@@ -98,20 +98,20 @@ def ours(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table of times and memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the captures go [default: /tmp]")
-    wanted = parser.parse_args()
+    arguments = parser.parse_args()
     print(f"{'packets':>10} {'program':>8} {'seconds':>8} {'packets/s':>11} {'B/packet':>9}")
-    for size in wanted.sizes:
-        with tempfile.TemporaryDirectory(dir=wanted.folder) as name:
+    for size in arguments.sizes:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
             folder = Path(name)
-            # In a process of its own: a child's peak memory includes its parent's at the fork.
+            # A child's peak memory includes its parent's at the fork, so another process does it.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                packets = pool.apply(make, (folder, size))
-            results = {"outcast": [measure(ours(folder)) for _ in range(wanted.repeats)]}
+                packets = pool.apply(make_captures, (folder, size))
+            results = {"outcast": [measure(ours(folder)) for _ in range(arguments.repeats)]}
             captures = [str(folder / f"{port}.pcap") for port in ("in0", "in1", "out")]
             for program, reader in OTHERS.items():
                 if size > LARGEST[program]:

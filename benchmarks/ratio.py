@@ -1,12 +1,12 @@
-r"""The outcast ratio of variants of an experiment over several seeds, with 95 % intervals.
+r"""Measures the outcast ratio of variants of an experiment over several seeds.
 
     .venv/bin/python benchmarks/ratio.py configs/fig3c.yaml --seeds 10 --jobs 2 -o FOLDER \
         --variant '12 rivals' --variant '6 rivals: flows.1.hosts=6'
 
-Prints, for each variant: the ratio of every seed, its geometric mean with a bootstrap interval over
-the seeds (the ratio is positive and skewed, so its logarithm is averaged), its median, the mean
-goodput of each class, and whether every run was trusted. Runs that are there already in FOLDER are
-not run again. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
+Prints for each variant the ratio of every seed, the geometric mean with a 95 % bootstrap interval
+over the seeds, the median, the mean goodput of each class, and how many runs can be trusted. The
+mean is geometric because the ratio is positive and skewed. Finished runs in FOLDER are not
+repeated. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BUSY_DEADLINE_S = 300.0
 
 
 def run(config: Path, target: Path, settings: list[str]) -> dict[str, Any] | str:
-    """One run's summary, or the error in words."""
+    """Makes a run if it is not there. Returns its summary, or the error in words."""
     if not (target / "summary.json").exists():
         argv = [str(OUTCAST), "run", str(config), "-o", str(target)]
         for setting in settings:
@@ -48,7 +48,7 @@ def run(config: Path, target: Path, settings: list[str]) -> dict[str, Any] | str
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """The bootstrap's 2.5 and 97.5 percentiles of the mean."""
+    """The 2.5 and 97.5 percentiles of the mean, by bootstrap."""
     draw = random.Random(1)
     means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
@@ -56,7 +56,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> None:
     """Prints one variant's lines."""
-    ratios = [each["outcast_ratio"] for each in summaries if each["outcast_ratio"]]
+    ratios = [summary["outcast_ratio"] for summary in summaries if summary["outcast_ratio"]]
     print(f"{name}: {len(summaries)} runs, {len(errors)} failed")
     for error in errors:
         print(f"  {error}")
@@ -69,13 +69,13 @@ def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> Non
         f"[{math.exp(low):.2f}, {math.exp(high):.2f}], median {statistics.median(ratios):.2f}"
     )
     for hops in summaries[0]["classes"]:
-        means = [each["classes"][hops]["mean_goodput_bps"] / 1e6 for each in summaries]
+        means = [summary["classes"][hops]["mean_goodput_bps"] / 1e6 for summary in summaries]
         low, high = interval(means)
         print(f"  {hops}-hop mean {statistics.fmean(means):.1f} Mbps [{low:.1f}, {high:.1f}]")
-    total = statistics.fmean(each["total_goodput_bps"] / 1e6 for each in summaries)
-    jain = statistics.fmean(each["jain_index"] for each in summaries)
-    trusted = sum(each["capture"]["trusted"] for each in summaries)
-    wall = [sum(each["wall_s"].values()) for each in summaries]
+    total = statistics.fmean(summary["total_goodput_bps"] / 1e6 for summary in summaries)
+    jain = statistics.fmean(summary["jain_index"] for summary in summaries)
+    trusted = sum(summary["capture"]["trusted"] for summary in summaries)
+    wall = [sum(summary["wall_s"].values()) for summary in summaries]
     print(
         f"  total {total:.1f} Mbps, Jain {jain:.3f}, {trusted} of {len(summaries)} trusted, "
         f"wall {statistics.median(wall):.1f} s (median)"
@@ -83,7 +83,7 @@ def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> Non
 
 
 def main() -> int:
-    """See the module."""
+    """Makes the runs and prints the variants."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("config", type=Path)
     parser.add_argument("--variant", action="append", required=True)
@@ -99,13 +99,13 @@ def main() -> int:
             name, _, settings = variant.partition(":")
             for seed in range(1, arguments.seeds + 1):
                 target = arguments.output / f"{name.strip().replace(' ', '-')}-{seed}"
-                each = [*settings.split(), f"seed={seed}"]
-                jobs.append((name, pool.submit(run, arguments.config, target, each)))
+                with_seed = [*settings.split(), f"seed={seed}"]
+                jobs.append((name, pool.submit(run, arguments.config, target, with_seed)))
         for name in dict.fromkeys(name for name, _ in jobs):
             results = [job.result() for other, job in jobs if other == name]
-            errors = [each for each in results if isinstance(each, str)]
+            errors = [result for result in results if isinstance(result, str)]
             failed = failed or bool(errors)
-            report(name, [each for each in results if not isinstance(each, str)], errors)
+            report(name, [result for result in results if not isinstance(result, str)], errors)
             sys.stdout.flush()
     return int(failed)
 

@@ -1,13 +1,13 @@
-"""How long report.html takes to write, how large it is, how fast it opens, and how it pans.
+"""Measures how long report.html takes to write, its size, and how fast it opens and pans.
 
     python benchmarks/report.py [--packets 1000000] [--repeats 3] [--chromium /usr/bin/chromium]
 
-The run is the tests' reference switch: 13 flows from two ports into a taildrop queue at 1 Gbps,
-analysed as any other. The page is opened in headless Chromium from a file, without a GPU. Opening
-counts from the navigation to the viewer's first frame; the best of the repeats and the worst are
-shown. Panning moves the view by 20 pixels a frame, at several zooms, for two seconds each, and
-counts the frames shown, how long the viewer's own drawing took, and what the page's thread used of
-a core, which other programs on the machine change less.
+The run is that of the tests' reference switch: 13 flows from two ports into a drop-tail queue at
+1 Gbps. Headless Chromium opens the page from a file, without a GPU. The time to open counts from
+the navigation to the viewer's first frame; the best and the worst of the repeats are shown. Panning
+moves the view by 20 pixels a frame, at several zooms, for two seconds each. It counts the frames,
+the time of the viewer's drawing, and the time that the page's thread ran. Other programs on the
+machine change this last number least.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async (span) => {
 
 
 def make_run(folder: Path, packets: int) -> Path:
-    """A run of about so many packets, analysed."""
+    """Makes an analysed run of about `packets` packets. Returns its folder."""
     from outcast.analysis import analyze
     from tests.golden import model
     from tests.golden.run_directory import write_run
@@ -73,13 +73,13 @@ def make_run(folder: Path, packets: int) -> Path:
 
 
 def thread_s(metrics: CDPSession) -> float:
-    """Seconds of a core that the page's main thread has used."""
-    found = metrics.send("Performance.getMetrics")["metrics"]
-    return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+    """The seconds for which the page's main thread has run."""
+    values = metrics.send("Performance.getMetrics")["metrics"]
+    return float(next(item["value"] for item in values if item["name"] == "TaskDuration"))
 
 
 def main() -> None:
-    """Prints what was measured."""
+    """Prints the measurements."""
     from playwright.sync_api import sync_playwright
 
     from outcast.records.run_directory import RunDirectory
@@ -87,7 +87,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--packets", type=int, default=1_000_000)
-    parser.add_argument("--run", type=Path, help="an analysed run instead of a made one")
+    parser.add_argument("--run", type=Path, help="use this analysed run")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     arguments = parser.parse_args()

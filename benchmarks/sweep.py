@@ -1,10 +1,10 @@
-"""How much faster a sweep is with several runs at a time.
+"""Measures how much faster a sweep is with several runs at a time.
 
     .venv/bin/python benchmarks/sweep.py [--runs 24] [--jobs 2] [--config CONFIG] [-o DIR]
 
-Makes the same sweep of virtual runs (RUNS repetitions) with one at a time and with JOBS, each into
-a new folder, on a machine that does nothing else; prints both times, runs per minute, and the
-ratio; the datasets have to be equal.
+Makes the same sweep of virtual runs (RUNS repetitions) with one run at a time and with JOBS runs,
+each into a new folder. The machine should do nothing else. Prints both times, the runs per minute
+and the ratio. Exit status 1 if the datasets differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTCAST = ROOT / ".venv/bin/outcast"
 
 
 def measure(config: Path, runs: int, jobs: int, target: Path) -> float:
-    """Seconds that the sweep took."""
+    """Makes the sweep. Returns the seconds it took."""
     argv = [str(OUTCAST), "sweep", str(config), "--jobs", str(jobs), "-o", str(target)]
     argv += ["--set", "engine=virtual", "--set", f"repetitions={runs}"]
     argv += ["--set", "sweep.captures=drop"]
@@ -39,7 +39,7 @@ def measure(config: Path, runs: int, jobs: int, target: Path) -> float:
 
 
 def main() -> int:
-    """See the module."""
+    """Makes both sweeps and compares them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2)
@@ -51,12 +51,11 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
         alone_s = measure(arguments.config, arguments.runs, 1, folder / "jobs-1")
-        beside_s = measure(arguments.config, arguments.runs, arguments.jobs, folder / "jobs-n")
+        parallel_s = measure(arguments.config, arguments.runs, arguments.jobs, folder / "jobs-n")
         for name in ("runs.parquet", "run_flows.parquet"):
-            one, other = (folder / each / name for each in ("jobs-1", "jobs-n"))
-            if one.read_bytes() != other.read_bytes():
-                sys.exit(f"{name} differs between the two")
-    print(f"throughput with --jobs {arguments.jobs}: {alone_s / beside_s:.2f} times that with 1")
+            if (folder / "jobs-1" / name).read_bytes() != (folder / "jobs-n" / name).read_bytes():
+                sys.exit(f"{name} differs between the two sweeps")
+    print(f"throughput with --jobs {arguments.jobs}: {alone_s / parallel_s:.2f} times that with 1")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Every exception of outcast, and the exit status each one maps to.
+"""All exceptions of outcast, and the exit status of each.
 
-The exit statuses are part of the command line's contract: 0 done; 1 the run failed; 2 bad usage
-or configuration; 3 the machine lacks a feature; 4 the run finished but its captures or counters
+The exit statuses are a contract of the command line: 0 done; 1 the run failed; 2 bad usage or
+configuration; 3 the machine lacks a feature; 4 the run finished, but its captures or counters
 cannot be trusted.
 """
 
@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 _LONGEST_WORD = 100
-"""Characters; a longer one is no slip of the keyboard, and comparing it takes long."""
+"""In characters. Longer words get no suggestion, because comparing them takes long."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -32,47 +32,47 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 _COMMAND_CHARACTERS = 60
-_SAID_CHARACTERS = 400
+_OUTPUT_CHARACTERS = 400
 
 
 class OutcastError(Exception):
-    """The root of the tree. Its text is one line that a user can act on."""
+    """The base of all our exceptions. Its text is one line that a user can act on."""
 
     exit_status = 1
 
 
 class ConfigError(OutcastError):
-    """A configuration that cannot be accepted: where, what is wrong, what is allowed."""
+    """A configuration is refused. The text says where, what is wrong and what is allowed."""
 
     exit_status = 2
 
 
 class InputError(OutcastError):
-    """A file or folder given to a verb that cannot be used: a broken capture, a missing run."""
+    """A file or folder given to a verb cannot be used: a broken capture, a missing run."""
 
     exit_status = 2
 
 
 class FeatureMissingError(OutcastError):
-    """The machine lacks something that the experiment needs; the text names it and its remedy."""
+    """The machine lacks a feature that the experiment needs. The text names it and its remedy."""
 
     exit_status = 3
 
 
 class RunError(OutcastError):
-    """A run that could not be built, started or finished."""
+    """A run could not be built, started or finished."""
 
 
 class CommandError(RunError):
-    """An external command that failed.
+    """An external command failed.
 
-    Its text begins with what ended and how, and is short; `in_full` has the rest for the log.
+    The text is short and begins with the command and how it ended. `in_full` has all of it.
 
     Attributes:
         argv: the command as it was started.
         status: its exit status; negative for a signal, as in `subprocess`.
         stderr: what it wrote to standard error.
-        name: what it is to a reader, as "tcpdump on s1-eth1".
+        name: its name for a reader, as "tcpdump on s1-eth1".
     """
 
     def __init__(
@@ -83,20 +83,21 @@ class CommandError(RunError):
         self.stderr = stderr
         self.name = name or shortened(shlex.join(argv), _COMMAND_CHARACTERS)
         text = f"{self.name}{how_ended(status)}{when and f' during {when}'}"
-        # One that was killed had no time to say why.
-        super().__init__(text if status < 0 else f"{text}: {gist(stderr) or 'it said nothing'}")
+        # A command that was killed had no time to write why.
+        reason = gist(stderr) or "it wrote no reason"
+        super().__init__(text if status < 0 else f"{text}: {reason}")
 
     def during(self, when: str) -> CommandError:
-        """The same, with the part of the run in which it happened."""
+        """The same error, with the part of the run in which it happened."""
         return CommandError(self.argv, self.status, self.stderr, self.name, when)
 
     def in_full(self) -> str:
-        """The whole command, and all that it wrote to standard error."""
+        """The whole command and everything it wrote to standard error, for the log."""
         return f"{self.name}: {shlex.join(self.argv)}{how_ended(self.status)}\n{self.stderr}"
 
 
 def how_ended(status: int) -> str:
-    """A process's end in words, to be put after its name; `status` is as in `subprocess`."""
+    """How a process ended, as the words after its name; `status` is as in `subprocess`."""
     if status >= 0:
         return f": exit status {status}"
     try:
@@ -106,22 +107,22 @@ def how_ended(status: int) -> str:
 
 
 def gist(output: str) -> str:
-    """What a failed program said, as one line of bounded length; of Python's trace, its end."""
+    """A failed program's output as one line of bounded length; the last line of a traceback."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     if any(line.startswith("Traceback (most recent call last)") for line in lines):
         lines = lines[-1:]
-    return shortened(" ".join(lines), _SAID_CHARACTERS)
+    return shortened(" ".join(lines), _OUTPUT_CHARACTERS)
 
 
 def shortened(text: str, characters: int) -> str:
-    """The text with its middle left out where it is longer."""
+    """The text, without its middle if it is longer than so many characters."""
     if len(text) <= characters:
         return text
     return f"{text[: characters // 3]} ... {text[-(characters - characters // 3) :]}"
 
 
 class DeadlineError(RunError):
-    """A wait that was not fulfilled in time; the text says what was waited for."""
+    """Something did not happen in time. The text says what was waited for."""
 
     def __init__(self, waited_for: str, seconds: float, detail: str = "") -> None:
         text = f"waited {seconds:g} s for {waited_for}"
@@ -129,19 +130,19 @@ class DeadlineError(RunError):
 
 
 class BusyError(RunError):
-    """What cannot be shared is in use by another process; it works once that has ended."""
+    """Another process uses what cannot be shared. It works once that process has ended."""
 
 
 class ProcessLostError(RunError):
-    """The process that made a run was killed, or ended without a word."""
+    """The process that made a run was killed, or ended without saying why."""
 
 
 class WorkerLostError(RunError):
-    """The worker of Dask that made a run went away before its end."""
+    """The Dask worker that made a run went away before the run ended."""
 
 
 class ReadBackError(RunError):
-    """A setting that the kernel does not show as it was requested."""
+    """The kernel shows another value of a setting than was requested."""
 
     def __init__(self, where: str, setting: str, requested: object, effective: object) -> None:
         super().__init__(f"{where}: {setting}: requested {requested}, the kernel shows {effective}")
@@ -156,10 +157,10 @@ class GuestError(RunError):
 
 
 class UntrustedError(OutcastError):
-    """The run finished, but its captures or counters contradict each other."""
+    """The run finished, but its captures and counters contradict each other."""
 
     exit_status = 4
 
 
 class ReplayError(OutcastError):
-    """Two runs of the same experiment and seed differ; the text says what differs first."""
+    """Two runs of the same experiment and seed differ. The text says what differs first."""

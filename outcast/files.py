@@ -1,4 +1,4 @@
-"""What is written: whole or not at all, and, under sudo, for the user who called it."""
+"""Writes files whole or not at all. Under sudo they belong to the user who called us."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any, BinaryIO
 from outcast import handed_in
 
 _OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
-"""How libraries in Rust name an error of the system in their own exceptions."""
+"""How the exceptions of libraries in Rust name an error of the system."""
 
 
 def describe(error: OSError) -> str:
-    """An error of the system in one line: the file, where it is known, and what is wrong."""
+    """An error of the system in one line: the file, if it is known, and what is wrong."""
     what = error.strerror or str(error) or type(error).__name__
-    # Of two files, as of a copy, the second is the one that is written.
+    # If there are two files, as for a copy, the second is the one that is written.
     name = error.filename2 or error.filename
     return f"{os.fsdecode(name)}: {what}" if isinstance(name, str | bytes) else what
 
 
 def named(error: Exception, path: Path) -> OSError | None:
-    """An error of the system with the file it is about; None where it is no such error."""
+    """An error of the system, with the file that it is about; None for any other error."""
     if isinstance(error, OSError) and error.filename is not None:
         return error
     number = error.errno if isinstance(error, OSError) else None
@@ -41,20 +41,20 @@ def named(error: Exception, path: Path) -> OSError | None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A stream of bytes that becomes the file `path` when the block ends well.
+    """Opens a stream of bytes, which becomes the file `path` when the block ends without an error.
 
-    It is a temporary file beside `path`, opened once: where the folder is another user's, that one
-    could put a link in its place, and root would write to where the link leads.
+    The stream is a temporary file beside `path`, and is opened only once. Otherwise the owner of
+    the folder could put a link in its place, and root would write to where the link leads.
 
     Raises:
-        OSError: naming the file, where it cannot be written or put in its place.
+        OSError: if the file cannot be written or put in its place; it names the file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.exists() and not path.is_file():
-            # A device would be replaced, as /dev/null by root.
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
-        # A link that lies there under this name is not followed, whoever put it there.
+            # Root would replace a device, for example /dev/null.
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        # A link under this name is not followed, whoever put it there.
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,7 +66,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         found = named(error, path)
         if found is None:
             raise
-        # The user knows the file by its own name, not by the temporary one.
+        # The error names the file itself, because the user does not know the temporary name.
         raise OSError(found.errno, found.strerror, str(path)) from error
     finally:
         with contextlib.suppress(OSError):
@@ -74,13 +74,13 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def make_folders(path: Path) -> None:
-    """Makes a folder and those above it that are not there yet; under sudo they are the caller's.
+    """Makes a folder and the missing folders above it. Under sudo they belong to the caller.
 
-    From the first one that is there on, the way goes by descriptors: the caller could put a link
-    where a folder is missing, and would be given what it leads to.
+    From the first existing folder on, we work with descriptors. Otherwise the caller could put a
+    link where a folder is missing, and would be given what the link leads to.
 
     Raises:
-        OSError: where one cannot be made.
+        OSError: if a folder cannot be made.
     """
     missing = []
     at = path
@@ -106,9 +106,9 @@ def make_folders(path: Path) -> None:
 
 
 def caller() -> tuple[int, int] | None:
-    """User and group of who called us by sudo; None where nobody did.
+    """The user and group who called us by sudo; None if nobody did.
 
-    The variables say something only where sudo set them, which needs root (sudo(8)).
+    Only as root do the variables mean something, because then sudo has set them (sudo(8)).
     """
     if os.geteuid() != 0:
         return None
@@ -120,15 +120,16 @@ def caller() -> tuple[int, int] | None:
 
 
 def hand_over(folder: Path | int) -> None:
-    """Gives a folder with all that root has made in it to who called us by sudo.
+    """Gives a folder, with everything that root has made in it, to the user who called us by sudo.
 
-    Links are not followed. What is not root's, and files that have a second name elsewhere, stay
-    as they are. The work goes by descriptors, from the inside to the outside, so that nothing can
-    be exchanged under our hands.
+    Links are not followed. Files that do not belong to root, and files with a second name
+    elsewhere, stay as they are. We work with descriptors, from the inside to the outside, so that
+    nobody can exchange anything meanwhile.
 
     Args:
-        folder: an open descriptor of it; or its path, where it is the caller's own already, as
-            `make_folders` makes it. A path can meanwhile lead to any folder of root's.
+        folder: an open descriptor of the folder; or its path, if the folder already belongs to the
+            caller, as after `make_folders`. Only then is a path safe, because it could meanwhile
+            lead to any folder of root.
     """
     owner = caller()
     if owner is None:
@@ -172,7 +173,7 @@ def _give_tree(folder: int) -> None:
 
 
 def _give(descriptor: int) -> None:
-    """Gives one open file or folder of root's to who called us by sudo."""
+    """Gives one open file or folder of root to the user who called us by sudo."""
     owner = caller()
     if owner is None:
         return
@@ -183,13 +184,13 @@ def _give(descriptor: int) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text whole or not at all. Raises OSError naming the file where it cannot."""
+    """Writes a text whole or not at all. Raises OSError, which names the file, if it cannot."""
     with writing(path) as stream:
         stream.write(text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON with a stable order of keys, written whole or not at all."""
+    """Writes `value` as indented JSON, whole or not at all. The keys keep their order."""
     write_text(path, json.dumps(value, indent=1, sort_keys=False) + "\n")
 
 

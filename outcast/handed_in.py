@@ -1,9 +1,9 @@
-"""What others hand in, read so that it can neither hang nor flood nor mislead who reads it.
+"""Reads files that other people hand in, so that they can neither hang, flood nor mislead us.
 
 Configurations, run folders, submissions and sweeps come from other people. A path can be a FIFO
 that nobody writes to, a number can be infinite, and ten lines of YAML can stand for a billion
-nodes. Every reader of such files begins here: regular files only, of bounded size and depth,
-with finite numbers and text without control characters.
+nodes. So every reader of such files begins here. It accepts only regular files of bounded size and
+depth, with finite numbers and text without control characters.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from outcast.errors import InputError
 _Model = TypeVar("_Model", bound=BaseModel)
 
 MOST_BYTES = 64 << 20
-"""Of a file of JSON or text: a manifest with tens of thousands of flows has a tenth of it."""
+"""The limit for a file of JSON or text. A manifest with tens of thousands of flows has a tenth."""
 MOST_YAML_BYTES = 1 << 20
 MOST_YAML_NODES = 50_000
-"""Aliases count with all that they stand for."""
+"""An alias counts with all nodes that it stands for."""
 MOST_DEPTH = 50
 MOST_INTEGER = 2**63 - 1
-"""The largest that a column of a table can hold."""
+"""The largest number that a column of a table can hold."""
 _LONGEST_PROBLEM = 300
 MOST_ENTRIES = 100_000
-"""Files and folders below a folder that is handed in."""
+"""The limit for files and folders below a folder that is handed in."""
 
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters but for tabs and ends of lines, and halves of characters, which no file can
-hold."""
+"""Control characters except tabs and line ends, and surrogates, which no UTF-8 file can hold."""
 
 
 class Versioned(BaseModel):
@@ -56,7 +55,7 @@ class Versioned(BaseModel):
 
     @classmethod
     def require_format(cls, tree: Any) -> None:
-        """Raises ValueError where a file, as parsed, is not of a format that is read here.
+        """Raises ValueError if a parsed file has a format that we do not read.
 
         A file without the key is of the first format, because early summaries had no such key.
         """
@@ -76,13 +75,13 @@ class Versioned(BaseModel):
 
 
 def opened(path: Path) -> FileIO:
-    """A regular file, open for reading; a link to one is followed.
+    """Opens a regular file for reading, or one that a link leads to.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: it cannot be opened, or is a folder, a FIFO, a device or a socket.
+        FileNotFoundError: if there is no such file.
+        OSError: if it cannot be opened, or is a folder, a FIFO, a device or a socket.
     """
-    # Without O_NONBLOCK, opening a FIFO waits for a writer, for ever.
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -114,13 +113,18 @@ def reason(error: OSError) -> str:
 def require_plain(
     folder: Path, most_levels: int | None = None, most_bytes: int | None = None
 ) -> None:
-    """Looks through a folder that was handed in, as deep as `most_levels` says.
+    """Checks that a folder that was handed in holds only regular files and folders.
 
-    A link could lead a copy or a hash of the folder to any file of the machine. Where it will be
-    copied and hashed, `most_bytes` says how much it may be; holes in files count.
+    A link could lead a copy or a hash of the folder to any file of the machine.
+
+    Args:
+        folder: the folder.
+        most_levels: how many levels to check; None checks all.
+        most_bytes: the limit for all its files together, for a folder that will be copied and
+            hashed. Holes in files count.
 
     Raises:
-        InputError: something in it is neither a regular file nor a folder, or there is too much.
+        InputError: if it holds anything else, or too much.
     """
     size = 0
     for _, status in _walk(folder, most_levels):
@@ -130,7 +134,7 @@ def require_plain(
 
 
 def plain_files(folder: Path) -> list[Path]:
-    """All files below a folder, in the order of their names. Raises as `require_plain`."""
+    """All files below a folder, sorted by name. Raises as `require_plain` does."""
     return sorted(path for path, status in _walk(folder, None) if stat.S_ISREG(status.st_mode))
 
 
@@ -141,7 +145,7 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
         inner, level = waiting.pop()
         try:
             entries = list(os.scandir(inner))
-            found = [entry.stat(follow_symlinks=False) for entry in entries]
+            statuses = [entry.stat(follow_symlinks=False) for entry in entries]
         except OSError as error:
             raise InputError(f"{inner}: cannot be read: {reason(error)}") from None
         seen += len(entries)
@@ -149,7 +153,7 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
             raise InputError(
                 f"{folder}: holds more than {MOST_ENTRIES} files or {MOST_DEPTH} levels"
             )
-        for entry, status in zip(entries, found, strict=True):
+        for entry, status in zip(entries, statuses, strict=True):
             path = inner / entry.name
             if stat.S_ISDIR(status.st_mode):
                 if most_levels is None or level < most_levels:
@@ -162,11 +166,11 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """A whole file.
+    """Reads a whole file.
 
     Raises:
-        FileNotFoundError: there is none.
-        InputError: it is not a regular file, is too large or cannot be read.
+        FileNotFoundError: if there is no such file.
+        InputError: if it is not a regular file, is too large or cannot be read.
     """
     try:
         with opened(path) as stream:
@@ -180,12 +184,12 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from None
     if left <= 0:
-        raise InputError(f"{path}: larger than {most_bytes >> 20} MiB, which no such file is")
+        raise InputError(f"{path}: larger than {most_bytes >> 20} MiB, the limit for such a file")
     return b"".join(parts)
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """A whole file of text. Raises as `read_bytes`, and where it is no UTF-8."""
+    """Reads a whole file of text. Raises as `read_bytes`, and InputError if it is not UTF-8."""
     try:
         return read_bytes(path, most_bytes).decode()
     except UnicodeDecodeError as error:
@@ -193,7 +197,7 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """A file of JSON. Raises as `read_text`, and where `parse_json` does."""
+    """Reads a file of JSON. Raises as `read_text`, and InputError if `parse_json` refuses it."""
     text = read_text(path)
     try:
         return parse_json(text)
@@ -202,10 +206,12 @@ def read_json(path: Path) -> Any:
 
 
 def read_model(path: Path, model: type[_Model]) -> _Model:
-    """A file of JSON as a record. Raises as `read_json`, and naming the key that is not valid.
+    """Reads a file of JSON as a record.
 
-    The file of a `Versioned` record is refused in a sentence of its own where another outcast made
-    it, before its keys are looked at.
+    The format of a `Versioned` record is compared before its keys are. So a file of another version
+    of outcast is refused with a sentence that says so.
+
+    Raises as `read_json`, and InputError with the name of a key that is not valid.
     """
     tree = read_json(path)
     try:
@@ -219,19 +225,19 @@ def read_model(path: Path, model: type[_Model]) -> _Model:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The key that is not valid, and why, in one short line."""
+    """The first key that is not valid, and why, in one short line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
-    # Keys and values of the file stand in it: they may hold ends of lines and be of any length.
+    # The message holds keys and values of the file, which may have line ends and any length.
     text = " ".join(f"{where}: {first['msg'].removeprefix('Value error, ')}".split())
     return text if len(text) <= _LONGEST_PROBLEM else f"{text[: _LONGEST_PROBLEM - 3]}..."
 
 
 def parse_json(text: str) -> Any:
-    """JSON with finite numbers, bounded depth and text without control characters.
+    """Parses JSON with finite numbers, bounded depth and text without control characters.
 
     Raises:
-        ValueError: in one line, what is wrong.
+        ValueError: if it is refused; the text says what is wrong in one line.
     """
     try:
         tree = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
@@ -244,13 +250,13 @@ def parse_json(text: str) -> Any:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON; allowed are finite ones")
+    raise ValueError(f"{text} is not a number of JSON; allowed are finite numbers")
 
 
 def _integer(text: str) -> int:
-    # Python refuses to convert thousands of digits, in a text of its own.
+    # The length comes first, because Python refuses thousands of digits with another message.
     if len(text) > 20 or abs(value := int(text)) > MOST_INTEGER:
-        raise ValueError(f"{_short(text)} is out of all bounds; allowed are 64 bits")
+        raise ValueError(f"{_short(text)} is too large; allowed are 64 bits")
     return value
 
 
@@ -271,7 +277,7 @@ def _require_plain_tree(tree: Any) -> None:
                 _require_printable(value)
             elif isinstance(value, float):
                 if value - value != 0:
-                    raise ValueError("a number is too large; allowed are finite ones")
+                    raise ValueError("a number is too large; allowed are finite numbers")
             elif isinstance(value, dict):
                 inner.extend(value)
                 inner.extend(value.values())
@@ -286,7 +292,10 @@ def _require_printable(text: str) -> None:
 
 
 def read_yaml(path: Path) -> Any:
-    """A file of YAML. Raises as `read_text`, and with the line where `YamlLoader` refuses it."""
+    """Reads a file of YAML.
+
+    Raises as `read_text`, and InputError with the line if `YamlLoader` refuses the file.
+    """
     text = read_text(path, MOST_YAML_BYTES)
     try:
         return yaml.load(text, YamlLoader)  # a SafeLoader
@@ -295,7 +304,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def yaml_refusal(where: str, error: yaml.YAMLError) -> str:
-    """What is wrong with YAML in one line, beginning with the file and its line."""
+    """What is wrong with a file of YAML, in one line that begins with the file and its line."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -309,9 +318,10 @@ _MOST_DIGITS = 40
 
 
 class YamlLoader(yaml.SafeLoader):
-    """YAML with bounded depth, aliases counted as what they stand for, and finite numbers.
+    """Loads YAML with bounded depth and size, and with finite numbers.
 
-    Every refusal is a yaml.YAMLError, with the line where there is one.
+    An alias counts with all nodes that it stands for. Every refusal is a yaml.YAMLError, which has
+    the line if there is one.
     """
 
     def __init__(self, stream: str) -> None:
@@ -326,7 +336,7 @@ class YamlLoader(yaml.SafeLoader):
         self._nodes += 1
         if isinstance(event, yaml.AliasEvent) and event.anchor in self.anchors:
             if event.anchor not in self._nodes_of:
-                raise _refusal("an alias inside of what it stands for", event.start_mark)
+                raise _refusal("an alias stands inside of what it means", event.start_mark)
             self._nodes += self._nodes_of[event.anchor]
         self._depth += 1
         if self._depth > MOST_DEPTH:
@@ -342,7 +352,7 @@ class YamlLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        # A number's digits, and its parts between colons, are multiplied out one by one.
+        # PyYAML multiplies out a number's digits, and its parts between colons, one by one.
         if node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS:
             raise _refusal(f"{_short(node.value)}: too many digits", node.start_mark)
         try:
@@ -350,9 +360,9 @@ class YamlLoader(yaml.SafeLoader):
             if isinstance(value, str):
                 _require_printable(value)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            # `!!bool x` and the like; PyYAML looks up and converts without a check.
+            # PyYAML looks up and converts `!!bool x` and the like without a check.
             kind = node.tag.rpartition(":")[2]
-            what = str(error) if isinstance(error, ValueError) else f"no {kind}"
+            what = str(error) if isinstance(error, ValueError) else f"not of the type {kind}"
             raise _refusal(" ".join(what.split()), node.start_mark) from None
         if isinstance(value, float) and value - value != 0:
             raise _refusal(f"{_short(node.value)}: allowed are finite numbers", node.start_mark)
@@ -362,7 +372,7 @@ class YamlLoader(yaml.SafeLoader):
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Of YAML that is valid."""
+    """The refusal of a file that is valid YAML."""
 
 
 def _refusal(problem: str, mark: Any) -> _Refused:
@@ -378,4 +388,4 @@ def _require_file_name(name: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_require_file_name)]
-"""A file as its folder's records name it: it cannot lead out of the folder."""
+"""The name of a file in a folder's records. It cannot lead out of the folder."""

@@ -1,13 +1,14 @@
 """Quantities as people write them (`1gbit`, `16KB`, `2ms`), parsed to integers in base units.
 
-Rates are bits per second in powers of ten, as in tc(8). `mbps` is read as `mbit`, as people write
-it, although tc(8) takes it for megabytes; `MBps`, which can only mean bytes, is refused. Sizes
-follow the sources of the project: a KB of switch buffer is 1024 bytes (16 KB = 16384), as in tc(8).
+Rates are bits per second in powers of ten, as in tc(8). `mbps` means `mbit` here, because people
+write it so, although tc(8) takes it for megabytes. `MBps` is refused, because it can only mean
+bytes. A KB is 1024 bytes as in tc(8), because the papers count switch buffers so (16 KB = 16384).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
@@ -29,7 +30,9 @@ TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, 
 TIME_ALIASES = {"µs": "us"}
 
 
-def _parse(text: object, what: str, example: str, units: dict[str, int], aliases: object) -> int:
+def _parse(
+    text: object, what: str, example: str, units: Mapping[str, int], aliases: Mapping[str, str]
+) -> int:
     names = ", ".join(units)
     refusal = f"{text!r} is not a {what}; allowed is a number with a unit of {names}, as {example}"
     if not isinstance(text, str):
@@ -37,9 +40,7 @@ def _parse(text: object, what: str, example: str, units: dict[str, int], aliases
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(refusal)
-    unit = match[2].lower()
-    if isinstance(aliases, dict):
-        unit = aliases.get(unit, unit)
+    unit = aliases.get(match[2].lower(), match[2].lower())
     if unit not in units:
         raise ValueError(refusal)
     value = Fraction(match[1]) * units[unit]
@@ -49,7 +50,7 @@ def _parse(text: object, what: str, example: str, units: dict[str, int], aliases
 
 
 def parse_rate_bps(text: object) -> int:
-    """A rate in bits per second. Raises ValueError with what is allowed."""
+    """Parses a rate to bits per second. Raises ValueError, which says what is allowed."""
     if isinstance(text, str) and _BYTES_PER_SECOND.search(text):
         raise ValueError(
             f"{text!r} counts bytes; allowed is a number of bits with a unit of "
@@ -59,12 +60,12 @@ def parse_rate_bps(text: object) -> int:
 
 
 def parse_size_bytes(text: object) -> int:
-    """A size in bytes. Raises ValueError with what is allowed."""
+    """Parses a size to bytes. Raises ValueError, which says what is allowed."""
     return _parse(text, "size", "16KB", SIZE_UNITS, {"bytes": "b", "byte": "b"})
 
 
 def parse_time_ns(text: object) -> int:
-    """A time in nanoseconds. Raises ValueError with what is allowed."""
+    """Parses a time to nanoseconds. Raises ValueError, which says what is allowed."""
     return _parse(text, "time", "2ms", TIME_UNITS, TIME_ALIASES)
 
 
@@ -76,15 +77,15 @@ def _format(value: int, units: dict[str, int]) -> str:
 
 
 def format_rate(rate_bps: int) -> str:
-    """The shortest exact text that `parse_rate_bps` reads back."""
+    """The shortest exact text of a rate; `parse_rate_bps` reads it back."""
     return _format(rate_bps, RATE_UNITS)
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact text that `parse_size_bytes` reads back."""
+    """The shortest exact text of a size; `parse_size_bytes` reads it back."""
     return _format(size_bytes, {"B": 1, "KB": 1024, "MB": 1024**2})
 
 
 def format_time(time_ns: int) -> str:
-    """The shortest exact text that `parse_time_ns` reads back."""
+    """The shortest exact text of a time; `parse_time_ns` reads it back."""
     return _format(time_ns, {name: TIME_UNITS[name] for name in ("ns", "us", "ms", "s")})

@@ -114,7 +114,7 @@ def test_a_killed_programs_error_is_its_name_and_the_signal(tmp_path: Path) -> N
     ("output", "said"),
     [
         ("ovs-vsctl: no\n bridge\n", "ovs-vsctl: no bridge"),
-        ("", "it said nothing"),
+        ("", "it wrote no reason"),
         ("odd\nTraceback (most recent call last):\n  File x\nKeyError: 'h1'\n", "KeyError: 'h1'"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_link_under_the_temporary_name_is_not_followed(tmp_path: Path) -> None
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="is no regular file"), files.writing(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="is not a regular file"), files.writing(tmp_path / "pipe"):
         pass
     assert (tmp_path / "pipe").is_fifo()
 
