@@ -1,4 +1,4 @@
-"""One experiment, from the configuration to the figures, whole or not at all."""
+"""One experiment, from the configuration to the figures. It appears whole, or not at all."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Outcome:
 
     Attributes:
         directory: where it stands.
-        figures: the pictures drawn, and the report.
-        distrust: why its captures or counters cannot be trusted; empty where they can.
+        figures: files of the figures and of the report.
+        distrust: reasons why its captures or counters cannot be trusted; empty where they can.
     """
 
     directory: RunDirectory
@@ -45,20 +45,20 @@ _LONGEST_PATH = 4095
 """In bytes (limits.h, NAME_MAX and PATH_MAX without the null)."""
 _ROOM_IN_NAME = 16
 _ROOM_IN_PATH = 256
-"""What files in a run directory, and the names of a failed one, need."""
+"""Bytes that the files in a run directory need, and the longer name of a failed run."""
 
 VIRTUAL_DELAY_NS = 25_000
-"""What a switch takes for a packet where nothing else does (the TCPRand paper, section 5.1)."""
+"""How long a switch takes for a packet when nothing else waits (the TCPRand paper, section 5.1)."""
 
 
 SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
-"""In real time sampling takes CPU from the network; docs/analysis.md has how much."""
+"""In real time sampling takes CPU time from the network; docs/analysis.md says how much."""
 
 
 def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
-    """The experiment with nothing left open: its engine, delay and jitter, how often is sampled."""
-    # On an exact clock flows lock on to one another's phase, and one flow can take the whole
-    # link for good; docs/virtual.md has the measurement that the default jitter comes from.
+    """The experiment with every default filled in: engine, delay, jitter, sampling interval."""
+    # On an exact clock flows lock on to one another's phase, and one flow can hold the whole link
+    # for good. docs/virtual.md has the measurement behind the default jitter.
     is_virtual = engine == "virtual"
     links = experiment.links.resolved(
         VIRTUAL_DELAY_NS if is_virtual else 0, greatest_jitter=is_virtual
@@ -70,21 +70,27 @@ def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> E
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """results/NAME-DATE-TIME below the present folder."""
+    """The folder results/NAME-DATE-TIME below the working directory."""
     return Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def execute(
     experiment: Experiment, engine: Engine, target: Path, on_event: OnEvent, *, draw: bool = True
 ) -> Outcome:
-    """Runs, analyses and, where asked, draws; `target` appears when the result is complete.
+    """Runs, analyses and draws an experiment; `target` appears when the result is complete.
+
+    Args:
+        experiment: what is asked for.
+        engine: where it runs.
+        target: the run directory.
+        on_event: is given each event of the run.
+        draw: whether figures and the report are drawn.
 
     Raises:
-        ConfigError: where `target` holds something already, or could not be put in its place in
-            the end.
-        OutcastError: where the run failed; what it had written up to then is kept beside
-            `target` under its name with `.failed`, or `.failed-2` and so on where that is taken.
-            A result that is complete and cannot be put in its place is kept too, and named.
+        ConfigError: `target` already holds something, or a run could not put its result there.
+        OutcastError: the run failed. What it had written is kept beside `target`, under its name
+            with `.failed`, or `.failed-2` and so on if that is taken. A complete result that
+            cannot be put in its place is kept too, and the error names its folder.
     """
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
@@ -132,7 +138,7 @@ class _Partial:
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[_Partial]:
-    """A folder beside `target` that becomes it when the block ends well."""
+    """A folder beside `target` that is renamed to it when the block ends well."""
     require_free(target)
     path = _partial_of(target)
     entry = ledger.open_entry(ledger.default_folder())
@@ -162,16 +168,16 @@ def _unfinished(target: Path) -> Iterator[_Partial]:
 
 
 def _partial_of(target: Path) -> Path:
-    """Where the run is until it is complete; the ledger knows such names."""
+    """The run's folder until it is complete; the ledger removes only folders of such names."""
     return Path(os.path.abspath(target.parent)) / f".{target.name}.{os.getpid()}.partial"
 
 
 @contextmanager
 def _reserved(target: Path, entry: ledger.Entry) -> Iterator[None]:
-    """Holds the result's place: an empty folder with a lock, so that no second run begins there.
+    """Holds the result's place by a locked empty folder, so that no second run begins there.
 
     Raises:
-        ConfigError: another run has it, or it cannot be made.
+        ConfigError: another run holds it, or it cannot be made.
     """
     if not os.path.lexists(target):
         entry.reserved = os.path.abspath(target)
@@ -190,7 +196,7 @@ def _reserved(target: Path, entry: ledger.Entry) -> Iterator[None]:
         yield
     finally:
         if entry.reserved is not None:
-            # Where the result has come into its place, the folder is no longer empty.
+            # This fails where the result is in its place, because then the folder is not empty.
             with contextlib.suppress(OSError):
                 target.rmdir()
         os.close(descriptor)
@@ -200,19 +206,17 @@ def _lock(target: Path, descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConfigError(
-            f"{target}: another run is to have its result there; {_ALLOWED}"
-        ) from None
+        raise ConfigError(f"{target}: another run will put its result there; {_ALLOWED}") from None
     except OSError:
-        # Some network file systems lock no folders (flock(2)); there the end alone decides.
+        # Some network file systems lock no folders (flock(2)). There the rename at the end decides.
         return
     require_free(target)
     if not target.exists() or not os.path.samestat(os.fstat(descriptor), target.stat()):
-        raise ConfigError(f"{target}: another run has just been there; {_ALLOWED}")
+        raise ConfigError(f"{target}: another run has just used it; {_ALLOWED}")
 
 
 def _put_in_place(path: Path, target: Path) -> None:
-    """Raises RunError naming where the complete result stands, if not at `target`."""
+    """Renames the result to `target`. Raises RunError, which names where the result is instead."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         path.rename(target)
@@ -226,27 +230,27 @@ def _put_in_place(path: Path, target: Path) -> None:
 
 
 def _keep_failed(path: Path, target: Path, error: Exception) -> None:
-    """Keeps what a failed run has written, and adds to the error where.
+    """Keeps what a failed run has written, and adds its folder to the error.
 
     Raises:
-        RunError: in place of an error of the system, which becomes one line with its file.
+        RunError: in place of an OSError, as one line that names the file.
     """
     kept = _set_aside(path, target) if (path / "log.txt").exists() else None
     where = f" (what was written up to then: {kept})" if kept else ""
 
-    def told(text: str) -> str:
+    def with_folder(text: str) -> str:
         return f"{text.replace(str(path), str(kept or target))}{where}"
 
     if isinstance(error, OutcastError):
-        error.args = (told(str(error)), *error.args[1:])
+        error.args = (with_folder(str(error)), *error.args[1:])
     elif isinstance(error, OSError):
-        raise RunError(told(files.describe(files.named(error, path) or error))) from error
+        raise RunError(with_folder(files.describe(files.named(error, path) or error))) from error
     elif kept:
         error.add_note(where.strip())
 
 
 def _set_aside(path: Path, target: Path) -> Path:
-    """Renames an unfinished folder to `target`.failed, or the next such name that is free."""
+    """Renames an unfinished folder to `target`.failed, or to the next such name that is free."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -257,18 +261,18 @@ def _set_aside(path: Path, target: Path) -> Path:
         failed = target.with_name(f"{target.name}.failed{f'-{number}' if number > 1 else ''}")
         if not os.path.lexists(failed):
             break
-    # Where somebody takes the name just now, this fails, or replaces an empty folder.
+    # If somebody takes the name now, this fails, or it replaces an empty folder.
     path.rename(failed)
     return failed
 
 
 def require_free(target: Path) -> None:
-    """Raises ConfigError where a run could not have its result here in the end.
+    """Raises ConfigError where a run could not put its result here in the end.
 
-    The place may be new, or an empty folder that can be replaced by another.
+    Allowed is a new path, or an empty folder that another folder can replace.
     """
     if target.name in ("", ".."):
-        raise ConfigError(f"{target}: has no name of its own; {_ALLOWED}")
+        raise ConfigError(f"{target}: does not end with a name; {_ALLOWED}")
     try:
         _require_nameable(target)
         _require_own_place(target)
@@ -286,7 +290,7 @@ def require_free(target: Path) -> None:
 
 
 def _require_own_place(target: Path) -> None:
-    """Raises ConfigError where root would write below a folder in which anybody can rename."""
+    """Raises ConfigError where root would write below a folder in which every user can rename."""
     if os.geteuid() != 0:
         return
     for folder in Path(os.path.abspath(target)).parents:
@@ -301,11 +305,11 @@ def _require_own_place(target: Path) -> None:
 
 
 def _require_nameable(target: Path) -> None:
-    """Raises ConfigError where the names that a run needs beside or in it would be too long."""
+    """Raises ConfigError where names that a run needs beside it or in it would be too long."""
     try:
         name, path = _partial_of(target).name.encode(), os.path.abspath(target).encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{str(target)!a}: is no text in UTF-8; {_ALLOWED}") from None
+        raise ConfigError(f"{str(target)!a}: is not valid UTF-8; {_ALLOWED}") from None
     if b"\0" in path:
         raise ConfigError(f"{str(target)!r}: holds a null character; {_ALLOWED}")
     if len(name) > _LONGEST_NAME - _ROOM_IN_NAME or len(path) > _LONGEST_PATH - _ROOM_IN_PATH:
@@ -317,7 +321,7 @@ def _require_nameable(target: Path) -> None:
 
 
 def _require_replaceable(folder: Path) -> None:
-    """Raises ConfigError where another folder cannot be renamed to this empty one (rename(2))."""
+    """Raises ConfigError where no folder can be renamed to this empty one (rename(2))."""
     if _mount(folder) != _mount(folder.parent):
         raise ConfigError(f"{folder}: a file system is mounted there; {_ALLOWED}")
     above, user = folder.parent.stat(), os.geteuid()

@@ -1,7 +1,7 @@
-"""The engines: where a run's inner program is started, and how its progress comes out.
+"""The engines: they start a run's inner program and pass its progress on.
 
-An engine takes a run directory that holds a resolved config.yaml and fills it up to the
-manifest. Nothing else in the code knows which engine it is.
+An engine takes a run directory with config.yaml and plan.json, and fills it up to the manifest.
+Nothing else in the code knows which engine it is.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from outcast.engines.ledger import Entry
 
 INSIDE = "outcast.emulation.inside"
-"""The module of the inner program, which both engines start."""
+"""The module of the inner program. Both engines start it."""
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
 
 class Engine(Protocol):
-    """What the run verb needs of an engine."""
+    """What a run needs of an engine."""
 
     name: Literal["realtime", "virtual"]
 
@@ -38,7 +38,12 @@ class Engine(Protocol):
         """Raises FeatureMissingError where this machine cannot run the experiment this way."""
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
-        """Runs the experiment in `directory`; what is made on the way stands in `entry`.
+        """Runs the experiment in `directory`.
+
+        Args:
+            directory: a run directory with config.yaml and plan.json.
+            entry: the run's page in the ledger, which notes everything that the run makes.
+            on_event: is given each event of the inner program.
 
         Returns:
             Seconds that each phase took, by this host's clock.
@@ -48,12 +53,15 @@ class Engine(Protocol):
 def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) -> None:
     """Raises FeatureMissingError where a program of ours is needed and there is no C compiler.
 
-    `start_afterwards`: flows are to be told their start once connected, as in real time.
+    Args:
+        experiment: what is asked for.
+        start_afterwards: whether flows are told their start once they have connected, as in real
+            time.
     """
     if shutil.which("cc") is not None:
         return
     needed_for = ["blackout"] if experiment.blackout is not None else []
-    if any(senders.needed(each) for each in plan_transport.all_of(experiment)):
+    if any(senders.needed(settings) for settings in plan_transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
     elif start_afterwards and make_plan(experiment).flows:
         needed_for.append("the common start of flows in real time")
@@ -72,8 +80,8 @@ class EventReader:
     Attributes:
         error: what the inner program said went wrong.
         done: whether it said that it has finished.
-        wall_s: seconds by this host's clock that each phase took; `boot` is the time before the
-            first one.
+        wall_s: seconds that each phase took, by this host's clock. `boot` is the time before the
+            first phase.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
@@ -85,14 +93,14 @@ class EventReader:
         self.wall_s: dict[str, float] = {}
 
     def during(self) -> str:
-        """The present phase in words."""
+        """The present phase, in words."""
         return DURING.get(self._phase, self._phase)
 
     def lost(self, status: int, said: str) -> errors.RunError:
-        """The error where the inner program ended before it had finished or said why.
+        """The error for an inner program that ended before it had finished or said why.
 
         Args:
-            status: its exit status, as in `subprocess`.
+            status: its exit status, in the form of `subprocess`.
             said: what it wrote to standard error.
         """
         return errors.RunError(
@@ -100,7 +108,7 @@ class EventReader:
         )
 
     def feed(self, line: str) -> None:
-        """One line of the inner program's output; what is not an event is passed by."""
+        """Takes one line of the inner program's output, and ignores a line that is no event."""
         try:
             event = json.loads(line)
         except json.JSONDecodeError:
@@ -119,7 +127,7 @@ class EventReader:
 
 
 def _rebuild(kind: type, message: str) -> errors.OutcastError:
-    """An error of the inner program's kind with its text; its other attributes stay inside."""
+    """An error of the inner program's kind with its text, but without its other attributes."""
     if not (isinstance(kind, type) and issubclass(kind, errors.OutcastError)):
         kind = errors.RunError
     error: errors.OutcastError = kind.__new__(kind, message)

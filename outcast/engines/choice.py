@@ -10,12 +10,12 @@ from outcast.experiment import Experiment
 
 
 def choose(experiment: Experiment) -> Engine:
-    """The engine that the experiment names, or for `auto` the first that can run it.
+    """The engine that the experiment names; for `auto` the first one that can run it.
 
-    The virtual one is preferred: its results do not depend on this machine's speed.
+    The virtual engine comes first, because its results do not depend on this machine's speed.
 
     Raises:
-        FeatureMissingError: naming what is missing.
+        FeatureMissingError: no engine can run it; the error names what each one lacks.
     """
     virtual, realtime = VirtualEngine(), RealtimeEngine()
     match experiment.engine:

@@ -1,4 +1,4 @@
-"""What this machine can emulate, feature by feature, and what to do about what it cannot."""
+"""What this machine can emulate, feature by feature, and the remedy for what it cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
 
 INSTALL = "run scripts/install.sh"
 _SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where an ordinary user's PATH need not lead, and root's and the guest's do."""
+"""Folders in root's and the guest's PATH, which an ordinary user's PATH may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Finding:
         feature: its name.
         present: whether a run can use it.
         detail: what was found.
-        remedy: what to do where it is not there.
-        state: `loadable` is a module of the kernel that a run loads when it needs it.
+        remedy: what to do if it is missing.
+        state: `loadable` means a module of the kernel that a run loads when it needs it.
     """
 
     feature: str
@@ -81,7 +81,12 @@ PROGRAMS = {
 
 
 def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None) -> Diagnosis:
-    """Looks at everything, and loads nothing. `guest` is the virtual engine's kernel, if built."""
+    """Looks at every feature, and loads no module.
+
+    Args:
+        guest: the virtual engine's kernel; None where none is built.
+        kernel_modules: the modules of this machine's kernel.
+    """
     kernel_modules = kernel_modules or modules.Modules()
     instead = (
         "use --engine virtual" if guest else "run outcast kernel build and use --engine virtual"
@@ -100,7 +105,7 @@ def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None
     ]
     packages = [_importable("mininet.net", "Mininet's Python package"), _controller_framework()]
     looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
-    # To try one that is on disk alone would have the kernel load it.
+    # To try a qdisc that is only on disk would make the kernel load its module.
     probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
     namespaces = any(probed.values())
     qdiscs = [
@@ -163,7 +168,7 @@ def _virtual(guest: Kernel | None) -> Finding:
 
 
 def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:
-    """A feature that the kernel shows to be ready, or that a module of it may have."""
+    """A feature that the kernel shows to be ready, or that one of its modules may have."""
     if ready:
         return Finding(feature, True)
     return Finding(feature, lookup.state == "loadable", lookup.detail, remedy, lookup.state)
@@ -171,7 +176,7 @@ def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -
 
 def _qdisc(kind: str, lookup: modules.Lookup, probed: Mapping[str, bool], remedy: str) -> Finding:
     feature = modules.qdisc(kind)
-    # Where nothing could be tried, what the kernel shows of itself has to do.
+    # If nothing could be tried, the modules that the kernel shows have to do.
     untried = not any(probed.values())
     ready = lookup.state == "ready" if untried else probed.get(kind, False)
     if untried and lookup.state == "absent":
@@ -181,7 +186,7 @@ def _qdisc(kind: str, lookup: modules.Lookup, probed: Mapping[str, bool], remedy
 
 def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
     lookup = kernel_modules.look_up(modules.OPEN_VSWITCH)
-    # To ask the kernel for one that is on disk alone would have it loaded.
+    # To ask the kernel for a module that is only on disk would load it.
     if lookup.state == "loadable":
         return Finding(modules.OPEN_VSWITCH, True, lookup.detail, "", "loadable")
     if openvswitch.has_kernel_module():
@@ -195,7 +200,7 @@ def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
 
 
 def _path() -> str:
-    """Where programs are looked for: an ordinary user's PATH leaves out the system's own."""
+    """The search path for programs, because an ordinary user's PATH leaves out system folders."""
     own = os.environ.get("PATH", os.defpath)
     return own if os.geteuid() == 0 else f"{own}:{_SYSTEM_PROGRAMS}"
 

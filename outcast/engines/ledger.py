@@ -1,13 +1,12 @@
 """The ledger: what each run in progress has made, so that `outcast clean` can remove just that.
 
-One JSON file for each run, written before the thing is made and deleted when the run has ended.
-A run that was killed leaves its file behind. Processes are noted with their start time, so that
-a number that has meanwhile been given to another process is never mistaken for ours.
+Each run has a JSON file, its page. It is written before a thing is made and deleted when the run
+has ended, so a killed run leaves its page behind. A process is noted with its start time, because
+its number may meanwhile belong to another process.
 
-The folder is ours alone (see `outcast.engines.private`). All the same nothing is believed that a
-run of
-ours cannot have written: folders have the names of our runs' and are ours, processes are ours,
-and there are two settings, each with the values that it can have.
+Only this user can write to the folder (see `outcast.engines.private`). Even so, `undo` skips what
+no run of ours can have written: folders must have a run's name and be ours, processes must be
+ours, and there are two settings, each with the values that it can have.
 """
 
 from __future__ import annotations
@@ -39,28 +38,28 @@ SETTINGS: dict[str, str] = {
     "/proc/sys/net/ipv4/tcp_allowed_congestion_control": r"[a-z0-9_]+( [a-z0-9_]+)*",
     "/proc/sys/net/core/netdev_tstamp_prequeue": r"-?[0-9]{1,10}",
 }
-"""The settings of the machine that runs change, each with the form of its values."""
+"""The settings of the machine that runs change, and a pattern of each one's values."""
 
 _OF_A_RUN = re.compile(r"\..+\.[0-9]+\.partial|outcast-([a-z]+-)?[a-z0-9_]{8}", re.DOTALL)
-"""Names of folders: an unfinished run's, and those that `tempfile` makes with our prefixes."""
+"""Names of an unfinished run's folder, and of folders that `tempfile` makes with our prefixes."""
 
 _MOST_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def default_folder() -> Path:
-    """Where this user's ledger stands. Raises ConfigError where there is no place for it."""
+    """The folder of this user's ledger. Raises ConfigError where there is no place for it."""
     return private.choose()
 
 
 def all_folders() -> list[Path]:
-    """Every folder where a run of this user's may have left a page, in whatever environment."""
+    """Every folder in which a run of this user may have left a page, in any environment."""
     return private.existing()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process that cannot be mistaken for a later one of the same number.
+    """A process, told apart from a later one with the same number.
 
     Attributes:
         pid: its number.
@@ -79,7 +78,7 @@ class ProcessMark:
         return cls(pid, ticks)
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this process, and no later one, still runs."""
         return _start_ticks(self.pid) == self.start_ticks
 
 
@@ -93,7 +92,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _user_of(pid: int) -> int | None:
-    """The user that a process was started by; None where there is no such process."""
+    """The user that a process runs as; None where there is no such process."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("Uid:"):
@@ -102,7 +101,7 @@ def _user_of(pid: int) -> int | None:
 
 
 def _boot() -> str:
-    """Names this boot of the machine's kernel: process numbers and settings hold for it alone."""
+    """The name of this boot of the kernel. Process numbers and settings hold for one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -112,11 +111,11 @@ class Entry:
 
     Attributes:
         owner: the process of the `outcast` command.
-        processes: what it started and has to end.
+        processes: the processes that it started and must end.
         folders: temporary and unfinished folders.
-        settings: files under /proc/sys that were changed, with what stood there before.
-        reserved: the empty folder that it made to hold its result's place.
-        host, boot: the machine and the boot of its kernel that all this is of.
+        settings: the former values of changed files under /proc/sys, by path.
+        reserved: the empty folder that holds its result's place.
+        host, boot: the machine, and the boot of its kernel, that the page is about.
     """
 
     file: Path
@@ -129,7 +128,7 @@ class Entry:
     boot: str = field(default_factory=_boot)
 
     def write(self) -> None:
-        """Puts the page on disk, whole. Raises OSError naming the file where it cannot."""
+        """Writes the page whole or not at all. Raises OSError, which names the file."""
         document = asdict(self)
         del document["file"]
         text = _Page.model_validate(document).model_dump_json(indent=1)
@@ -151,21 +150,21 @@ class Entry:
             raise OSError(error.errno, error.strerror, str(self.file)) from None
 
     def remove(self) -> None:
-        """Takes the page out of the ledger."""
+        """Deletes the page."""
         with private.opened(self.file.parent) as folder, contextlib.suppress(FileNotFoundError):
             os.unlink(self.file.name, dir_fd=folder)
 
     def is_dead(self) -> bool:
-        """Whether its run has ended. Of a run on another machine nobody knows that here."""
+        """Whether its run has ended; False for another machine, because that cannot be known."""
         if self.host != platform.node():
             return False
         return self.boot != _boot() or not self.owner.is_alive()
 
     def undo(self) -> list[str]:
-        """Removes all that the page names, and the page; what was done, in words.
+        """Removes all that the page names, and the page. Returns what was done, in words.
 
-        What no run of ours can have noted is skipped and named. What could not be undone is named
-        and stays on the page, for the next time.
+        An item that no run of ours can have noted is skipped and named. An item that could not be
+        undone is named and stays on the page for the next time.
         """
         done = [
             *self._end_processes(),
@@ -179,21 +178,21 @@ class Entry:
         return done
 
     def restore_settings(self) -> list[str]:
-        """Puts the machine's settings back that the run changed; what was done, in words."""
+        """Restores the machine's settings that the run changed. Returns what was done, in words."""
 
         def restore(item: tuple[str, str]) -> str | None:
             path, value = item
             if path not in SETTINGS:
-                raise _NotOursError("no setting that a run changes")
+                raise _NotOursError("not a setting that a run changes")
             if not re.fullmatch(SETTINGS[path], value):
                 raise _NotOursError(f"cannot hold {value[:100]!r}")
-            # Another boot began with its own.
+            # After another boot the setting has that boot's own value.
             if self.boot != _boot() or not Path(path).exists():
                 return None
             Path(path).write_text(value)
             return f"set {path} back to {value!r}"
 
-        left, done = self._each(list(self.settings.items()), restore, lambda item: item[0])
+        left, done = self._undo(list(self.settings.items()), restore, lambda item: item[0])
         self.settings = dict(left)
         return done
 
@@ -203,7 +202,7 @@ class Entry:
                 return None
             return f"ended process {mark.pid}"
 
-        self.processes, done = self._each(self.processes, end, lambda mark: f"process {mark.pid}")
+        self.processes, done = self._undo(self.processes, end, lambda mark: f"process {mark.pid}")
         return done
 
     def _remove_folders(self) -> list[str]:
@@ -211,18 +210,18 @@ class Entry:
             return f"removed {name}" if _remove_folder(name) else None
 
         named = list(self.folders)
-        self.folders, done = self._each(named, remove, str)
+        self.folders, done = self._undo(named, remove, str)
         if self.reserved is not None and not self.folders:
             _remove_reserved(self.reserved, named)
         return done
 
-    def _each(
+    def _undo(
         self,
         items: list[_Item],
         undo: Callable[[_Item], str | None],
         name: Callable[[_Item], str],
     ) -> tuple[list[_Item], list[str]]:
-        """Undoes one after the other; what could not be undone, and what is to be said."""
+        """Undoes items one by one. Returns those that are left, and what was done in words."""
         left, done = [], []
         for item in items:
             try:
@@ -239,13 +238,14 @@ class Entry:
 
 
 class _NotOursError(Exception):
-    """What stands on a page and no run of ours can have made."""
+    """An item on a page that no run of ours can have made."""
 
 
 def _kill(mark: ProcessMark) -> bool:
-    """Kills this very process of ours and waits for its end; whether it was still alive."""
+    """Kills a process of ours and waits for its end. Returns whether it was still alive."""
     try:
-        # From here on the number cannot come to mean another process (pidfd_open(2)).
+        # From here on the descriptor means one process, whatever its number comes to mean
+        # (pidfd_open(2)).
         descriptor = os.pidfd_open(mark.pid)
     except (ProcessLookupError, OverflowError):
         return False
@@ -267,10 +267,10 @@ def _kill(mark: ProcessMark) -> bool:
 
 
 def _remove_folder(name: str) -> bool:
-    """Removes a folder of ours, by descriptors and following no link; whether it was there."""
+    """Removes a folder of ours, without following a link. Returns whether it was there."""
     path = Path(name)
     if not path.is_absolute() or ".." in path.parts or not _OF_A_RUN.fullmatch(path.name):
-        raise _NotOursError("no folder that a run makes")
+        raise _NotOursError("not a folder that a run makes")
     try:
         above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -308,11 +308,12 @@ def _remove_folder(name: str) -> bool:
 
 
 def _remove_reserved(reserved: str, folders: list[str]) -> None:
-    """Removes the place that a run held for its result, where it is still empty."""
+    """Removes the folder that held a result's place, if it is still empty."""
     path = Path(reserved)
     beside = [Path(name) for name in folders]
     if any(
-        each.parent == path.parent and each.name.startswith(f".{path.name}.") for each in beside
+        folder.parent == path.parent and folder.name.startswith(f".{path.name}.")
+        for folder in beside
     ):
         with contextlib.suppress(OSError, ValueError):
             if os.stat(path, follow_symlinks=False).st_uid == os.geteuid():
@@ -345,7 +346,7 @@ class _Mark(BaseModel):
 
 
 class _Page(BaseModel):
-    """An entry as it stands in its file. What an older version did not note has a default."""
+    """An entry as its file has it. Keys that an older version did not write have defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -359,12 +360,12 @@ class _Page(BaseModel):
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """All pages, those of running and those of dead runs. An unreadable page is skipped."""
-    return _read(folder)[0]
+    """All pages, of running and of dead runs. An unreadable page is skipped."""
+    return _read_pages(folder)[0]
 
 
-def _read(folder: Path) -> tuple[list[Entry], list[str]]:
-    """All pages of a folder, and what is to be said of those that cannot be read."""
+def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
+    """All pages of a folder, and a line for each one that cannot be read."""
     entries, unread = [], []
     try:
         with private.opened(folder, make=False) as descriptor:
@@ -377,7 +378,7 @@ def _read(folder: Path) -> tuple[list[Entry], list[str]]:
                     continue
                 except (OSError, ValidationError) as error:
                     unread.append(
-                        f"skipped {folder / name}: no page of a run "
+                        f"skipped {folder / name}: not a page of a run "
                         f"({_first_line(error)}); remove the file if no run is going on"
                     )
                     continue
@@ -401,13 +402,13 @@ def _read(folder: Path) -> tuple[list[Entry], list[str]]:
 
 
 def _content(name: str, folder: int) -> bytes:
-    """A page's bytes. Raises OSError where it is no regular file of ours, or is too large."""
+    """A page's bytes. Raises OSError where it is not a regular file of ours, or is too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=folder)
     with open(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "no file of ours")
+            raise OSError(errno.EPERM, "not a file of ours")
         if status.st_size > _MOST_BYTES:
             raise OSError(errno.EFBIG, "too large")
         return stream.read(_MOST_BYTES)
@@ -421,7 +422,7 @@ def _first_line(error: OSError | ValidationError) -> str:
 
 
 def restore_settings(folder: Path) -> None:
-    """Puts back what dead runs changed of the machine, before a new one notes what it finds."""
+    """Restores settings that dead runs changed, before a new run notes the present values."""
     for entry in read_entries(folder):
         if entry.settings and entry.is_dead():
             entry.restore_settings()
@@ -429,8 +430,8 @@ def restore_settings(folder: Path) -> None:
 
 
 def clean(folder: Path) -> list[str]:
-    """Undoes every page whose run is dead; what was done, and what was not, in words."""
-    entries, done = _read(folder)
+    """Undoes every page whose run is dead. Returns what was done and what was not, in words."""
+    entries, done = _read_pages(folder)
     for entry in entries:
         if entry.is_dead():
             done += entry.undo()

@@ -1,8 +1,9 @@
-"""What a run needs of this process's limits (getrlimit(2)): raised where they allow, else refused.
+"""The limits that a run needs (getrlimit(2)): they are raised, or the run is refused.
 
-The guest's kernel is one process of ours. It holds a descriptor for each of the host's files that
-the guest has opened, as long as the guest's cache knows that file, and one for each process of the
-guest, which is a process of ours too. Measured on Debian 12, with what `of_guest` asks for:
+The guest's kernel is one process of ours. It holds a descriptor for each file of the host that the
+guest has opened, as long as the guest's cache knows that file. It holds another one for each
+process of the guest, which is a process of ours too. Measured on Debian 12, beside what `of_guest`
+asks for:
 
 ```
                                           processes   descriptors   asked for
@@ -27,12 +28,12 @@ from outcast.errors import FeatureMissingError
 from outcast.plan.model import Plan
 
 FILES = 1350
-"""Of the host, that the guest's programs open before the first flow."""
+"""Files of the host that the guest's programs open before the first flow."""
 DESCRIPTORS_PER_PROCESS = 3
-"""Its own in the guest's kernel, its output and its errors in the run directory."""
+"""One in the guest's kernel, and its output and its errors in the run directory."""
 PROCESSES = 10
-"""Of every run: the guest's first one, the inner program, the controller, Open vSwitch's two, and
-some that it is looked at and set up with."""
+"""Processes of every run: the guest's first one, the inner program, the controller, Open vSwitch's
+two, and some that set the network up and look at it."""
 MARGIN = 1.5
 INNER_FILES = 64
 INNER_PER_HOST = 2
@@ -46,21 +47,21 @@ _NAMES = {
     resource.RLIMIT_FSIZE: ("bytes in a file", "-f", "fsize", "LimitFSIZE"),
     resource.RLIMIT_AS: ("bytes of address space", "-v", "as", "LimitAS"),
 }
-"""What is counted; the option of ulimit; its name in limits.conf(5) and in systemd.exec(5)."""
+"""By limit: what it counts, ulimit's option, its names in limits.conf(5) and systemd.exec(5)."""
 
 Needs = Mapping[int, int]
-"""A limit's number in the module `resource`, and how much is needed."""
+"""How much is needed, by the limit's number in the module `resource`."""
 
 
 def processes(plan: Plan) -> int:
-    """How many run at a time: a client for each flow, servers, captures and generators."""
+    """How many processes run at a time: a client for each flow, servers, captures, generators."""
     servers = {(flow.dst, flow.dport) for flow in plan.flows}
     generators = {host for flow in plan.generated for host in (flow.src, flow.dst)}
     return PROCESSES + sum(map(len, (plan.flows, servers, plan.capture_ports, generators)))
 
 
 def of_guest(process_count: int, memory_mib: int) -> Needs:
-    """What the guest's kernel needs for a guest of so many processes and so much memory."""
+    """What the guest's kernel needs for a guest with this many processes and this much memory."""
     descriptors = FILES + DESCRIPTORS_PER_PROCESS * process_count
     return {
         resource.RLIMIT_NOFILE: int(MARGIN * descriptors),
@@ -71,12 +72,12 @@ def of_guest(process_count: int, memory_mib: int) -> Needs:
 
 
 def open_files(plan: Plan) -> int:
-    """How many the inner program needs, wherever it runs."""
+    """How many open files the inner program needs, in either engine."""
     return int(MARGIN * (INNER_FILES + INNER_PER_HOST * len(plan.hosts)))
 
 
 def _running() -> int:
-    """Threads of this user, which is what RLIMIT_NPROC counts; root is not limited by it."""
+    """The threads of this user, because RLIMIT_NPROC counts threads; it does not limit root."""
     if os.geteuid() == 0 or _soft(resource.RLIMIT_NPROC) == resource.RLIM_INFINITY:
         return 0
     count = 0
@@ -95,14 +96,14 @@ def _soft(limit: int) -> int:
 
 @contextmanager
 def raised(needs: Needs, who: str) -> Iterator[None]:
-    """Programs started in the block get at least these limits; afterwards ours are as before.
+    """Gives programs that the block starts at least these limits; restores ours afterwards.
 
     Args:
         needs: what is needed; see Needs.
-        who: needs them; begins the error's text.
+        who: the program that needs it, in words; the error begins with it.
 
     Raises:
-        FeatureMissingError: naming a limit that cannot be raised so far, and the remedy.
+        FeatureMissingError: a limit cannot be raised that far; the error names the remedy.
     """
     before = {limit: resource.getrlimit(limit) for limit in needs}
     try:

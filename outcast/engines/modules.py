@@ -1,7 +1,7 @@
-"""The kernel's modules that features need: whether they are there, and loading them.
+"""The kernel's modules that features need: looks whether they are there, and loads them.
 
 A distribution's kernel has most congestion controls and qdiscs, and Open vSwitch's datapath, as
-modules. It shows them only once they are loaded, and loads few by itself. See modprobe(8).
+modules. It shows a module only once it is loaded, and loads few of them by itself. See modprobe(8).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ VETH = "veth"
 _QDISC = "qdisc "
 _CONGESTION_CONTROL = "congestion control "
 _PREFIXES = {_QDISC: "sch_", _CONGESTION_CONTROL: "tcp_"}
-"""By which the kernel itself asks for them (net/sched/sch_api.c, net/ipv4/tcp_cong.c)."""
+"""How the names of modules begin that the kernel asks for (net/sched/sch_api.c,
+net/ipv4/tcp_cong.c)."""
 _MODULES = {OPEN_VSWITCH: "openvswitch", BRIDGE: "bridge", VETH: "veth"}
 _NEVER_MODULES = {f"{_QDISC}pfifo", f"{_QDISC}bfifo", f"{_CONGESTION_CONTROL}reno"}
 
 _NOT_FOUND = re.compile(r"modprobe: FATAL: Module \S+ not found in directory \S+")
 
 State = Literal["ready", "loadable", "absent"]
-"""In the kernel, loaded or built in; on disk as a module; neither."""
+"""`ready`: loaded or built in; `loadable`: on disk as a module; `absent`: neither."""
 
 
 def qdisc(kind: str) -> str:
@@ -44,7 +45,7 @@ def congestion_control(name: str) -> str:
 
 
 def module_of(feature: str) -> str | None:
-    """The module that has a feature; None where it is always part of the kernel or none is known.
+    """The module that has a feature; None where it is always built in, or no module is known.
 
     The feature is one of this module's constants, or comes from `qdisc` or `congestion_control`.
     """
@@ -63,7 +64,7 @@ class Answer:
     Attributes:
         status: its exit status.
         output: what it wrote to standard output.
-        words: what it said of an error, in one line.
+        words: its error in one line.
     """
 
     status: int
@@ -73,12 +74,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Whether a feature's module is there, which nothing was loaded to find out.
+    """Whether a feature's module is there. To find that out, nothing was loaded.
 
     Attributes:
-        state: `absent` says only that no module was found; the feature can be built in all the
-            same, since not every kernel comes with a list of what is.
-        detail: the module, and why it cannot be loaded where that is known.
+        state: `absent` says only that no module was found. The feature may still be built in,
+            because not every kernel comes with a list of what is.
+        detail: the module, or why it cannot be loaded, if that is known.
     """
 
     state: State
@@ -87,11 +88,11 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Loading:
-    """What became of loading the modules of some features.
+    """The modules that were loaded for some features, and those that were not.
 
     Attributes:
-        loaded: those that were not there before, with their files; others that they need, too.
-        refused: feature to why its module was not loaded.
+        loaded: the files of modules that were not loaded before, also of those that others need.
+        refused: by feature, why its module was not loaded.
     """
 
     loaded: dict[str, str] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class Loading:
 
 
 def modprobe(*arguments: str) -> Answer:
-    """Runs the program of this name, which an ordinary user's PATH need not have."""
+    """Runs modprobe, also where an ordinary user's PATH does not lead to it."""
     program = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return Answer(127, "", "modprobe is missing; install the package kmod")
@@ -132,8 +133,8 @@ class Modules:
 
     Attributes:
         run: modprobe.
-        loaded_folder: where the kernel shows what it has loaded, and some of what is built in.
-        on_disk: where the modules of this kernel are, if there are any.
+        loaded_folder: shows the loaded modules, and some of the built-in ones.
+        on_disk: the folder of this kernel's modules; it may be missing.
     """
 
     run: Callable[..., Answer] = modprobe
@@ -164,9 +165,9 @@ class Modules:
         return Lookup("loadable", f"the module {module}, loaded when a run needs it")
 
     def load(self, features: Iterable[str]) -> Loading:
-        """Loads the modules of features that are on disk and not in the kernel; they stay.
+        """Loads the modules of features that are on disk and not in the kernel. They stay loaded.
 
-        A refusal is no error: the feature can be built in, which is to be asked of the kernel.
+        A refusal is no error, because the feature may be built in. Ask the kernel for that.
         """
         loading = Loading()
         for feature in features:
@@ -186,17 +187,17 @@ class Modules:
         return loading
 
     def record(self, features: Iterable[str], loading: Loading) -> dict[str, dict[str, str]]:
-        """The modules that features are in, for the manifest: those that are in the kernel.
+        """The loaded modules that have these features, for the manifest.
 
         Returns:
-            Module to `loaded` (`by this run` or `before it`), its file where this run loaded it,
-            and its `srcversion`, a hash of its source, where it has one.
+            By module: `loaded` (`by this run` or `before it`); its `file` if this run loaded it;
+            and `srcversion`, a hash of its source, if it has one.
         """
         needed = {module for feature in features if (module := module_of(feature))}
         records: dict[str, dict[str, str]] = {}
         for module in sorted(needed | set(loading.loaded)):
             folder = self.loaded_folder / module
-            # What is built in has no such file.
+            # Only loaded modules have this file; built-in ones do not.
             if not (folder / "initstate").exists():
                 continue
             record = {"loaded": "by this run" if module in loading.loaded else "before it"}

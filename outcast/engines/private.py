@@ -1,8 +1,8 @@
-"""Folders into which nobody but this user can put anything: for the ledger and for locks.
+"""Folders that only this user can write to, for the ledger and for locks.
 
-What stands in the ledger is ended and removed later, without a question. So its folder is opened
-without following a link, its owner is read from the open descriptor, and all further work goes
-by that descriptor: no other user can exchange the folder in between (openat(2)).
+`outcast clean` ends and removes what the ledger names, without a question. So its folder is opened
+without following a link, and its owner is read from the open descriptor. All further work goes by
+that descriptor, because no other user can then exchange the folder in between (openat(2)).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _REMEDY = "set XDG_RUNTIME_DIR to a folder of yours, or have this one removed"
 
 @contextlib.contextmanager
 def opened(folder: Path, *, make: bool = True) -> Iterator[int]:
-    """A descriptor of a folder that is ours alone, mode 0700.
+    """A descriptor of a folder that only this user can use, with mode 0700.
 
     Args:
-        folder: its path; the folder above is there.
-        make: whether to make it where it is missing, and to take it from all others. Else it stays
-            as it is, because it may be a folder for something else.
+        folder: its path; the folder above it exists.
+        make: whether to make it if it is missing, and to take other users' rights away. Without
+            it the folder stays as it is, because it may serve another purpose.
 
     Raises:
         ConfigError: it belongs to another user, or is a link or no folder; or others can write
-            to it and `make` is not asked for.
+            to it and `make` is false.
         OSError: it cannot be made or opened.
     """
     if make:
@@ -41,7 +41,7 @@ def opened(folder: Path, *, make: bool = True) -> Iterator[int]:
     try:
         descriptor = os.open(folder, _FOLDER)
     except NotADirectoryError:
-        # O_DIRECTORY with O_NOFOLLOW says so of a link too (open(2)).
+        # O_DIRECTORY with O_NOFOLLOW gives this error for a link too (open(2)).
         raise ConfigError(f"{folder}: is a link or no folder; {_REMEDY}") from None
     except PermissionError:
         owner = os.stat(folder, follow_symlinks=False).st_uid
@@ -60,11 +60,11 @@ def opened(folder: Path, *, make: bool = True) -> Iterator[int]:
 
 
 def places() -> list[Path]:
-    """Where a user's folder can stand, the best first; each in a folder that is the user's.
+    """Paths for a user's folder, the best first; each is in a folder that the user owns.
 
     Root's is in /run. Another user's is in XDG_RUNTIME_DIR, else in the folder that the login
-    made, else with the programs' states (XDG Base Directory Specification). The last resort is
-    the folder for temporary files, where another user could only make it before us.
+    made, else among the programs' states (XDG Base Directory Specification). The last resort is
+    the folder for temporary files. There another user could only make it before us.
     """
     user = os.geteuid()
     above: list[Path] = []
@@ -77,24 +77,24 @@ def places() -> list[Path]:
     above += [Path(state)] if (state := os.environ.get("XDG_STATE_HOME")) else []
     with contextlib.suppress(RuntimeError):
         above.append(Path.home() / ".local" / "state")
-    found = [folder / "outcast" for folder in above if folder.is_absolute() and _is_own(folder)]
+    folders = [folder / "outcast" for folder in above if folder.is_absolute() and _is_own(folder)]
     with contextlib.suppress(OSError):
-        found.append(Path(tempfile.gettempdir()) / f"outcast-{user}")
-    return list(dict.fromkeys(found))
+        folders.append(Path(tempfile.gettempdir()) / f"outcast-{user}")
+    return list(dict.fromkeys(folders))
 
 
 def choose() -> Path:
-    """The first of the places that can be used; made where it is missing.
+    """The first place that can be used; its folder is made if it is missing.
 
     Raises:
-        ConfigError: there is none, with the reasons and the remedy.
+        ConfigError: there is none; the error has the reasons and the remedy.
     """
     reasons = []
     for folder in places():
         try:
             folder.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)
             with opened(folder) as descriptor:
-                # Of a file system that is mounted for reading only, root learns it here too.
+                # Here root too learns that a file system is mounted read-only.
                 if os.access(f"/proc/self/fd/{descriptor}", os.W_OK | os.X_OK):
                     return folder
             reasons.append(f"{folder}: cannot be written to")
@@ -103,20 +103,20 @@ def choose() -> Path:
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror}")
     said = "; ".join(reasons) or "there is no folder for temporary files"
-    raise ConfigError(f"no place to note what a run makes: {said}")
+    raise ConfigError(f"there is no folder in which to note what a run makes: {said}")
 
 
 def existing() -> list[Path]:
-    """All places where a folder of ours stands: an earlier run may have had another environment."""
-    found = []
+    """All folders of ours that exist, because an earlier run may have had another environment."""
+    folders = []
     for folder in places():
         with contextlib.suppress(ConfigError, OSError), opened(folder, make=False):
-            found.append(folder)
-    return found
+            folders.append(folder)
+    return folders
 
 
 def lock_file(folder: Path, name: str) -> int:
-    """A descriptor of a file to be locked, in a folder of ours; made where it is missing.
+    """A descriptor of a file to lock, in a folder of ours; the file is made if it is missing.
 
     Raises:
         ConfigError: the folder is not ours.
@@ -128,7 +128,7 @@ def lock_file(folder: Path, name: str) -> int:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder is ours or, where it is still to be made, what it will stand in."""
+    """Whether a folder is ours; if it is missing, whether the folder above it is."""
     try:
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent

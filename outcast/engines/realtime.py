@@ -1,9 +1,9 @@
 """The realtime engine: Mininet on this machine's kernel, in namespaces of its own.
 
-The inner program runs in fresh network, mount and process namespaces. Nothing of it can collide
-with the machine's own bridges, ports or processes, and when it ends, however it ends, the kernel
-removes all it had made: the process namespace dies with its first process, the network namespace
-with its last. See unshare(1), pid_namespaces(7).
+The inner program runs in fresh network, mount and process namespaces. So nothing of it collides
+with the machine's own bridges, ports or processes. However it ends, the kernel then removes all
+that it made, because a process namespace ends with its first process and a network namespace with
+its last. See unshare(1), pid_namespaces(7).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from outcast.records.run_directory import RunDirectory
 _WHO = "the run's inner program"
 
 _SCRATCH_PLACES = (Path("/tmp"), Path("/var/tmp"), Path("/root"))
-"""Where temporary programs can stand besides TMPDIR; /run is mounted noexec on many systems."""
+"""Folders for temporary programs besides TMPDIR. Many systems mount /run noexec."""
 
 _STAMPED_EARLY = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
-"""Of the whole machine; only the initial network namespace has it."""
+"""A setting of the whole machine, which only the initial network namespace has."""
 
 
 class RealtimeEngine:
-    """See the module."""
+    """Runs experiments on this machine's kernel, by its clock."""
 
     name: Literal["realtime", "virtual"] = "realtime"
 
@@ -67,10 +67,10 @@ class RealtimeEngine:
         self._loading = Loading()
 
     def require(self, experiment: Experiment) -> None:
-        """Raises FeatureMissingError naming what this machine lacks for the experiment.
+        """Raises FeatureMissingError, which names what this machine lacks for the experiment.
 
-        Modules that the experiment needs are loaded first, since the kernel shows no others; they
-        stay loaded.
+        The modules that the experiment needs are loaded first, because the kernel shows only what
+        is loaded. They stay loaded.
         """
         if os.geteuid() != 0:
             raise FeatureMissingError(
@@ -88,7 +88,7 @@ class RealtimeEngine:
         )
         transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
-        controls = {modules.congestion_control(each.congestion_control) for each in transports}
+        controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
         why = self._loading.why
@@ -96,11 +96,11 @@ class RealtimeEngine:
             self._load([modules.BRIDGE])
             forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
         self._needed += controls & listed
-        for each in transports:
-            name = each.congestion_control
+        for tcp in transports:
+            name = tcp.congestion_control
             refused = why(modules.congestion_control(name))
             transport.require_congestion_control(name, OURS.congestion_controls(), refused)
-            if each.mptcp is not None:
+            if tcp.mptcp is not None:
                 multipath.require()
         queues.require_kinds(
             kinds, doctor.probe_qdiscs(kinds), lambda kind: why(modules.qdisc(kind))
@@ -117,8 +117,8 @@ class RealtimeEngine:
         experiment = load_resolved(directory.config)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         with _alone(), _put_back(entry, settings):
-            for each in plan_transport.all_of(experiment):
-                transport.allow_congestion_control(each.congestion_control)
+            for tcp in plan_transport.all_of(experiment):
+                transport.allow_congestion_control(tcp.congestion_control)
             _stamp_in_order()
             wall_s = _run_inside(directory, directory.read_plan(), entry, on_event)
         self._record_modules(directory)
@@ -135,7 +135,7 @@ class RealtimeEngine:
 
 @contextmanager
 def _put_back(entry: Entry, settings: Sequence[Path]) -> Iterator[None]:
-    """Puts settings of the whole machine back at the end; of those that it has."""
+    """Restores settings of the whole machine at the end; those that it lacks are left out."""
     before = {str(path): path.read_text().strip() for path in settings if path.exists()}
     entry.settings.update(before)
     entry.write()
@@ -149,14 +149,15 @@ def _put_back(entry: Entry, settings: Sequence[Path]) -> Iterator[None]:
 
 
 def _stamp_in_order() -> None:
-    """Has every captured packet stamped when it is taken from the core's backlog.
+    """Makes the kernel stamp every captured packet when it leaves the core's backlog.
 
-    By default the kernel stamps a packet before it goes there, but not one that bears a sending
-    time, as most of TCP's do (skb_tstamp in linux/skbuff.h): the capture stamps that one itself,
-    later. A capture's times step back where the two kinds meet, by some microseconds.
+    By default the kernel stamps a packet before it goes there. It does not stamp one that has a
+    sending time, as most of TCP's packets do (skb_tstamp in linux/skbuff.h); the capture stamps
+    those itself, later. So a capture's times would step back by some microseconds where the two
+    kinds meet.
 
     Raises:
-        ReadBackError: where the kernel does not take it.
+        ReadBackError: the kernel does not take the setting.
     """
     if not _STAMPED_EARLY.exists():
         return
@@ -167,7 +168,7 @@ def _stamp_in_order() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Realtime runs share no machine: they would disturb each other's timing."""
+    """Refuses a second run in real time, because two would disturb each other's timing."""
     with open(private.lock_file(default_folder(), "realtime.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,15 +186,15 @@ def _limits(plan: Plan) -> limits.Needs:
 
 
 def _scratch_place() -> Path:
-    """A folder for temporary files in which nobody else can exchange what root makes.
+    """A folder for temporary files in which no other user can exchange what root makes.
 
     Raises:
-        FeatureMissingError: there is none from which programs can be run.
+        FeatureMissingError: there is none from which programs can run.
     """
     tried = []
     for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):
         if re.search(r"[\s:]", str(place)):
-            # The dynamic linker ends a library's name there (ld.so(8), LD_PRELOAD).
+            # The dynamic linker ends a library's name at these characters (ld.so(8), LD_PRELOAD).
             tried.append(f"{str(place)!r} holds a space or a colon")
             continue
         try:
@@ -219,8 +220,8 @@ def _run_inside(
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
     argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
-    # Not below the result: programs are compiled there and run as root, and whoever owns the folder
-    # that the result comes into could put others in their place.
+    # Programs are compiled here and run as root. Below the result, the owner of its folder could
+    # put others in their place.
     scratch = _scratch_place() / f"outcast-run-{secrets.token_hex(4)}"
     entry.folders.append(str(scratch))
     entry.write()
@@ -238,7 +239,7 @@ def _run_inside(
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
-                # Ctrl-C is for us to pass on; the terminal must not end half of the run by itself.
+                # We pass Ctrl-C on. By itself the terminal would end only half of the run.
                 start_new_session=True,
             )
         try:
@@ -260,8 +261,8 @@ def _run_inside(
     if status or not reader.done:
         with (directory.path / "log.txt").open(encoding="utf-8", errors="replace") as written:
             said = "".join(line for line in written if not line.startswith("{"))
-        # unshare(1) ends by the signal that its child ended by, for which it first has to catch it
-        # by default and unblock it: with SIGKILL alone that fails.
+        # unshare(1) ends by the signal that ended its child. Before, it sets that signal to its
+        # default and unblocks it, and with SIGKILL alone this fails.
         killed = said.rstrip().endswith(": Invalid argument") and "\nunshare: " in f"\n{said}"
         raise reader.lost(-signal.SIGKILL if killed else status, said)
     return reader.wall_s

@@ -36,12 +36,12 @@ def require_congestion_control(name: str) -> None:
 
 
 class VirtualEngine:
-    """See the module."""
+    """Runs experiments in the guest, by its virtual clock."""
 
     name: Literal["realtime", "virtual"] = "virtual"
 
     def require(self, experiment: Experiment) -> None:
-        """Raises FeatureMissingError naming what is missing: its kernel, or what that one lacks."""
+        """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         kernel = _kernel()
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
@@ -112,7 +112,7 @@ class VirtualEngine:
 
 
 def _record_kernel(directory: RunDirectory, kernel: Kernel) -> None:
-    """Adds to the manifest what the guest cannot know of its own kernel."""
+    """Adds to the manifest what the guest cannot know about its own kernel."""
     manifest = directory.read_manifest()
     made = {
         "source": f"{kernel.source} {kernel.version}",

@@ -114,7 +114,7 @@ def test_a_page_in_our_folder_that_is_anothers_is_not_read(shared: Path) -> None
     entry.write()
     os.chown(entry.file, NOBODY, NOBODY)
     (said,) = ledger.clean(shared / "ledger")
-    assert said.startswith(f"skipped {entry.file}: no page of a run (no file of ours)")
+    assert said.startswith(f"skipped {entry.file}: not a page of a run (not a file of ours)")
     assert precious.exists()
 
 

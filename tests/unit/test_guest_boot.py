@@ -91,7 +91,7 @@ def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Pa
         ("exit 3", "the guest's kernel: exit status 3"),
         (
             "echo last words; exit 3",
-            "the guest's kernel: exit status 3; the last that it said: last words",
+            "the guest's kernel: exit status 3; its last line: last words",
         ),
         (
             "echo 'setup_physmem - mapping 9 bytes of memory at 0x6 failed - errno = -12'; exit 1",

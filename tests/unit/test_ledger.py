@@ -132,7 +132,7 @@ def test_pages_that_are_no_pages_are_passed_by_and_named(text: str, tmp_path: Pa
     folder.mkdir()
     dead_entry(tmp_path, folders=[str(folder)])
     said, removed = ledger.clean(tmp_path)
-    assert said.startswith(f"skipped {tmp_path / 'run-1-0.json'}: no page of a run")
+    assert said.startswith(f"skipped {tmp_path / 'run-1-0.json'}: not a page of a run")
     assert "\n" not in said
     assert removed == f"removed {folder}"
     assert (tmp_path / "other.txt").exists()

@@ -1,13 +1,13 @@
 """Boots the guest, runs one program in it as root, and ends it, whatever happens.
 
-The guest is one process of the user who starts it (and one per guest process, all of which the
-host's kernel kills when the first one ends). Its clock is virtual: it stands still while the
-guest computes and jumps when every process waits, see `time-travel` in the kernel's
-arch/um/kernel/time.c.
+The guest's kernel is one process of the user who starts it. Each process of the guest is another
+one, and the host's kernel kills these when the first one ends. The guest's clock is virtual: it
+stands still while the guest computes, and jumps when every process waits (`time-travel` in the
+kernel's arch/um/kernel/time.c).
 
-What the guest sees of the host is kept the same in every boot, so that the same seed gives the
-same run: the kernel's command line holds no path (the kernel mixes it into its random numbers),
-the environment is ours, the clock starts at START_NS, and the run directory has a fixed name.
+The guest sees the same of the host in every boot, because the same seed must give the same run.
+The kernel's command line holds no path, since the kernel mixes it into its random numbers. The
+environment is ours, the clock starts at START_NS, and the run directory has a fixed name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from outcast.engines.guest import init
 from outcast.errors import FeatureMissingError, GuestError, how_ended
 
 RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
-"""Where the guest finds the run directory."""
+"""The path of the run directory in the guest."""
 
 START_NS = 1_000_000_000_000_000_000
 """The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
@@ -56,20 +56,20 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""The payload's environment; nothing of the host's own gets in."""
+"""The payload's environment. It has nothing of the host's environment."""
 
 if sys.version_info < (3, 12):
-    # Mininet imports distutils, for which setuptools otherwise puts in its own, and all of itself.
+    # Mininet imports distutils. By default setuptools replaces it by its own and imports itself.
     ENVIRONMENT["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
 
 WHO = "the virtual engine's guest"
-"""What needs the limits of `outcast.engines.limits.of_guest`."""
+"""How errors name what needs the limits of `outcast.engines.limits.of_guest`."""
 
 BOOT_PREFIX = "outcast-guest-"
 _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
 STALL_S = 600.0
-"""Without a line or a second of virtual time for so long, the guest hangs. An emulated processor
-that others use too took more than two minutes from one line of the boot to the next."""
+"""The guest hangs if it prints no line and passes no second of virtual time for this long. A busy
+emulated processor took more than two minutes from one line of the boot to the next."""
 
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
@@ -96,16 +96,16 @@ class GuestResult:
 
     @property
     def host_failure(self) -> str:
-        """What the guest's kernel could not get of the host, in words; empty where nothing."""
+        """What the guest's kernel could not get from the host, in words; empty if nothing."""
         return _host_failure(self.console)
 
     def said(self) -> list[str]:
-        """The console without the kernel's word that it halts."""
+        """The console without the kernel's line that it halts."""
         return [line for line in self.console if not line.startswith("reboot: ")]
 
 
 def _host_failure(console: Iterable[str]) -> str:
-    """The first of a User-Mode Linux kernel's complaints about the host (arch/um/os-Linux)."""
+    """The first complaint of a User-Mode Linux kernel about the host (arch/um/os-Linux)."""
     for line in console:
         if line.startswith("Bus error - the host"):
             return f"the guest's kernel: {line}"
@@ -136,22 +136,22 @@ def boot(
 
     Args:
         kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
-        run_directory: the only folder of the host that the guest can write to. It is the
-            program's working directory and stands at RUN_DIRECTORY there.
+        run_directory: the only folder of the host that the guest can write to. In the guest it is
+            RUN_DIRECTORY, the program's working directory.
         argv: the program, by its absolute path on the host, and its arguments.
         seed: decides every random number of the guest, 64 bits.
         on_line: is given each line that the program writes to its standard output.
-        on_folder: is given the boot directory before it is made, to be removed where we are
-            killed.
+        on_folder: is given the boot directory before it is made, so that it can be removed if we
+            are killed.
         on_start: is given the process number of the guest's kernel.
         on_message: is given each line of the kernel's messages and the program's standard error.
-        stall_s: seconds by the host's clock in which the guest may show no sign of life, neither
-            a line nor a second of virtual time gone by.
+        stall_s: seconds by the host's clock for which the guest may show no sign of life. A sign
+            is a line, or a second of virtual time.
         virtual_limit_s: seconds of virtual time after which the program is ended.
         memory_mib: the guest's memory.
-        processes: how many will run in it at a time.
-        open_files: how many the program has to be allowed, where that is more than the guest's
-            kernel allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
+        processes: how many processes run in it at a time.
+        open_files: how many open files the program needs, if that is more than the guest's kernel
+            allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         environment: variables of the program, besides ENVIRONMENT.
 
     Raises:
@@ -175,17 +175,18 @@ def boot(
             process = _start(argv_of_kernel, directory, memory_directory, core)
         try:
             on_start(process.pid)
-            # Nobody needs it from the start on; removed then, it is not left where we are killed.
+            # Nobody needs the boot directory after the payload's start. If it is removed then, it
+            # is not left behind when we are killed.
             return _follow(process, on_line, on_message, lambda: _remove(directory), stall_s)
         finally:
             _end(process)
 
 
 def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
-    """The guest kernel's arguments. Only the kernel's own path depends on where we are.
+    """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
-    The first process is the distribution's Python: it mounts the boot directory, which is the
-    working directory of the guest's kernel, and goes on with init.py from there.
+    The first process is the distribution's Python. It mounts the boot directory, which is the
+    working directory of the guest's kernel, and runs init.py from there.
     """
     first = (
         f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
@@ -221,10 +222,10 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
 
 @functools.cache
 def python_folders() -> tuple[str, ...]:
-    """Where this Python and what it can import stand; seen in the guest wherever they are.
+    """The folders of this Python and of what it can import; the guest sees them all.
 
-    That is what it is without us: our own path has the folder that we were started in, too, and
-    what differs between two starts makes two runs of one seed differ.
+    A fresh Python is asked for its path, because ours also has the folder that we were started
+    in. What differs between two starts would make two runs with one seed differ.
 
     Raises:
         CommandError: this Python does not start.
@@ -236,7 +237,7 @@ def python_folders() -> tuple[str, ...]:
     # An editable installation finds us by a hook, not by the path.
     own = Path(__file__).resolve().parents[3]
     named = {sys.prefix, sys.base_prefix, str(own), *path}
-    folders = {each for name in named if name for each in (name, os.path.realpath(name))}
+    folders = {path for name in named if name for path in (name, os.path.realpath(name))}
     return tuple(
         name
         for name in sorted(folders)
@@ -245,11 +246,11 @@ def python_folders() -> tuple[str, ...]:
 
 
 def compile_own_modules() -> None:
-    """Compiles our packages to bytecode where they are not yet.
+    """Compiles our packages to bytecode, where that is not done yet.
 
-    Whether Python in the guest finds bytecode or compiles for itself changes how often it reads
-    the clock, and by that the run: one of a fresh checkout would not be repeated by the next. A
-    checkout that this user cannot write to has been compiled by scripts/install.sh.
+    Python in the guest reads the clock more often if it has to compile, and that changes the run.
+    So the first run of a fresh checkout would not be repeated by the next. scripts/install.sh has
+    compiled a checkout that this user cannot write to.
     """
     root = Path(__file__).resolve().parents[3]
     for package in ("outcast", "controllers", "topologies"):
@@ -257,7 +258,7 @@ def compile_own_modules() -> None:
 
 
 def _memory_directory(memory_mib: int) -> str:
-    """Where the file that is the guest's memory goes: in memory, if there is room for all of it.
+    """A folder for the file that is the guest's memory: in memory, if there is room for all of it.
 
     /var/tmp is on a disk (hier(7)). It is the last choice, because the host writes what the guest
     touches to the disk. Debian 13 with 4 GB needs it: both other places hold half the memory.
@@ -287,7 +288,7 @@ def _memory_directory(memory_mib: int) -> str:
 
 
 def require(processes: int) -> None:
-    """Raises FeatureMissingError where this host has no room for a guest of so many processes."""
+    """Raises FeatureMissingError where this host has no room for a guest of that many processes."""
     limits.require(limits.of_guest(processes, MEMORY_MIB), WHO)
     _memory_directory(MEMORY_MIB)
 
@@ -296,9 +297,9 @@ def require(processes: int) -> None:
 def _boot_directory(
     description: Mapping[str, object], on_folder: Callable[[Path], None]
 ) -> Iterator[Path]:
-    """A folder with init.py and what it is to do."""
-    # Not tempfile's, which would make it before anybody could note its name. The ledger removes
-    # only what has a name of such a length.
+    """A folder with init.py and the description of its work."""
+    # tempfile would make the folder before the ledger could note its name. The ledger removes only
+    # folders whose names have this length.
     directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(4)}"
     on_folder(directory)
     directory.mkdir(mode=0o700)
@@ -316,11 +317,11 @@ def _remove(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _free_core() -> Iterator[int]:
-    """A core that no other guest of this user runs on; where all are taken, one of them.
+    """A core that no other guest of this user runs on; if all are taken, one of them.
 
-    The guest's kernel and the guest's processes hand each other a futex for every system call
-    and never run at the same time. On one core that is a switch of some microseconds; spread
-    over two, waking the other core makes a system call five times as slow.
+    The guest's kernel and its processes hand each other a futex at every system call, and never
+    run at the same time. On one core that is a switch of some microseconds. On two cores, waking
+    the other one makes a system call five times as slow.
     """
     folder = ledger.default_folder() / "cores"
     cores = sorted(os.sched_getaffinity(0), reverse=True)
@@ -345,7 +346,7 @@ def _start(
     libc = ctypes.CDLL(None)
 
     def before_exec() -> None:
-        # The guest ends with us, also when we are killed; and its processes with it.
+        # The guest ends with us, also when we are killed, and its processes end with it.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.sched_setaffinity(0, {core})
 
@@ -393,7 +394,7 @@ def _follow(
             on_message(line)
 
     def last() -> str:
-        return f"; the last that it said: {console[-1]}" if console else ""
+        return f"; its last line: {console[-1]}" if console else ""
 
     assert process.stdout is not None
     assert process.stderr is not None
@@ -427,7 +428,7 @@ class _Lines:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Takes what was read; nothing at the end of the stream."""
+        """Takes what was read; an empty `data` is the end of the stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data and self._rest:
             lines, self._rest = [*lines, self._rest], b""
@@ -451,7 +452,7 @@ def _why(ended: int, console: Sequence[str], last: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills the guest where it still runs, and reaps it; its processes end with its kernel."""
+    """Kills the guest if it still runs, and reaps it. Its processes end with its kernel."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Run in the guest: does its kernel have what experiments use? Prints its release.
+"""Checks in the guest whether its kernel has what experiments use, and prints its release.
 
-Stands alone like init.py. Every feature is used, not looked up.
+It stands alone like init.py. It uses every feature, because a feature that is listed may not work.
 """
 
 from __future__ import annotations
@@ -20,42 +20,44 @@ QDISCS = {
     "prio": "",
     "sfb": "",
 }
-"""What no kind of queue is made of, and its kernel has besides."""
+"""Qdiscs that the guest's kernel has besides those that queue kinds use, with their options."""
 COMMANDS = "qdiscs.json"
-"""Beside this file: the qdiscs that queues are made of, each with the first Linux that has it and
-the command that makes it `DEVICE`'s root."""
+"""A file beside this one: the qdiscs that queue kinds use. Each has the first Linux that knows it
+and the command that makes it the root of `DEVICE`."""
 DEVICE = "dummy0"
 CONGESTION_CONTROLS = ("bbr", "bic", "cubic", "dctcp", "htcp", "reno", "vegas")
 LINKS = ("bridge", "dummy", "ifb", "veth")
 JIFFY_S = 0.001
 _CLOCK_MONOTONIC_COARSE = 6
-"""Its resolution is a jiffy; the time module does not name it (linux/time.h)."""
+"""A clock with the resolution of a jiffy (linux/time.h); the time module does not name it."""
 
 
 def lacking() -> list[str]:
-    """What could not be set up."""
-    found = [f"link {kind}" for kind in LINKS if not _ran("ip", "link", "add", "type", kind)]
+    """The features that could not be used."""
+    missing = [f"link {kind}" for kind in LINKS if not _ran("ip", "link", "add", "type", kind)]
     for kind, options in QDISCS.items():
         if not _ran("tc", "qdisc", "replace", "dev", DEVICE, "root", kind, *options.split()):
-            found.append(f"qdisc {kind}")
+            missing.append(f"qdisc {kind}")
     with open(os.path.join(os.path.dirname(__file__), COMMANDS), encoding="utf-8") as stream:
         for kind, since, words in json.load(stream):
             if at_least(os.uname().release, since) and not _ran(*words):
-                found.append(f"qdisc {kind}")
+                missing.append(f"qdisc {kind}")
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
         available = stream.read().split()
-    found += [f"congestion control {name}" for name in CONGESTION_CONTROLS if name not in available]
+    missing += [
+        f"congestion control {name}" for name in CONGESTION_CONTROLS if name not in available
+    ]
     if not os.path.exists("/proc/sys/net/mptcp/enabled"):
-        found.append("MPTCP")
+        missing.append("MPTCP")
     if time.clock_getres(time.CLOCK_MONOTONIC) > 1e-9:
-        found.append("a clock of nanoseconds")
+        missing.append("a clock of nanoseconds")
     if time.clock_getres(_CLOCK_MONOTONIC_COARSE) > JIFFY_S:
-        found.append("HZ=1000")
-    return found
+        missing.append("HZ=1000")
+    return missing
 
 
 def at_least(release: str, since: str) -> bool:
-    """Whether a kernel's release, as `7.3.4`, is `since`, as `6.17`, or a later one."""
+    """Whether a kernel's release, such as `7.3.4`, is `since`, such as `6.17`, or a later one."""
     mine, first = ([int(n) for n in re.findall("[0-9]+", text)[:2]] for text in (release, since))
     return mine >= first
 
@@ -65,7 +67,7 @@ def _ran(*argv: str) -> bool:
 
 
 def main() -> int:
-    """Exit status 1 and a line for each thing that is missing; otherwise the kernel's release."""
+    """Prints the kernel's release; or a line for each missing feature, with exit status 1."""
     missing = lacking()
     for what in missing:
         print(what)

@@ -1,11 +1,11 @@
-"""The first process of the guest: builds its file system, runs the payload, halts.
+"""The first process of the guest: it builds the file system, runs the payload and halts.
 
-Runs alone, in the distribution's Python without site packages, as a program that the guest's
-kernel starts; nothing else of outcast is imported and nothing of the host is written. What it is
-to do comes in BOOT, a file of the boot directory that `outcast.engines.guest` made.
+The guest's kernel starts it in the distribution's Python, without site packages. It imports
+nothing else of outcast and writes nothing to the host. BOOT, a file of the boot directory that
+`outcast.engines.guest` made, says what it does.
 
-The file system is the host's, read-only, under an overlay in memory. A hostfs mount of the run
-directory at RUN_DIRECTORY is the only part where writing reaches the host.
+The file system is the host's, read-only, under an overlay in memory. Writing reaches the host only
+at RUN_DIRECTORY, a hostfs mount of the run directory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BOOT = "boot.json"
 RUN_DIRECTORY = "/mnt/run"
 EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
 
-# ovs-vswitchd recounts the cores when ten seconds have passed since the last count, and takes
-# the clock's zero for the last one: in the first ten seconds after boot it sees no core and starts
-# no upcall handler. No real machine gets there that early. Sleeping costs nothing here.
+# ovs-vswitchd counts the cores again ten seconds after the last count, and takes the clock's zero
+# for the last one. So in the first ten seconds after boot it sees no core and starts no upcall
+# handler. No real machine starts it that early. Sleeping costs nothing here.
 UPTIME_S = 11
 
 START_LINE = "outcast guest: start"
@@ -53,7 +53,7 @@ def _checked(result: int, what: str) -> None:
 
 
 def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: str = "") -> None:
-    """Mounts a file system on a target, which is made first where it is missing."""
+    """Mounts a file system on a target, and first makes the target if it is missing."""
     os.makedirs(target, exist_ok=True)
     _checked(
         _libc.mount(
@@ -70,8 +70,9 @@ def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: 
 def build_root(run_directory: str, needed: list[str]) -> None:
     """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp.
 
-    What the host keeps in the folders of EMPTY is not seen, but for the `needed` ones below them.
-    Those are mounted wherever they are, so that the guest is the same wherever they are.
+    The guest does not see what the host keeps in the folders of EMPTY, except the `needed` folders
+    below them. Every needed folder is mounted, even outside of EMPTY, because then the guest makes
+    the same system calls wherever they are.
     """
     mount("tmpfs", "/tmp")
     for name in ("upper", "work", "root"):
@@ -99,7 +100,7 @@ def build_root(run_directory: str, needed: list[str]) -> None:
 
 
 def name_host() -> None:
-    """Gives the guest a name and tables of its own, in place of the host's."""
+    """Gives the guest its own host name and tables instead of the host's."""
     socket.sethostname("outcast")
     for path, text in (
         ("/etc/hostname", "outcast\n"),
@@ -113,10 +114,10 @@ def name_host() -> None:
 
 
 def sleep_until(uptime_s: int) -> None:
-    """Returns at just this time since boot, however often the clock was read before.
+    """Returns at exactly this time since boot, however often the clock was read before.
 
-    Meanwhile the kernel has derived its random numbers anew (drivers/char/random.c, crng_reseed),
-    so that it does not matter either how many were taken before: each folder made takes one.
+    Meanwhile the kernel seeds its random numbers again (drivers/char/random.c, crng_reseed). So it
+    does not matter either how many were taken before; making a folder takes one.
     """
     at = struct.pack("ll", uptime_s, 0)
     number = _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, at, None)
@@ -125,7 +126,7 @@ def sleep_until(uptime_s: int) -> None:
 
 
 def raise_loopback() -> None:
-    """Sets the loopback interface up, see netdevice(7)."""
+    """Sets the loopback interface up; see netdevice(7)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack_from("h", fcntl.ioctl(control, _SIOCGIFFLAGS, request), 16)[0]
@@ -133,7 +134,7 @@ def raise_loopback() -> None:
 
 
 def open_console(path: str) -> int:
-    """Opens a console that passes bytes on as they are, a line's end without a carriage return."""
+    """Opens a console and makes it pass bytes on unchanged, with no carriage return added."""
     console = os.open(path, os.O_WRONLY | os.O_NOCTTY)
     settings = termios.tcgetattr(console)
     settings[1] &= ~termios.OPOST
@@ -142,7 +143,7 @@ def open_console(path: str) -> int:
 
 
 def allow_open_files(count: int) -> None:
-    """Raises the limit of open files, of this process and those to come, where it is smaller."""
+    """Raises the limit of open files for this process and its children, if it is smaller."""
     soft, hard = struct.unpack("QQ", _limit_of_open_files(None))
     if soft < count:
         _limit_of_open_files(struct.pack("QQ", count, max(count, hard)))
@@ -155,7 +156,7 @@ def _limit_of_open_files(new: bytes | None) -> bytes:
 
 
 def start(argv: list[str], environment: dict[str, str]) -> int:
-    """Starts the payload, its output on the first console, its errors on the second."""
+    """Starts the payload, with its output on the first console and its errors on the second."""
     child = os.fork()
     if child:
         return child
@@ -173,9 +174,9 @@ def start(argv: list[str], environment: dict[str, str]) -> int:
 
 
 def wait_for(child: int, virtual_limit_s: float) -> int:
-    """Reaps every orphan until the payload ends; returns its exit status, as a shell tells it.
+    """Reaps every orphan until the payload ends. Returns its status, negative for a signal.
 
-    A beat on the second console each second of virtual time shows the host that time passes.
+    A beat on the second console shows the host, every second of virtual time, that time passes.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     end = time.monotonic() + virtual_limit_s
@@ -197,7 +198,7 @@ def wait_for(child: int, virtual_limit_s: float) -> int:
 
 
 def end_others() -> None:
-    """Ends every other process and reaps it, so that what it wrote is flushed."""
+    """Ends and reaps every other process, so that their output is flushed."""
     for number, patience_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
         try:
             os.kill(-1, number)
@@ -213,7 +214,7 @@ def end_others() -> None:
 
 
 def say(line: str) -> None:
-    """Writes a line to the console that the host reads messages from."""
+    """Writes a line to the console from which the host reads messages."""
     os.write(2, line.encode() + b"\n")
 
 
@@ -224,7 +225,7 @@ def halt() -> None:
 
 
 def main() -> None:
-    """Runs the payload of BOOT; whatever happens, tells how it ended and powers off."""
+    """Runs the payload of BOOT. Whatever happens, it says how the payload ended and powers off."""
     status = 126
     try:
         with open(os.path.join(BOOT_DIRECTORY, BOOT), encoding="utf-8") as stream:
