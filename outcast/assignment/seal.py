@@ -13,6 +13,8 @@ _WITHOUT_EVIDENCE = (".png", ".html", ".pdf", ".svg")
 
 _FOLDERS = ("captures", "flows", "samples")
 
+_MOST_NAMED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Seal:
@@ -59,6 +61,6 @@ def is_evidence(name: str) -> bool:
     return not name.endswith(_WITHOUT_EVIDENCE)
 
 
-def _listed(names: tuple[str, ...], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -151,13 +151,13 @@ class Recipe(_Part):
         return {**mode.set, **point.set}
 
 
-def load_all(folder: Path = FOLDER) -> dict[str, Recipe]:
+def load_all() -> dict[str, Recipe]:
     """All recipes by their identifiers, in the order of the sources.
 
     Raises:
         ConfigError: if a file is not a recipe.
     """
-    recipes = [_load(path) for path in sorted(folder.glob("*.yaml"))]
+    recipes = [_load(path) for path in sorted(FOLDER.glob("*.yaml"))]
     return {recipe.id: recipe for recipe in sorted(recipes, key=_order)}
 
 

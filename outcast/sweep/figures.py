@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -30,8 +30,6 @@ from outcast.view.figures.parts import (
 )
 from outcast.view.figures.style import STYLE
 from outcast.view.palette import SERIES, series_colour
-
-FigureKind = Literal["line", "bar", "heat", "cdf"]
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _LETTERS_SIDE_BY_SIDE = 60
@@ -131,7 +129,7 @@ def heat(groups: Sequence[Group], value: str) -> Figure:
     factor, _ = scale(value)
     values = np.full((len(rows), len(columns)), np.nan)
     for group in groups:
-        center = _cell(group, value).interval.value
+        center = group.cell(value).interval.value
         column, row = (_label(group.at[key]) for key in keys)
         values[rows.index(row), columns.index(column)] = (
             np.nan if center is None else center / factor
@@ -194,14 +192,10 @@ def _series(groups: Sequence[Group]) -> tuple[str, dict[str, list[Group]]]:
     return x_key, series
 
 
-def _cell(group: Group, value: str) -> Any:
-    return next(cell for cell in group.cells if cell.value == value)
-
-
 def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, Array]:
     """Centres, lows and highs in the unit for people; all are NaN for None instead of a group."""
     nothing = Interval(0, None, None, None)
-    intervals = [nothing if group is None else _cell(group, value).interval for group in groups]
+    intervals = [nothing if group is None else group.cell(value).interval for group in groups]
     return bounds(intervals, scale(value)[0])
 
 

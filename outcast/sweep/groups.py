@@ -47,6 +47,10 @@ class Group:
     runs: int
     cells: tuple[Cell, ...]
 
+    def cell(self, value: str) -> Cell:
+        """The cell of a value for which the group was summed up."""
+        return next(cell for cell in self.cells if cell.value == value)
+
 
 def are_copies(group: Group) -> bool:
     """Whether all runs of a group have the same values, so that an interval would mean nothing.

@@ -95,10 +95,6 @@ def _summed(sweep: State) -> tuple[list[Group], list[str]]:
     return summed, [name for name in groups.default_values(rows) if name in known]
 
 
-def _cell(group: Group, value: str) -> Cell:
-    return next(cell for cell in group.cells if cell.value == value)
-
-
 def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> Element:
     if not summed or not values:
         text = "No trusted run has a result yet."
@@ -110,7 +106,7 @@ def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> El
     rows: list[list[Part]] = []
     for group in summed:
         at: list[Part] = [_setting(value) for value in group.at.values()]
-        cells = [_cell(group, value) for value in values]
+        cells = [group.cell(value) for value in values]
         rows.append([*(at or ["all"]), *(_interval(cell) for cell in cells), str(group.runs)])
     settings = {
         tuple(overview.setting_text(settings.get(key)) for key in keys)

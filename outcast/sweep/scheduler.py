@@ -47,7 +47,7 @@ class Progress:
     Attributes:
         total: the number of runs in the plan.
         finished_before: how many of these were finished when we started.
-        finished, failed, retried: how many runs ended in this way since we started.
+        finished, failed: how many runs ended in this way since we started.
         running: the names of the runs in progress.
         wall_s: the seconds that each run took that finished since we started.
     """
@@ -56,7 +56,6 @@ class Progress:
     finished_before: int
     finished: int = 0
     failed: int = 0
-    retried: int = 0
     running: Sequence[str] = ()
     wall_s: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
@@ -192,7 +191,6 @@ class _Loop:
         why = f"{ended.name}: {ended.failure.kind}: {ended.failure.message}"
         if self.attempts[ended.name] < ATTEMPTS.get(ended.failure.kind, 1):
             self.observer.note(f"tried again: {why}")
-            self.progress.retried += 1
             return True
         self.observer.note(f"failed: {why}")
         self.directory.reject(ended.name, ended.failure, self.attempts[ended.name])

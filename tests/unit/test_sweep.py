@@ -176,17 +176,17 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
 
 def test_what_can_pass_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_RUN_MARKS", str(tmp_path))
-    result, _ = sweep(planned(tmp_path, "fail-once"), tmp_path / "out")
+    result, quiet = sweep(planned(tmp_path, "fail-once"), tmp_path / "out")
     assert result.complete
-    assert result.report.progress.retried == 4
+    assert sum(note.startswith("tried again: ") for note in quiet.notes) == 4
     assert not list((tmp_path / "out").glob("failed/*"))
 
 
 def test_a_process_that_dies_is_tried_once_more_and_then_listed(tmp_path: Path) -> None:
     wanted = planned(tmp_path, "die", **{"sweep.topology.rivals": "[1]"})
-    result, _ = sweep(wanted, tmp_path / "out")
+    result, quiet = sweep(wanted, tmp_path / "out")
     assert {each.kind for each in result.report.failures.values()} == {"ProcessLostError"}
-    assert result.report.progress.retried == 2
+    assert sum(note.startswith("tried again: ") for note in quiet.notes) == 2
     assert all("signal 6" in each.message for each in result.report.failures.values())
 
 
