@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more of the machine's load than of the code.
+# How long an example takes depends more on the machine's load than on the code.
 settings.register_profile("outcast", deadline=None)
 settings.load_profile("outcast")
 
-# The tests' own executor of runs is found by the processes that a sweep starts.
+# So that the processes that a sweep starts find the tests' own executor of runs.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
 FOLDERS = ("unit", "emulation", "virtual", "browser")

@@ -1,4 +1,4 @@
-"""A flow for tests that need one and no network."""
+"""A flow for tests that need a flow but no network."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ RECEIVER = replace(SAMPLE, local_port=5001, peer_port=20001, rto_us=200_000, rtt
 
 
 def wants(flow: Flow = FLOW, **settings: Any) -> Flow:
-    """The flow with settings of `transport`, as a configuration has them."""
+    """The flow with settings of `transport`, written as in a configuration."""
     return replace(flow, transport=Transport.model_validate(settings))

@@ -1,4 +1,4 @@
-"""Kills runs at random moments, and sees that `outcast clean` leaves nothing and touches nobody.
+"""Kills runs at random moments: `outcast clean` must leave nothing and touch nothing foreign.
 
     python -m tests.kills [--count N] [--engine realtime|virtual] [--seed S]
 
@@ -57,7 +57,7 @@ class Place:
 
 
 def processes(place: Place) -> list[str]:
-    """Processes whose environment names the place: those of runs, be they in a guest or not."""
+    """Processes whose environment names the place: those of its runs, in a guest or not."""
     found = []
     mark = os.fsencode(place.folder)
     for entry in Path("/proc").iterdir():
@@ -71,12 +71,12 @@ def processes(place: Place) -> list[str]:
 
 
 def names(folder: Path) -> list[str]:
-    """All that is below a folder."""
+    """Everything below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def machine(place: Place) -> dict[str, object]:
-    """What a run may not change for good."""
+    """Settings that a run must put back."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
         "interfaces": sorted(
@@ -108,17 +108,17 @@ def machine(place: Place) -> dict[str, object]:
 
 
 def output(*argv: str) -> str:
-    """A program's output. Raises CalledProcessError where it fails."""
+    """Returns a program's output. Raises CalledProcessError if it fails."""
     return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
 @contextlib.contextmanager
 def foreign(place: Place) -> Iterator[dict[str, Callable[[], object]]]:
-    """Things of others on the machine; yields by name how to look at each."""
+    """Makes things of others on the machine. Yields, by name, how to look at each."""
     name = f"notours{os.getpid() % 100_000}"
     iperf_client = ("iperf", "-c", "127.0.0.1", "-p", PORT, "-t", "0.2", "-f", "k")
     with contextlib.ExitStack() as stack:
-        # Not below the place, by which the runs' processes are known.
+        # Not below the place, because the place marks the runs' processes.
         switch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="notours-")))
         socket = f"unix:{switch}/db.sock"
         vsctl = ("ovs-vsctl", f"--db={socket}", "--timeout=15")
@@ -194,13 +194,13 @@ def start(place: Place, engine: str) -> subprocess.Popen[str]:
 
 
 def kill(place: Place, engine: str, after_s: float) -> tuple[str, list[str]]:
-    """One run, killed; the last it said, and what is wrong after `outcast clean`."""
+    """Kills one run. Returns its last line, and what is wrong after `outcast clean`."""
     before = machine(place)
     run = start(place, engine)
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(after_s)
     run.send_signal(signal.SIGKILL)
-    # What it left must not hold the pipe open for ever.
+    # A process that is left over must not hold the pipe open for ever.
     end = time.monotonic() + END_DEADLINE_S
     while (left := processes(place)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -211,7 +211,7 @@ def kill(place: Place, engine: str, after_s: float) -> tuple[str, list[str]]:
     wrong = []
     if phase.startswith("outcast: "):
         wrong.append("the run was refused or failed before it was killed")
-    # A run that was killed after its end, or while it printed, has left its whole result.
+    # A run that was killed while it printed, or later, has left its whole result.
     result = place.results / "run"
     if (result / "report.html").exists():
         shutil.rmtree(result)
@@ -229,7 +229,7 @@ def kill(place: Place, engine: str, after_s: float) -> tuple[str, list[str]]:
 
 
 def rounds(engine: str, count: int, draw: random.Random) -> tuple[int, int]:
-    """So many kills of one engine; how many passed and failed."""
+    """Kills `count` runs of one engine. Returns how many passed and how many failed."""
     passed = failed = 0
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Place(Path(name))

@@ -1,4 +1,4 @@
-"""Processes as /proc shows them (proc(5)). One that ends while a test looks is no failure."""
+"""Processes as /proc shows them (proc(5)). A process that ends meanwhile is no failure."""
 
 from __future__ import annotations
 

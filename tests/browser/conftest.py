@@ -1,4 +1,4 @@
-"""Pages in headless Chromium: the distribution's, driven by Playwright."""
+"""Opens pages in the distribution's headless Chromium, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = (
 )
 
 VIEWER = "#blackouts-viewer[data-ready=yes][data-frames]"
-"""There is one in a run's report once its packets are drawn."""
+"""A run's report has one once its packets are drawn."""
 
 Open = Callable[..., Page]
 
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens a file; after the test, fails on whatever the console said or the page asked for."""
+    """Opens a file. Fails after the test if the console said or the page loaded anything."""
     complaints: list[str] = []
     pages: list[Page] = []
 

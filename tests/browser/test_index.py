@@ -1,4 +1,4 @@
-"""The pages over several runs in a browser: they open alone, fit the window and can be sorted."""
+"""The pages over several runs in a browser: they load nothing, fit the window and can be sorted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sideways(page: Page) -> int:
-    """By how many pixels the page is wider than its window."""
+    """How many pixels the page is wider than its window."""
     return int(
         page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     )

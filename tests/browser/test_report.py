@@ -1,4 +1,4 @@
-"""The report in a browser: it opens alone, and the viewer shows what the tables say."""
+"""The report in a browser: it loads nothing, and the viewer shows what the tables say."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def page(run: RunDirectory, open_page: Open) -> Page:
 
 
 def table(run: RunDirectory, name: str) -> pl.DataFrame:
-    """A table of the run with its times after the traffic's start."""
+    """A table of the run, with times counted from the traffic's start."""
     start = run.read_manifest().traffic.t_start_ns
     frame = pl.read_parquet(run.path / f"{name}.parquet")
     times = [column for column in ("t", "t_in", "t_out", "t_start", "t_end") if column in frame]
@@ -70,7 +70,7 @@ def table(run: RunDirectory, name: str) -> pl.DataFrame:
 
 
 def data(page: Page, name: str) -> float:
-    """A number that the viewer tells about itself, once it has settled."""
+    """A number that the viewer reports about itself, once it has settled."""
     page.wait_for_timeout(250)
     return float(page.locator(VIEWER).get_attribute(f"data-{name}") or "nan")
 
@@ -291,7 +291,7 @@ def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_pag
     dropped = packets.filter(pl.col("verdict") == "dropped")
     assert kept.filter(pl.col("verdict") == "dropped")["row"].to_list() == dropped["row"].to_list()
     assert data(page, "drops") == dropped.height
-    # What was left out is counted with what follows it; the tail after the last one kept is not.
+    # Packets left out are counted with the packet after them. The tail after the last one is not.
     assert packets.height - 40 <= data(page, "packets") <= packets.height
     assert "of them are in this page: every packet dropped" in page.inner_text("#viewer")
     page.click("[data-do=longest]")
@@ -320,7 +320,7 @@ def test_drawings_have_words_and_controls_have_names(page: Page) -> None:
         .filter((one) => !one.textContent.trim()).length"""
     )
     assert nameless == 0
-    # All that the mouse can do to the viewer, the keyboard can reach.
+    # The keyboard can do to the viewer whatever the mouse can.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "To the content"
 

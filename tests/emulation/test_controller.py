@@ -1,4 +1,4 @@
-"""The controller against real Open vSwitch, in namespaces of its own, under both frameworks."""
+"""The controller with a real Open vSwitch, in namespaces of its own, under both frameworks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRAMEWORKS = ("ryu", "os_ken")
 PORT = 6653
 REPOSITORY = Path(__file__).parents[2]
 
-# /run/netns too, so that `ip netns` names nothing outside.
+# /run/netns is also private, so that `ip netns` names nothing outside.
 START = f"""
 set -e
 mkdir -p /run/netns
@@ -79,7 +79,7 @@ class Controller:
 
 @dataclass
 class Sandbox:
-    """Namespaces with an Open vSwitch of their own; nothing of it is seen outside, or stays."""
+    """Namespaces with their own Open vSwitch. Nothing of it is visible outside, or left over."""
 
     inside: int
     directory: Path
@@ -123,7 +123,7 @@ class Sandbox:
     def add_switches(
         self, graph: Graph, protocol: str = "OpenFlow13", host_ports: str = "system"
     ) -> None:
-        """Bridges with the userspace datapath, patched to each other as the graph says."""
+        """Bridges with the userspace datapath, connected by patch ports as the graph says."""
         commands: list[str] = []
         for name, data in graph.nodes(data=True):
             if data["kind"] != "switch":
@@ -132,7 +132,7 @@ class Sandbox:
             commands += ["fail_mode=secure", f"protocols={protocol}"]
             commands += [f"other-config:datapath-id={data['dpid']:016x}"]
             commands += ["--", "set-controller", name, f"tcp:127.0.0.1:{PORT}"]
-            # Reconnects are tried after 1 s at the latest.
+            # A reconnect is tried after 1 s at the latest.
             commands += ["--", "set", "controller", name, "max_backoff=1000"]
         for one, two, data in graph.edges(data=True):
             for node, peer in ((one, two), (two, one)):
@@ -149,7 +149,7 @@ class Sandbox:
         self.run("ovs-vsctl", *commands[1:])
 
     def add_hosts(self, graph: Graph) -> None:
-        """A namespace for each host, and a veth pair to the switch's port-to-be."""
+        """A namespace for each host, and a veth pair to its future switch port."""
         for name, data in graph.nodes(data=True):
             if data["kind"] == "host":
                 (switch,) = graph.adj[name]
@@ -233,7 +233,7 @@ def test_when_it_is_ready_every_switch_has_what_is_planned_and_forwards(
 
 
 def traced(sandbox: Sandbox, graph: Graph, src: str, packet: FiveTuple) -> list[str]:
-    """The switches that Open vSwitch says that a packet passes."""
+    """The switches that a packet passes, according to Open vSwitch."""
     (switch,) = graph.adj[src]
     flow = f"in_port={graph.edges[src, switch]['ports'][switch]},tcp"
     flow += f",nw_src={packet.src},nw_dst={packet.dst},tp_src={packet.sport},tp_dst={packet.dport}"
@@ -325,7 +325,7 @@ def test_a_switch_that_refuses_an_entry_is_reported_and_never_ready(
     sandbox: Sandbox, framework: str
 ) -> None:
     graph = ring()
-    # Above OFPP_MAX: a port number that no switch can have.
+    # A port number above OFPP_MAX, which no switch can have.
     graph.edges["h2", "s2"]["ports"]["s2"] = 0xFFFFFF05
     sandbox.add_switches(ring())
     controller = sandbox.controller(framework, graph)
@@ -357,7 +357,7 @@ def test_a_port_that_is_taken_is_a_clear_error(
 def test_it_ends_when_told_to(sandbox: Sandbox, framework: str, number: int) -> None:
     controller = sandbox.controller(framework, ring())
     controller.wait_for("listening")
-    # nsenter --pid forks: the program itself is its child.
+    # nsenter --pid forks, so the program itself is its child.
     parent = controller.process.pid
     child = Path(f"/proc/{parent}/task/{parent}/children").read_text()
     os.kill(int(child), number)

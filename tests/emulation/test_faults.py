@@ -1,4 +1,4 @@
-"""What goes wrong between the controller and the flows is found, and named, before any flow."""
+"""Faults between the controller and the flows are found and named before any flow starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.exit(inside.main(sys.argv[1:]))
 
 @pytest.fixture(autouse=True)
 def _allowed() -> Iterator[None]:
-    """The congestion control is allowed in namespaces, as the engine outside would do."""
+    """Allows the congestion control in namespaces, as the engine outside would do."""
     before = transport.ALLOWED_CONGESTION_CONTROLS.read_text()
     transport.allow_congestion_control(load(CONFIG).transport.congestion_control)
     yield
@@ -38,7 +38,7 @@ def _allowed() -> Iterator[None]:
 
 
 def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
-    """The inner program with `fault` in it, isolated as the engine does; its phases and error."""
+    """Runs the inner program with `fault` in it, isolated as the engine does; its phases, error."""
     resolved = resolve(load(CONFIG), "realtime")
     (folder / "config.yaml").write_text(dump(resolved))
     RunDirectory(folder).write_plan(make_plan(resolved))
@@ -82,9 +82,9 @@ inside.verify_tables = tampered
 @pytest.mark.parametrize(
     ("switch", "wrong_way", "said"),
     [
-        # Back to where the probe came from: it is lost.
+        # Back to where the probe came from, so it is lost.
         ("e0_0", "h0_0_3", "a probe from h0_0_3 to h0_0_2"),
-        # Up by the other aggregation switch: it arrives, but not over the planned ports.
+        # Up by the other aggregation switch, so it arrives, but not over the planned ports.
         ("e3_0", "a3_0", "probes sent: requested"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A program that is killed within a run is the run's error: first, alone, and in one line."""
+"""If a program is killed within a run, that is the run's only error, in one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_who_was_killed_is_said_first(victim: str, name: str, tmp_path: Path) ->
     assert run.returncode == 1
     assert last.startswith(f"outcast: {name}")
     assert " was killed by signal 9 (SIGKILL) during the traffic" in last
-    # The command and what it said are in the log, which the line names the folder of.
+    # The log has the command and its output. The line names the log's folder.
     assert victim.strip() not in last.partition("during the traffic")[2]
     assert str(target) in last
     assert len(last) < 300
@@ -58,7 +58,7 @@ def test_who_was_killed_is_said_first(victim: str, name: str, tmp_path: Path) ->
 
 
 def await_victim(run: int, victim: str) -> int:
-    """The process number of one below `run` whose command has `victim` in it, 1 s after it."""
+    """The number of a process below `run` whose command has `victim` in it, 1 s after its start."""
     end = time.monotonic() + 20
     while True:
         for pid in descendants(run):

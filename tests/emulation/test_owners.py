@@ -1,4 +1,4 @@
-"""Two users on one machine, sudo, full disks and mounts: what only root can set up."""
+"""Two users on one machine, sudo, full disks and mounts, which only root can set up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def make_run(folder: Path) -> None:
-    """A run directory whose captures can be analysed; of some 300 KB."""
+    """A run directory of some 300 KB whose captures can be analysed."""
     folder.mkdir()
     traffic = model.taildrop(model.make_traffic(7, 2_000), 16_384, 10**9)
     write_run(folder, traffic, 100_000_000)
@@ -45,7 +45,7 @@ def make_run(folder: Path) -> None:
 
 @contextmanager
 def user(number: int) -> Iterator[None]:
-    """For file access we are another user; as that one sees it."""
+    """Accesses files as another user."""
     os.seteuid(number)
     try:
         yield
@@ -85,7 +85,7 @@ def test_a_folder_made_beforehand_by_another_user_is_refused(
     precious = shared / ".precious.1.partial"
     with user(NOBODY):
         precious.mkdir()
-    # Root plants a page for nobody, which is what an attacker would do to somebody.
+    # Root plants a page for nobody, as an attacker would for a victim.
     entry = ledger.open_entry(planted)
     entry.owner = ProcessMark(os.getpid(), 1)
     entry.folders.append(str(precious))
@@ -145,7 +145,7 @@ def test_folders_and_processes_of_another_user_are_spared(shared: Path) -> None:
 def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path: Path, shared: Path) -> None:
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    # Of the same file system, so that only the number of the mount tells.
+    # On the same file system, so that only the number of the mount tells them apart.
     (tmp_path / "other").mkdir()
     subprocess.run(["mount", "--bind", str(tmp_path / "other"), str(mounted)], check=True)
     try:
@@ -179,7 +179,7 @@ def test_what_root_made_is_given_to_who_called_by_sudo(
     (folder / "another's").write_text("")
     os.chown(folder / "another's", 77, 77)
     files.hand_over(folder)
-    # By its path only what is the caller's already: it can lead to any folder of root's.
+    # A path is used only for what is the caller's already, because it can lead to root's folders.
     assert owners(folder) == {0, 77}
     os.chown(folder, 1234, 1234)
     files.hand_over(folder)

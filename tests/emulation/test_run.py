@@ -44,7 +44,7 @@ def interfaces() -> set[str]:
 
 
 def leftovers(below: Path) -> list[str]:
-    """Live processes of runs into this folder; those of other runs are not ours to judge."""
+    """Live processes of runs into this folder. Processes of other runs do not matter here."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -87,7 +87,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     assert summary["capture"]["trusted"] is True
     assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]
     assert summary["capture"]["tcpdump_kernel_drops"] == 0
-    # No more than the payload of back-to-back frames, and of the burst that was saved up before.
+    # At most the payload of back-to-back frames, and of the burst that was saved up before.
     assert 0 < summary["total_goodput_bps"] < 1.01 * 10**8 * 1448 / 1514
     assert {"boot", "setup", "traffic", "analysis"} <= set(summary["wall_s"])
     manifest = json.loads((target / "manifest.json").read_text())
@@ -124,7 +124,7 @@ def test_the_same_directory_gives_the_same_summary(tmp_path: Path) -> None:
 
 
 def ledger_folders(below: Path) -> list[str]:
-    """What the ledger still names of this test; others' runs are not ours to judge."""
+    """What the ledger still names of this test's runs. Other runs do not matter here."""
     entries = ledger.read_entries(ledger.default_folder())
     return [name for entry in entries for name in entry.folders if name.startswith(str(below))]
 
@@ -191,7 +191,7 @@ def test_an_interrupted_run_leaves_nothing_and_disturbs_nobody(
 
 
 def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    """The first goes on; it lasts until the second has been refused, however long that takes."""
+    """The first run goes on until the second has been refused, however long that takes."""
     first = start(tmp_path / "one", "--set", f"duration={HANG_S:g}s")
     try:
         await_flows(first, tmp_path / "one")
@@ -273,7 +273,7 @@ def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(
 
 def test_a_machine_without_idle_cpu_is_warned_of(tmp_path: Path) -> None:
     target = tmp_path / "run"
-    # One on each core, also where the tests may use only some: all cores are what is measured.
+    # One on each core, even if the tests may use only some, because all cores are measured.
     hog = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
     hogs = [
         subprocess.Popen([sys.executable, "-c", hog, str(core)])

@@ -25,7 +25,7 @@ def run(config: str, target: Path, *settings: str) -> tuple[dict[str, Any], dict
 
 
 def settings_of(manifest: dict[str, Any], port: str) -> dict[str, Any]:
-    """What was read back of one port."""
+    """The settings that were read back from one port."""
     effective = manifest["effective"]
     (group,) = [
         name
@@ -40,7 +40,7 @@ def settings_of(manifest: dict[str, Any], port: str) -> dict[str, Any]:
 
 
 def test_over_subscription_limits_and_every_port_is_read_back(tmp_path: Path) -> None:
-    """Twelve flows by one link of 20 Mbps: payload is 1448 of a frame's 1514 bytes."""
+    """Twelve flows share one link of 20 Mbps. Payload is 1448 of a frame's 1514 bytes."""
     summary, manifest = run(
         *("fattree-12", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
         *("links.layers={edge-aggregation: {rate: 20mbit}}", "flows=[{from: 6-hop}]"),

@@ -37,6 +37,6 @@ def test_poisson_flows_complete(tmp_path: Path) -> None:
     table = pl.read_parquet(target / "completions.parquet")
     ended = table["fct"].drop_nulls().len()
     assert 0 < ended == found["flows"] - found["unfinished"]
-    # Nothing is faster than the handshake and its bytes at 100 Mbps, less the shaper's burst.
+    # No flow is faster than the handshake and its bytes at 100 Mbps, less the shaper's burst.
     least = (pl.col("size_bytes") - 2 * 1600).clip(0) * 80
     assert table.filter(pl.col("fct") < least).is_empty()

@@ -1,4 +1,4 @@
-"""An executor for tests: a run directory in no time, whose numbers come from the seed alone."""
+"""An executor for tests. It makes a run directory at once, with numbers from the seed alone."""
 
 from __future__ import annotations
 

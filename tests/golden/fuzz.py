@@ -76,7 +76,7 @@ def _pcapng(order: str, link: int, bodies: list[bytes]) -> bytes:
 
 
 def damage(content: bytes, rng: random.Random) -> bytes:
-    """The content with up to eight random injuries."""
+    """The content with up to eight random damages."""
     hurt = bytearray(content)
     for _ in range(rng.randint(0, 8)):
         if not hurt:
@@ -103,7 +103,7 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 
 def read(path: Path, fill: int) -> PortCapture | str:
-    """Reads a capture with unused memory of the reader filled; the refusal if it refuses."""
+    """Reads a capture while the reader's unused memory is filled. Returns the refusal, if any."""
     begin = records._Source.__init__
 
     def filled(self: records._Source, *arguments: object) -> None:
@@ -120,7 +120,7 @@ def read(path: Path, fill: int) -> PortCapture | str:
 
 
 def check(content: bytes, folder: Path) -> None:
-    """Raises AssertionError, or whatever the reader should not have raised."""
+    """Raises AssertionError, or any exception that the reader should not have raised."""
     path = folder / "hostile"
     path.write_bytes(content)
     began = time.monotonic()
@@ -146,7 +146,7 @@ def check(content: bytes, folder: Path) -> None:
 
 
 def main() -> None:
-    """Runs for the time given; the first file that fails is kept."""
+    """Runs for the given time, and keeps the first file that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
@@ -160,7 +160,7 @@ def main() -> None:
             path = Path(name) / "hostile"
             path.write_bytes(base)
             assert not isinstance(read(path, 0), str), read(path, 0)
-        # What is compiled at the first use is not to count.
+        # Compiling at the first use must not count.
         for _ in range(2):
             for base in bases:
                 try:

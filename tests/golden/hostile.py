@@ -41,17 +41,17 @@ import zstandard
 from tests.golden import fuzz, model
 
 HUNG_S = 30.0
-"""On the wall; a machine can be busy with something else."""
+"""Of wall time, because a machine can be busy with something else."""
 SLOW_S = 10.0
 """Of the processor's time."""
 MEMORY_BYTES = 24 << 30
-"""Of addresses; what is asked for and never used counts."""
+"""Of address space, so memory that is asked for and never used counts."""
 STATUSES = (0, 1, 2, 3, 4)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 _RAW = "RAW:"
-"""Begins a text that stands in a file of JSON or YAML as it is, without quotes."""
+"""A text that begins with this goes into JSON or YAML as it is, without quotes."""
 
 VALUES: tuple[Any, ...] = (
     *(-1, 0, 1, 0.5, -0.5, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 10**30, 1e300, -1e300),
@@ -95,7 +95,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Bases:
-    """What is edited: made once, whole and right."""
+    """The originals that are edited; made once, whole and right."""
 
     run: Path
     submission: Path
@@ -117,7 +117,7 @@ class Case:
 
 
 def make_bases(folder: Path) -> Bases:
-    """Makes what is edited."""
+    """Makes the originals."""
     from outcast import analysis, experiment
     from outcast.assignment.folder import Identity
     from outcast.sweep import dataset, plan
@@ -178,7 +178,7 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def as_json(tree: Any) -> bytes:
-    """Also of what JSON has no word for."""
+    """Writes JSON, including values for which JSON has no word."""
     text = json.dumps(tree)
     return re.sub(rf'"{_RAW}((?:[^"\\]|\\.)*)"', _unquoted, text).encode()
 
@@ -189,7 +189,7 @@ def _unquoted(found: re.Match[str]) -> str:
 
 
 def as_yaml(tree: Any) -> bytes:
-    """Also of what YAML has other words for."""
+    """Writes YAML, including values for which YAML has other words."""
     text = yaml.safe_dump(tree, allow_unicode=True)
     for raw, word in (("NaN", ".nan"), ("Infinity", ".inf"), ("-Infinity", "-.inf")):
         text = text.replace(f"{_RAW}{raw}", word)
@@ -197,7 +197,7 @@ def as_yaml(tree: Any) -> bytes:
 
 
 def special(path: Path, draw: random.Random) -> None:
-    """Puts something in the place of a file that is none."""
+    """Puts something that is no regular file in a file's place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -215,7 +215,7 @@ def special(path: Path, draw: random.Random) -> None:
             path.mkdir()
         case 6:
             listening = socket.socket(socket.AF_UNIX)
-            # A socket's name is short, and counts from the present folder.
+            # The name of a socket must be short, so it is relative to the present folder.
             descriptor = os.open(path.parent, os.O_RDONLY)
             try:
                 listening.bind(f"/proc/self/fd/{descriptor}/{path.name}"[:107])
@@ -229,7 +229,7 @@ def special(path: Path, draw: random.Random) -> None:
 
 
 def hurt_table(path: Path, draw: random.Random) -> None:
-    """A table with other columns, types or rows than it had."""
+    """Changes columns, types or rows of a table."""
     frame = pl.read_parquet(path.read_bytes())
     column = draw.choice(frame.columns)
     match draw.randrange(8):
@@ -246,17 +246,17 @@ def hurt_table(path: Path, draw: random.Random) -> None:
         case 5:
             frame = pl.DataFrame({"x": [1]})
         case 6:
-            # A few bytes that stand for gigabytes.
+            # A few bytes that expand to gigabytes.
             frame = pl.select(pl.repeat(1, 300_000_000, dtype=pl.Int8).alias(column))
         case 7:
             path.write_bytes(fuzz.damage(path.read_bytes(), draw))
             return
-    with path.open("wb") as stream:  # polars cannot write to a name that is no UTF-8
+    with path.open("wb") as stream:  # polars cannot write to a name that is not UTF-8.
         frame.write_parquet(stream)
 
 
 def hurt_file(path: Path, draw: random.Random) -> None:
-    """Edits a file by what it holds."""
+    """Edits a file according to its kind."""
     if not path.is_file() or draw.random() < 0.12:
         special(path, draw)
         return
@@ -274,7 +274,7 @@ def hurt_file(path: Path, draw: random.Random) -> None:
 
 
 def hurt_capture(path: Path, bases: Bases, draw: random.Random) -> None:
-    """A damaged capture, or a file that stands for gigabytes."""
+    """A damaged capture, or a file that expands to gigabytes."""
     header = model.PCAP_HEADER
     match draw.randrange(12):
         case 0:
@@ -299,7 +299,7 @@ def hurt_capture(path: Path, bases: Bases, draw: random.Random) -> None:
 
 
 def a_capture(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For `join`; its table for `inspect`."""
+    """Inputs of `join`, and its table for `inspect`."""
     name = draw.choice(NAMES) if draw.random() < 0.3 else "in.pcap"
     if draw.random() < 0.2:
         table = folder / f"{name[:100]}.{draw.choice(('parquet', 'csv'))}"
@@ -323,7 +323,7 @@ def a_capture(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 
 def a_run(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For what reads run folders."""
+    """Inputs of the verbs that read run folders."""
     name = draw.choice(NAMES) if draw.random() < 0.3 else "run"
     run = folder / name
     shutil.copytree(bases.run, run)
@@ -360,7 +360,7 @@ _SCHEDULED = {
 
 
 def a_submission(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For `assignment`."""
+    """Inputs of `assignment`."""
     name = draw.choice(NAMES) if draw.random() < 0.3 else "ana"
     given = folder / name
     shutil.copytree(bases.submission, given)
@@ -373,7 +373,7 @@ def a_submission(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 
 def a_sweep(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For `results` and `report`."""
+    """Inputs of `results` and `report`."""
     name = draw.choice(NAMES) if draw.random() < 0.3 else "sweep"
     given = folder / name
     shutil.copytree(bases.sweep, given)
@@ -388,7 +388,7 @@ def a_sweep(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 
 def a_config(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For what reads configurations."""
+    """Inputs of the verbs that read configurations."""
     name = draw.choice(NAMES) if draw.random() < 0.3 else "config"
     path = folder / f"{name}.yaml"
     base = yaml.safe_load(draw.choice(sorted(CONFIGS.rglob("*.yaml"))).read_text())
@@ -429,7 +429,7 @@ def _alias_bomb(draw: random.Random) -> bytes:
 
 
 def a_ledger(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """For `clean`: pages of others.
+    """Inputs of `clean`: pages of others.
 
     A defect in `clean` must not cost more than the input's own folder. So the pages name nothing
     outside of it, nor a process that can be alive, and are not edited by `edited`, which could put
@@ -460,7 +460,7 @@ def a_ledger(folder: Path, bases: Bases, draw: random.Random) -> Case:
 
 
 _NO_PROCESS = 2**22 + 1
-"""Above the most that the kernel numbers processes by (proc(5), pid_max)."""
+"""Above the largest process number of the kernel (proc(5), pid_max)."""
 
 
 Maker = Callable[[Path, Bases, random.Random], Case]
@@ -472,30 +472,30 @@ KINDS: dict[str, tuple[Maker, int]] = {
     "configs": (a_config, 75),
     "ledgers": (a_ledger, 10),
 }
-"""Each kind's maker, and how many of 300 inputs are of it."""
+"""For each kind, the function that makes it, and how many of 300 inputs have it."""
 
 
 def kind_of(number: int) -> str:
-    """The kinds take turns, each as often as KINDS says."""
+    """Yields the kinds in turn, each as often as KINDS says."""
     turns = [kind for kind, (_, share) in KINDS.items() for _ in range(share)]
     return turns[number * 7 % len(turns)]
 
 
 def _snapshot(folder: Path, may_write: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    """Everything below, but for what may be written to."""
+    """Everything below a folder, except what may be written to."""
     kept = {}
     for path in [folder, *folder.rglob("*")]:
         name = str(path.relative_to(folder))
         if not any(name == each or name.startswith(f"{each}/") for each in may_write):
             state = path.lstat()
-            # A folder's own time tells of what may be written in it.
+            # A folder's own time changes if something in it is written.
             when = 0 if path.is_dir() else state.st_mtime_ns
             kept[name] = (state.st_mode, 0 if path.is_dir() else state.st_size, when)
     return kept
 
 
 def check(number: int, seed: int, bases: Bases, scratch: Path, server: Server) -> str:
-    """Makes an input, gives it to its verb. What is wrong with the answer; empty where nothing."""
+    """Makes an input and gives it to its verb. Returns what is wrong with the answer, or ""."""
     maker, _ = KINDS[kind_of(number)]
     place = scratch / f"{number}"
     shutil.rmtree(place, ignore_errors=True)
@@ -524,7 +524,7 @@ def check(number: int, seed: int, bases: Bases, scratch: Path, server: Server) -
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb did; `status` is None where it was ended, or failed to end."""
+    """What a verb did. `status` is None if it was ended, or could not be ended."""
 
     status: int | None
     out: str
@@ -559,14 +559,14 @@ def judge(verb: str, answer: Answer) -> list[str]:
 
 
 class Server:
-    """A process that runs verbs one after another."""
+    """A process that runs one verb after another."""
 
     def __init__(self) -> None:
         self._process: Any = None
         self._pipe: Connection | None = None
 
     def ask(self, arguments: Sequence[str], place: Path) -> Answer:
-        """Runs a verb in `place`/here."""
+        """Runs a verb in the folder `here` of `place`."""
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, other = context.Pipe()
@@ -598,7 +598,7 @@ class Server:
 
 
 def _use_ledger(folder: Path) -> None:
-    """Keeps verbs off the ledger of the machine, which `clean` would undo."""
+    """Keeps verbs from the machine's own ledger, because `clean` would act on it."""
     from outcast.engines import ledger
 
     for name, value in (("default_folder", folder), ("all_folders", [folder])):
@@ -642,7 +642,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def failures(numbers: Sequence[int], seed: int, folder: Path, jobs: int) -> list[str]:
-    """What is wrong with the answers to these inputs."""
+    """Returns what is wrong with the answers to these inputs."""
     bases = make_bases(folder)
     mine = threading.local()
     servers: list[Server] = []
@@ -662,7 +662,7 @@ def failures(numbers: Sequence[int], seed: int, folder: Path, jobs: int) -> list
 
 
 def main() -> None:
-    """Exit status 1 where an answer is wrong; what it was about is kept."""
+    """Exits with status 1 if an answer is wrong, and keeps that input."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)

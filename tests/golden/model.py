@@ -1,4 +1,4 @@
-"""A reference switch: ports that share a taildrop FIFO, and the captures it would have given.
+"""A reference switch: ports that share a drop-tail FIFO, and the captures of these ports.
 
 Independent of the code under test: the queue is simulated packet by packet, and the captures are
 laid out byte by byte from tables of header fields.
@@ -131,7 +131,7 @@ def make_traffic(
         idle_ns = (idle / max(idle.sum(), 1e-9) * max(slack, 0)).astype(np.int64)
         t_in = start_ns + np.cumsum(wire_ns + idle_ns) + rng.integers(0, 400, n)
         t_in = np.maximum.accumulate(t_in)
-        # A flow keeps sending for some packets before another one follows.
+        # A flow keeps sending for some packets before another flow follows.
         flow = rng.integers(0, flows, n)
         keep = rng.random(n) < 0.7
         last = np.maximum.accumulate(np.where(keep, 0, np.arange(n)))
@@ -145,7 +145,7 @@ def make_traffic(
             fresh = first + np.concatenate([[0], np.cumsum(sizes)[:-1]]) if mine.size else sizes
             again = rng.random(mine.size) < 0.02
             back = np.maximum(np.arange(mine.size) - rng.integers(1, 50, mine.size), 0)
-            # A packet sent again repeats both number and length of an earlier one.
+            # A retransmission repeats both the number and the length of an earlier packet.
             payload[mine] = np.where(again, sizes[back], sizes)
             seq[mine] = np.where(again, fresh[back], fresh) % 2**32
             counter = (int(rng.integers(0, 65536)) + np.arange(mine.size)) % 65536
@@ -202,7 +202,7 @@ def records(
     made["window"] = 502
     made["option"] = 0x0101080A
     made["tsval"] = traffic.tsval[rows]
-    # A stand-in that depends on the fields that the real one covers.
+    # A stand-in that depends on the fields that the real checksum covers.
     made["checksum"] = (traffic.seq[rows] ^ traffic.tsval[rows] ^ traffic.payload[rows]) & 0xFFFF
     return made
 

@@ -1,4 +1,4 @@
-"""Captures written by hand: one line per packet, for tests whose answer can be checked by eye."""
+"""Captures written by hand, a line per packet, for tests that can be checked by eye."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.golden.model import PCAP_HEADER, Traffic, records
 
 @dataclass(frozen=True)
 class P:
-    """A packet seen at a time in microseconds; by default a full data segment."""
+    """A packet that is seen at a time in microseconds. By default it is a full data segment."""
 
     at_us: float
     seq: int = 0

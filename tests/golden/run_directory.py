@@ -38,7 +38,7 @@ analysis: {windows: [{window}], bin: 1ms}
 
 
 def write_run(path: Path, traffic: Traffic, duration_ns: int) -> RunDirectory:
-    """Lays the run out; flow 0 enters by the first port, all others by the second."""
+    """Writes the run. Flow 0 enters by the first port, all others by the second."""
     directory = RunDirectory(path)
     directory.captures.mkdir(parents=True)
     start = int(traffic.t_in[0])

@@ -1,4 +1,4 @@
-"""A complete folder of a student, its runs filled with the reference switch's captures."""
+"""A student's complete folder, whose runs hold the reference switch's captures."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def golden_run(target: Path, wanted: Experiment, **changes: object) -> RunDirect
 
 
 def wanted(task: tasks.Task, seed: int) -> Experiment:
-    """The task's solution, with windows as short as the golden runs are."""
+    """The task's solution, with windows short enough for the golden runs."""
     found = task.expected(seed)
     short = found.analysis.model_copy(update={"windows_ns": (10_000_000,), "bin_ns": 1_000_000})
     return found.model_copy(update={"analysis": short})
 
 
 def submit(target: Path, identity: folder.Identity) -> folder.Folder:
-    """An honest submission; what the golden captures have no number for is answered with 1."""
+    """An honest submission. The answer is 1 if the golden captures have no number for it."""
     made = folder.make_folder(target, identity)
     answers: dict[str, object] = {}
     for task in tasks.TASKS:
@@ -73,7 +73,7 @@ def submit(target: Path, identity: folder.Identity) -> folder.Folder:
 
 @dataclass
 class GoldenRunner:
-    """Makes golden runs again; `changes` go into their manifests, as of another machine."""
+    """Makes golden runs again, with `changes` in their manifests, as on another machine."""
 
     changes: dict[str, object] = field(default_factory=dict)
     kernel: str = KERNEL

@@ -1,4 +1,4 @@
-"""The student's folder: what is in it, and what is said to be missing."""
+"""The student's folder: its content, and what `check` says is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a copy, and on which side of it."""
+"""What counts as a copy, and which side is blamed."""
 
 from __future__ import annotations
 

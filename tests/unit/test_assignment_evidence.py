@@ -1,4 +1,4 @@
-"""Every kind of forgery of one run, and what is no forgery."""
+"""Every kind of forgery of one run, and changes that are no forgery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture
 def made(honest: Folder, tmp_path: Path) -> Folder:
-    """The honest submission as it arrives: in another place, its files' times lost."""
+    """The honest submission as it arrives: in another place, without its files' times."""
     shutil.copytree(honest.path, tmp_path / "inbox/ana", copy_function=shutil.copyfile)
     return Folder(tmp_path / "inbox/ana")
 
@@ -159,7 +159,7 @@ def test_captures_against_counters_are_not_trusted_even_without_a_replay(made: F
 
 
 def test_a_run_of_another_seed_under_the_own_one(made: Folder) -> None:
-    """A friend's run, its seed replaced wherever it stands, analysed and hashed anew."""
+    """A friend's run with one's own seed wherever it stands, analysed and hashed anew."""
     run = made.run(UNFAIR)
     shutil.rmtree(run.path)
     golden_run(run.path, wanted(UNFAIR, 77))

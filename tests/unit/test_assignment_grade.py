@@ -1,4 +1,4 @@
-"""Several submissions beside each other: copies, answers, the teacher's table."""
+"""Several submissions together: copies, answers, the teacher's table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_runs_taken_from_another_student(inbox: Path) -> None:
         notes = " | ".join(found["ben"].notes)
         assert f"seed is {ANA.seed}, and yours is {BEN.seed}" in notes
         assert "the captures are those of" in notes
-        # She is told of it, and keeps her grade.
+        # A note tells of it, and she keeps her grade.
         assert found["ana"].verdict == ("genuine" if replay else "consistent")
         assert any("the captures are those of" in note for note in found["ana"].notes)
 
@@ -82,7 +82,7 @@ def test_runs_taken_and_given_the_own_seed(inbox: Path) -> None:
     assert found["ben"].verdict == "rejected"
     assert {run.state for run in found["ben"].runs} == {"forged"}
     assert found["ana"].verdict == "genuine"
-    # Nothing tells whose they are without running them again: the teacher has to ask both.
+    # Without running them again nothing tells whose they are, so the teacher has to ask both.
     found = graded(inbox, replay=False)
     assert {each.verdict for each in found.values()} == {"rejected"}
 
@@ -96,7 +96,7 @@ def test_a_whole_folder_handed_in_twice(inbox: Path) -> None:
 
 
 def test_a_folder_renamed_for_another_student(inbox: Path) -> None:
-    """The whole folder of another, with one's own name and seed in assignment.yaml."""
+    """Another student's whole folder, with one's own name and seed in assignment.yaml."""
     own = (inbox / "ben/assignment.yaml").read_text()
     shutil.rmtree(inbox / "ben")
     shutil.copytree(inbox / "ana", inbox / "ben")

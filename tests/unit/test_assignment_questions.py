@@ -1,4 +1,4 @@
-"""What each question's right answer is, number by number, in a run of known content."""
+"""The right answer of each question, number by number, in a run of known content."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ KNOWN: dict[str, tuple[float, ...]] = {
     "equal_rtt_rival_mbps": (3,),
     "lone_port_lost_percent": (20,),
     "rival_port_lost_percent": (2.5,),
-    # Of four drops; longer ones lasted too long, were of the other port, or no other got through.
+    # It has four drops. Longer chains lasted too long, were of the other port, or no other packet
+    # got through.
     "blackout_drops": (4,),
     "blackout_start_ms": (5, 8),
     "blackout_others": (7, 9),

@@ -26,7 +26,7 @@ def test_a_missing_counter_is_an_error() -> None:
 
 def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path) -> None:
     file = tmp_path / "s1-eth1.in.pcap"
-    # A tcpdump whose disk is full ends well and says how many packets it captured.
+    # If the disk is full, tcpdump ends well and says how many packets it captured.
     script = "trap 'echo \"$0\" >&2; exit 0' INT; echo ready >&2; while :; do sleep 0.05; done"
     for room, fits in ((24 + 24511 * 16 - 1, False), (24 + 24511 * 16, True)):
         process = SystemCommands().spawn(

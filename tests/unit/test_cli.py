@@ -192,7 +192,7 @@ def test_a_verb_in_too_little_memory_says_so_in_one_line() -> None:
         ["/bin/sh", "-c", 'ulimit -v 700000; exec "$0" -c "$1"', sys.executable, program],
         capture_output=True,
         text=True,
-        # A thread more takes more of the address space, so the number of cores would count.
+        # Each thread takes address space, so the number of cores would count.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     assert done.returncode in (1, 2, 3)

@@ -1,4 +1,4 @@
-"""How programs are started, never from the working folder, and what is said of their end."""
+"""How programs are started, never from the working folder, and what is reported of their end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with a stranger's modules; importing one makes the file that is given."""
+    """The working folder, with a stranger's modules. Importing one creates the given file."""
     mark = tmp_path / "executed"
     for name in ("pydantic", "networkx", "click", "outcast", "controllers", "json"):
         (tmp_path / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
@@ -36,7 +36,7 @@ def test_modules_of_the_working_folder_are_not_run(module: str, trap: Path) -> N
 
 
 def test_only_one_place_starts_our_modules() -> None:
-    # The others give -I, which looks into the working folder no more than -P does.
+    # The others pass -I, which avoids the working folder as -P does.
     starts = {
         str(path.relative_to(ROOT))
         for folder in ("outcast", "controllers", "topologies")
@@ -48,7 +48,7 @@ def test_only_one_place_starts_our_modules() -> None:
         "outcast/engines/guest/boot.py",
         "outcast/emulation/generator/programs.py",
     }
-    # The command line starts itself over, with the options that it was started with.
+    # The command line restarts itself with the options that it was started with.
     again = "outcast/cli/__init__.py"
     assert starts == {"outcast/emulation/commands.py", again, *others}
     assert "[sys.executable, *sys.orig_argv[1:]]" in (ROOT / again).read_text()

@@ -75,13 +75,13 @@ def test_the_priority_that_is_left_out_is_the_default_one() -> None:
 def test_ports_matter_where_the_routes_say_so() -> None:
     graph = fat_tree(4)
     table = planned(graph, compute(graph, "equal_length"))
-    # Up by the last bit of 10.0.0.2, also to a host of its own; down only from above.
+    # Up by the last bit of 10.0.0.2, even to a host of its own; down only from above.
     edge = [entry for entry in table["e0_0"] if entry.destination == "10.0.0.2"]
     assert set(edge) == {Entry(100, protocol, "10.0.0.2", 4) for protocol in ("ip", "arp")} | {
         Entry(200, protocol, "10.0.0.2", 1, up) for protocol in ("ip", "arp") for up in (3, 4)
     }
     assert {Entry(150, in_port=3), Entry(150, in_port=4)} <= table["e0_0"]
-    # At the top back by the port that it came in by.
+    # At the top, back by the port by which it came in.
     assert Entry(100, "ip", "10.0.0.2", 1) in table["c0_0"]
     assert Entry(200, "ip", "10.0.0.2", IN_PORT, 1) in table["c0_0"]
 

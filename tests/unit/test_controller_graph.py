@@ -1,4 +1,4 @@
-"""The graph file: what is written is read back, and what is wrong is refused by name."""
+"""The graph file: what is written is read back, and each error is named."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ from scripts.docs_hook import ROOT_PAGES
 ROOT = Path(__file__).parents[2]
 PAGES = [*(ROOT / name for name in ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 _FOLDERS = "benchmarks|configs|controllers|docs|outcast|scripts|tests|topologies"
-# What `outcast assignment new` puts into a student's configs/, with gaps.
+# `outcast assignment new` puts these into a student's configs/, with gaps.
 _HANDED_OUT = ROOT / "outcast/assignment/templates"
 _NAMED = re.compile(rf"(?<![\w/.~-])((?:{_FOLDERS})/[\w./-]*[\w/])")
 
 
 class _Page(HTMLParser):
-    """The anchors of a page and what it refers to."""
+    """The anchors of a page, and the addresses that it refers to."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
     broken, checked = [], 0
     for path, page in pages.items():
         if path.name == "404.html":
-            # Its addresses begin at the root of whatever serves the site.
+            # Its addresses start at the root of the server, not of the site.
             continue
         for reference in page.references:
             parts = urlsplit(reference)
@@ -91,7 +91,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    # A capital word is the reader's to fill in: recipes/ID.yaml.
+    # The reader fills in a word in capitals: recipes/ID.yaml.
     named = [Path(name) for name in _NAMED.findall(page.read_text())]
     missing = [
         str(name)
@@ -111,12 +111,12 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
 
 
 def _commands() -> list[list[str]]:
-    """The words of every `outcast run|topo|sweep CONFIG ...` in the docs, but with placeholders."""
+    """The words of every `outcast run|topo|sweep CONFIG ...` in the docs, with placeholders."""
     found = []
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ").replace("mine.yaml", "configs/fig3c.yaml")
         for line in re.findall(r"outcast ((?:run|topo|sweep) configs/[^\n`|#]*)", text):
-            # In a paragraph a command can go on in the next line; then quotes do not match here.
+            # A command in a paragraph can continue in the next line, and its quotes do not match.
             with contextlib.suppress(ValueError):
                 found.append(shlex.split(line))
     return found

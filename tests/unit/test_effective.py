@@ -1,4 +1,4 @@
-"""The settings in effect: their names in the manifest, and how the analysis reads them again."""
+"""Effective settings: their names in the manifest, and how the analysis reads them."""
 
 from __future__ import annotations
 

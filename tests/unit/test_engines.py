@@ -87,7 +87,7 @@ def test_a_failed_run_leaves_no_result_that_looks_whole(
 
 
 def run_failing(target: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is said of a run into `target` that fails."""
+    """The message of a run into `target` that fails."""
     monkeypatch.setattr(ledger, "default_folder", lambda: target.parent / "ledger")
     with pytest.raises(RunError) as caught:
         execute.execute(load(FIG3C), FailingEngine(), target, lambda event: None)
@@ -193,7 +193,7 @@ def test_a_place_that_no_result_can_come_into_is_refused(tmp_path: Path) -> None
     for target in (Path(), Path(".."), tmp_path / "real/..", Path("/")):
         with pytest.raises(ConfigError, match="does not end with a name"):
             execute.require_free(target)
-    # A file system is mounted there, be it empty or not.
+    # A file system is mounted there, whether it is empty or not.
     with pytest.raises(ConfigError, match="allowed is"):
         execute.require_free(Path("/proc"))
 

@@ -112,7 +112,7 @@ def test_it_goes_up_where_shortest_goes_up() -> None:
 
 
 def test_random_flows_spread_over_all_core_switches() -> None:
-    """Each of four within five standard deviations of a quarter of 4000 flows."""
+    """Each of four is within five standard deviations of a quarter of 4000 flows."""
     graph = fat_tree(4)
     table = routes.compute(graph, "equal_length_random", hash_seed=1)
     random = Random(1)

@@ -126,10 +126,10 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["queue.kind=tbff"], '--set queue.kind: "tbff" is unknown; '),
         (["flows.1.hosts=0"], "--set flows.1.hosts: 0: "),
         (["engine=virtal"], '--set engine: "virtal": '),
-        # What the file and an override say of one thing does not fit together.
+        # The file and an override contradict each other.
         (["duration=50ms", "seed=3"], "{file} with --set duration, --set seed: analysis.windows."),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
-        # The file's own mistake, whatever is set beside it.
+        # The file's own mistake, whatever is overridden.
         (["seed=2", "name=other"], "{bad}:3: topology.k: 7: "),
     ],
 )
@@ -217,7 +217,7 @@ def accepted_or_refused(tree: dict[str, object]) -> experiment.Experiment | str:
         return str(error)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(st.dictionaries(_keys | st.text(max_size=8), _yaml_values, max_size=8))
 def test_anything_is_accepted_or_refused_in_one_line(tree: dict[str, object]) -> None:
     result = accepted_or_refused(tree)
@@ -304,6 +304,6 @@ STREAM = "workloads=[{kind: constant_rate, from: 2-hop, rate: 1mbit}]"
 def test_what_generated_traffic_would_not_have_is_refused(override: str, named: str) -> None:
     with pytest.raises(ConfigError, match=f"workloads.0: incast .* {named}; allowed"):
         experiment.load(FIG3C, [override, INCAST])
-    # Datagrams have none of it, and a group's flows are not generated.
+    # It does not apply to datagrams, and a group's flows are not generated.
     experiment.load(FIG3C, [override, STREAM])
     experiment.load(FIG3C, [f"flows.0.{override}", INCAST])

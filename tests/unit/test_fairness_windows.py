@@ -58,7 +58,7 @@ def test_after_a_change_the_shortest_windows_of_the_new_flows_count() -> None:
     traffic = SimpleNamespace(duration_ns=100)
     run: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic, flows=records), ports=[])
     rows = [
-        # Fair, but begun before the change; unfair; fair, but at last; and a longer one.
+        # Windows: fair, but begun before the change; unfair; fair at last; and a longer one.
         (0, 10, 0.5),
         (10, 20, 0.95),
         (35, 45, 1.0),

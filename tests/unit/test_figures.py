@@ -1,4 +1,4 @@
-"""The pictures: what is drawn is what was measured, named, and in place."""
+"""The pictures: what is drawn is what was measured, with its name, in its place."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
     flows = pl.read_parquet(drawn.directory.path / "flows.parquet")
     lone = flows.filter(flow=0)["goodput_bps"].item()
     assert format_bps(lone) in texts(figure)
-    # The curve above its base line is the flow's goodput.
+    # A curve's height above its base line is the flow's goodput.
     table = pl.read_parquet(drawn.directory.path / "throughput.parquet").filter(flow=0)
     tops = [patch.get_data() for patch in axes.patches]
     base = axes.get_yticks()[-1]
@@ -132,7 +132,7 @@ def test_the_queue_stays_below_its_limit(drawn: Run) -> None:
     assert [tick.get_text() for tick in lower.get_yticklabels()] == [
         *("s1-eth1", "s1-eth3", "s1-eth2"),
     ]
-    # Departures leave the output, drops happen to inputs.
+    # Departures are marked at the output, drops at inputs.
     assert {y for _, y in marks(lower)} == {0, 1, 2}
 
 

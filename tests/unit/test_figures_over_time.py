@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def sampled(run: Run) -> pl.DataFrame:
-    """Sockets as they might have been sampled: flow n has n + 1 segments, n + 1 ms."""
+    """Sockets as they might be sampled: flow n has a window of n + 1 segments and n + 1 ms."""
     times = np.arange(0, DURATION_NS, 10_000_000)
     table = pl.concat(
         pl.DataFrame(
@@ -112,7 +112,7 @@ def test_timeouts_by_count_and_time(run: Run) -> None:
     figure = senders.timeouts_by_class(run)
     assert figure is not None
     left, right = figure.axes
-    # The kernel counted two at every host.
+    # The kernel counted two timeouts at every host.
     assert [bar.get_height() for bar in left.patches] == [2, 2]
     percent = [100 * 0.008 / 0.08, 100 * 0.012 / 12 / 0.08]
     assert [bar.get_height() for bar in right.patches] == pytest.approx(percent)

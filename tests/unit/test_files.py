@@ -55,7 +55,7 @@ def test_a_full_disk_under_a_table_is_told_in_the_systems_words(
     ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
-        # As polars says it; of Parquet it is no OSError.
+        # In polars' words; for Parquet it is no OSError.
         raise pl.exceptions.ComputeError("parquet: No space left on device (os error 28)")
 
     monkeypatch.setattr(pl.DataFrame, f"write_{ending}", fail)

@@ -74,7 +74,7 @@ def plan() -> Plan:
 
 
 def walk(plan: Plan, kernel: FakeKernel, src: str, dst: str) -> list[str]:
-    """The nodes that a frame passes by the bridges' addresses."""
+    """The nodes that a frame passes, according to the bridges' addresses."""
     way = [src]
     (node,) = plan.graph.neighbors(src)
     while node != dst:

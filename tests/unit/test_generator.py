@@ -1,4 +1,4 @@
-"""The generator's program over the loopback interface, and what its rows become."""
+"""The generator's program over the loopback interface, and the records of its rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(
     connects_first: bool = False,
     **by_host: dict[str, Any],
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Runs a program for each host; the start and all their rows."""
+    """Runs a program for each host. Returns the start and all rows."""
     (port,) = free_ports(1)
     processes = []
     for host, (name, task) in zip((ONE, OTHER), by_host.items(), strict=True):
@@ -301,12 +301,12 @@ def test_payloads_of_random_sizes_arrive_whole_pushed_in_turn_and_asked_for(
     if adaptive is None:
         assert all(row["smallest_payload"] == [700, 700] for row in sent)
     else:
-        # Nothing is lost on the loopback interface: there is no window to follow.
+        # Nothing is lost on the loopback interface, so there is no window to follow.
         assert all(row["smallest_payload"][0] > 1448 for row in sent)
 
 
 class Kernel:
-    """Stands for the library: takes so much of each call, then nothing."""
+    """A fake library that takes some bytes of each call, and then nothing."""
 
     def __init__(self, takes: list[int]) -> None:
         self.takes, self.calls = takes, list[tuple[str, Any]]()

@@ -155,7 +155,7 @@ def test_the_boot_directory_is_told_before_it_is_made(
 
 
 def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.CompletedProcess[str]:
-    """A guest under limits of the shell; its program shows those that it has."""
+    """Boots a guest under limits of the shell. Its program shows its own limits."""
     program = kernel(tmp_path, f"ulimit -Sn; ulimit -Sf; ulimit -Sv; {ENDS}")
     code = f"""
 from pathlib import Path
@@ -170,7 +170,7 @@ except OutcastError as error:
 import resource
 print("now", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
-    # Root without this capability cannot go beyond a hard limit either, as any other user.
+    # Without this capability root cannot exceed a hard limit either, like any other user.
     drop = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
     script = f'{limits}; exec "$@"'
     return subprocess.run(
@@ -366,5 +366,5 @@ def test_what_is_seen_is_the_same_wherever_one_starts(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     guest.python_folders.cache_clear()
     assert guest.python_folders() == before
-    # None hides what is below it when it is mounted.
+    # No mount hides what is below an earlier one.
     assert not [(a, b) for a in before for b in before if Path(a) in Path(b).parents]

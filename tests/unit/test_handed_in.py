@@ -1,4 +1,4 @@
-"""What others hand in cannot hang, flood or mislead who reads it."""
+"""Files of others cannot hang, flood or mislead their reader."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(tmp_path: Path) -> RunDirectory:
     ids=range(16),
 )
 def test_yaml_that_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    """Failed before: bombs hung; infinite numbers were taken; `!!bool x` gave a traceback."""
+    """Failed before: bombs hung, infinite numbers were accepted, `!!bool x` gave a traceback."""
     path = tmp_path / "config.yaml"
     path.write_text(text)
     began = time.process_time()
@@ -98,7 +98,7 @@ def test_aliases_within_bounds_are_taken() -> None:
     ],
 )
 def test_json_that_is_refused(text: str, said: str) -> None:
-    """Failed before: all of it was taken, or gave a traceback later."""
+    """Failed before: all of it was accepted, or gave a traceback later."""
     with pytest.raises(ValueError, match=said):
         handed_in.parse_json(text)
 
@@ -127,7 +127,7 @@ def make_special(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder"])
 def test_only_regular_files_are_read(kind: str, tmp_path: Path) -> None:
-    """Failed before: a FIFO was waited for, and /dev/zero filled the memory."""
+    """Failed before: it waited for a FIFO, and /dev/zero filled the memory."""
     path = tmp_path / "x.yaml"
     make_special(path, kind)
     with pytest.raises(ConfigError, match=f"x.yaml: cannot be read: is {kind}; allowed is a reg"):
@@ -213,7 +213,7 @@ def test_values_of_a_manifest_have_bounds(
     run: RunDirectory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Failed before: taken, or a traceback."""
+    """Failed before: it was accepted, or gave a traceback."""
     tree = json.loads(run.manifest.read_text())
     holder: Any = tree
     *above, last = key.split(".")
@@ -240,7 +240,7 @@ def test_counters_that_go_back_are_refused() -> None:
 
 
 def test_a_kernel_that_does_not_tell_its_rate(run: RunDirectory) -> None:
-    """Failed before: the smallest RTO is not known then, and its conversion gave a traceback."""
+    """Failed before: without the smallest RTO, its conversion gave a traceback."""
     tree = json.loads(run.manifest.read_text())
     tree["effective"]["min_rto_ns"] = None
     run.manifest.write_text(json.dumps(tree))
@@ -330,7 +330,7 @@ def test_packets_that_stand_for_gigabytes(tmp_path: Path) -> None:
 
 
 def test_a_file_with_holes_is_no_capture(tmp_path: Path) -> None:
-    """Failed before: room was made for as many packets as its size would hold."""
+    """Failed before: it allocated room for as many packets as the size allows."""
     path = tmp_path / "x.pcap"
     path.write_bytes(model.PCAP_HEADER)
     os.truncate(path, 1 << 42)
@@ -347,7 +347,7 @@ def test_samples_that_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_sweep_has_so_many_points() -> None:
-    """Failed before: the product was made, for hours."""
+    """Failed before: it built the product for hours."""
     lists = {f"x{n}": [*range(100)] for n in range(9)}
     with pytest.raises(ConfigError, match="1000000000000000000 points; allowed are 100000"):
         combinations(experiment.Sweep.model_validate(lists))
@@ -380,7 +380,7 @@ def test_names_cannot_act_on_the_terminal(
 
 
 def test_verbs_print_through_the_terminal_module() -> None:
-    """Elsewhere escapes would reach the terminal."""
+    """Printing elsewhere would let escapes reach the terminal."""
     for path in Path(cli.__file__).parent.glob("*.py"):
         if path.name not in ("terminal.py", "plain_console.py"):
             text = path.read_text()

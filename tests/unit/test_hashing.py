@@ -31,7 +31,7 @@ TRACED = [
 
 
 def five_tuples(count: int, seed: int = 1) -> list[FiveTuple]:
-    """As experiments have them: few addresses, consecutive ports, one receiver."""
+    """Flows as in experiments: few addresses, consecutive ports, one receiver."""
     random = Random(seed)
     return [
         FiveTuple(

@@ -44,7 +44,7 @@ def test_the_kinds_have_their_shares() -> None:
 
 
 def test_wrong_answers_are_told() -> None:
-    """The judge is no check that cannot fail."""
+    """The judge finds wrong answers, so it is a check that can fail."""
     right = hostile.Answer(2, "", "outcast: x: no\n", 0.1)
     assert hostile.judge("topo", right) == []
     for answer in (

@@ -27,7 +27,7 @@ from tests.unit.test_sweep_results import CONFIG, make_sweep
 
 
 def check(text: str) -> Checker:
-    """A page that is whole, and asks nothing of any other place."""
+    """Checks that a page is whole, and loads nothing from elsewhere."""
     checker = Checker()
     checker.feed(text)
     assert checker.open == []
@@ -49,7 +49,7 @@ def distrust(told: dict[str, Any]) -> None:
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> SweepDirectory:
-    """18 runs: one failed, one not to be trusted, one not run; the last point has but one."""
+    """18 runs: one failed, one is not trusted, one was not run. The last point has only one."""
     directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
     names = [point.name for point in state.read_state(directory).planned]
     directory.unfinished.mkdir()
@@ -133,7 +133,7 @@ def test_a_run_with_a_report_is_linked(
     assert cli.invoke(["report", str(sweep.path)]) == 0
     told = capsys.readouterr()
     assert told.out == f"{sweep.path / 'index.html'}\n"
-    # A run of the tests' executor has no analysis that a report could be made of.
+    # A run of the tests' executor has no analysis, so no report can be made of it.
     assert told.err.count("no report of ") == 15
     text = (sweep.path / "index.html").read_text(encoding="utf-8")
     assert "15 reports could not be written" in text
@@ -222,7 +222,7 @@ VERDICTS = (Verdict.REPRODUCED, Verdict.OTHER_SIZE, Verdict.NOT_SEEN, None)
 
 
 def make_reproduction(folder: Path) -> list[Result]:
-    """A row of each verdict; the last has a run that failed, and no figure."""
+    """A row for each verdict. The last has a failed run and no figure."""
     names = list(recipe.load_all())[:4]
     results = [
         make_result(name, verdict, verdict is None)

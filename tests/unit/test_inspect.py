@@ -153,7 +153,7 @@ def test_the_queue_packet_by_packet(table: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is queued is shown also where the packets queued are not asked for."""
+    """The queue's content is shown even if the packets queued are not asked for."""
     every = json.loads(show(capsys, run, "--format", "json", "--queue"))
     some = json.loads(show(capsys, run, "--format", "json", "--queue", "--verdict", "dropped"))
     assert some == [packet for packet in every if packet["result"] == "DROP"]
@@ -265,7 +265,7 @@ def test_a_table_that_is_broken_or_of_another_kind(
 def test_a_queue_that_drops_later_says_what_is_left_out(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its lengths are lower bounds, and no level explains its drops."""
+    """The queue's lengths are lower bounds, and no level explains its drops."""
     before = json.loads((run / "summary.json").read_text())["queue"]
     copy = shutil.copytree(run, tmp_path / "run")
     directory = RunDirectory(copy)

@@ -33,7 +33,7 @@ def joined(
 
 
 def data(at_us: float, number: int, **fields: object) -> P:
-    """The n-th segment of a flow; each has its own sequence number and IP id."""
+    """The n-th segment of a flow, with its own sequence number and IP id."""
     return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def test_a_retransmission_is_another_packet(tmp_path: Path) -> None:
 
 
 def test_a_keep_alive_is_told_from_the_byte_it_repeats(tmp_path: Path) -> None:
-    """A keep-alive's number is one below what is due; with a byte of payload or none."""
+    """A keep-alive's number is one below the next; it has one byte of payload or none."""
     packets = [
         P(10, seq=1000, ip_id=0, payload=1, flags=0x18),
         P(200, seq=1000, ip_id=0, payload=0),
@@ -83,7 +83,7 @@ def test_equal_packets_leave_in_the_order_they_came(tmp_path: Path) -> None:
 
 
 def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
-    """What left between them came in between them, so the first of two equal ones is gone."""
+    """What left between them came in between them, so the first of two equals was dropped."""
     same = {"seq": 5000, "ip_id": 0}
     got = joined(
         tmp_path,
@@ -91,7 +91,7 @@ def test_an_equal_packet_that_was_overtaken_was_dropped(tmp_path: Path) -> None:
         [data(45, 1), P(60, **same)],  # type: ignore[arg-type]
     )
     assert got.verdict.tolist() == [D, F, F]
-    # The same over two flows of one port, as long as that port is a FIFO.
+    # The same holds over two flows of one port, as long as that port is a FIFO.
     other = {"src": "10.0.0.3", "sport": 9}
     got = joined(
         tmp_path,
@@ -133,14 +133,14 @@ def test_nothing_stays_longer_than_the_longest_sojourn(tmp_path: Path) -> None:
     assert joined(tmp_path, {"a": packets}, leaving).left_as.tolist() == [-1, 0]
     long = JoinOptions(max_sojourn_ns=3 * 10**9)
     assert joined(tmp_path, {"a": packets}, leaving, long).left_as.tolist() == [0, -1]
-    # A lone candidate that is too old is no candidate.
+    # A single candidate that is too old does not count.
     got = joined(tmp_path, {"a": packets[:1]}, leaving)
     assert got.left_as.tolist() == [-1]
     assert got.counts.forwarded == 0
 
 
 def test_the_ip_id_wraps(tmp_path: Path) -> None:
-    """65536 packets later the same IP id names another packet; here the flow is UDP-like."""
+    """After 65536 packets the same IP id names another packet. The flow here is like UDP."""
     early = [P(1 + 0.01 * n, seq=0, ip_id=n % 65536) for n in range(65_540)]
     kept = [n for n in range(65_540) if n != 2]
     leaving = [P(5 + 0.01 * n, seq=0, ip_id=n % 65536) for n in kept]
@@ -165,14 +165,14 @@ def test_a_drop_at_the_end_is_one_when_the_output_was_watched_on(tmp_path: Path)
     packets = {"a": [data(10, 0), data(20, 1)]}
     watched = JoinOptions(watched_ns=(0, 10**9))
     assert joined(tmp_path, packets, [data(15, 0)], watched).verdict.tolist() == [F, D]
-    # Any packet in the output's capture shows that it was watched, also one that takes no part.
+    # Any packet in the output's capture shows that it was watched, even one that takes no part.
     late = P(9000, src="10.0.0.1", dst="10.0.0.2")
     got = joined(tmp_path, packets, [data(15, 0), late])
     assert got.verdict.tolist() == [F, D]
 
 
 def test_a_later_packet_of_another_port_left(tmp_path: Path) -> None:
-    """One queue serves all ports in order; unless the switch is seen to reorder by more."""
+    """One queue serves all ports in order, unless the switch is seen to reorder by more."""
     other = {"src": "10.0.0.3", "sport": 9}
     inputs = {"a": [data(10, 0), data(40, 1)], "b": [data(41, 0, **other), data(80, 1, **other)]}
     leaving = [data(20, 0), data(60, 0, **other)]
@@ -183,7 +183,7 @@ def test_a_later_packet_of_another_port_left(tmp_path: Path) -> None:
 
 
 def test_the_first_packet_can_be_a_drop(tmp_path: Path) -> None:
-    """What the queue refused just before it took one was dropped, not missed by the capture."""
+    """What the queue refused just before it accepted a packet was dropped, not missed."""
     times = [300, 310, 320, 330]
     leaving = [data(500 + 12 * n, n) for n in range(2, 4)]
     got = joined(tmp_path, {"a": [data(at, n) for n, at in enumerate(times)]}, leaving)
@@ -225,7 +225,7 @@ def test_a_duplicate_that_came_in_twice_leaves_twice(tmp_path: Path) -> None:
 
 
 def test_packets_reordered_in_the_switch(tmp_path: Path) -> None:
-    """Both are forwarded; the port is no FIFO, and the overtaken one carries a note."""
+    """Both are forwarded. The port is no FIFO, and the overtaken packet carries a note."""
     got = joined(
         tmp_path,
         {"a": [data(10, 0), data(20, 1), data(30, 2)]},
@@ -257,7 +257,7 @@ def test_other_traffic_takes_no_part(tmp_path: Path) -> None:
 
 
 def test_several_outputs(tmp_path: Path) -> None:
-    """A packet that was dropped is attributed to the output its destination leaves by."""
+    """A dropped packet is attributed to the output that its destination uses."""
     to_b = {"dst": "10.0.0.9"}
     captures = [
         read_capture(
@@ -275,7 +275,7 @@ def test_several_outputs(tmp_path: Path) -> None:
     got = join(captures, outs)
     assert got.verdict.tolist() == [F, F, D, F, F]
     assert got.egress.tolist() == [0, 1, 0, 1, 0]
-    # Also that of a flow of which nothing left, by its destination.
+    # The destination decides also for a flow of which nothing left.
     lost = data(30, 9, src="10.0.0.7", **to_b)
     captures = [
         read_capture("in", capture(tmp_path / "in", [data(10, 0), data(20, 1, **to_b), lost]))
@@ -375,7 +375,7 @@ def test_conservation_whatever_the_captures_lost(
     lost_out: float,
     doubled: float,
 ) -> None:
-    """in = out + dropped + in flight + before the output; nothing is used twice."""
+    """in = out + dropped + in flight + before the output, and nothing is used twice."""
     rng = np.random.default_rng(seed)
     traffic = model.make_traffic(seed, 400, tuple(flows), load=load)
     traffic = model.taildrop(traffic, limit, 10**9)
@@ -425,7 +425,8 @@ def test_within_a_port_order_is_kept_all_the_same(tmp_path: Path) -> None:
     same = {"seq": 5000, "ip_id": 0}
     late, early, left = slack()
     third = {"src": "10.0.0.4", "sport": 7}
-    # Of two equal packets, the first was dropped: another flow of their port was forwarded since.
+    # Of two equal packets, the first was dropped, because another flow of their port was forwarded
+    # since.
     got = joined(
         tmp_path,
         {"a": [late, P(1000, **same), data(1010, 1, **third), P(1020, **same)], "b": [early]},  # type: ignore[arg-type]
@@ -433,7 +434,7 @@ def test_within_a_port_order_is_kept_all_the_same(tmp_path: Path) -> None:
     )
     assert got.fifo == (True, True)
     assert got.verdict.tolist() == [F, F, D, F, F]
-    # And so was what another flow of its port has overtaken.
+    # A packet that another flow of its port has overtaken was dropped too.
     got = joined(
         tmp_path,
         {"a": [late, data(1000, 5), data(1010, 1, **third)], "b": [early]},

@@ -1,4 +1,4 @@
-"""Captures whose clocks differ or stepped: found, corrected, reported; and left alone if right."""
+"""Clocks that differ or stepped are found, corrected and reported; right ones are left alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def traffic() -> model.Traffic:
 
 
 def shift(records: np.ndarray, add_ns: int, first: int = 0) -> np.ndarray:
-    """The records with their stamps moved, from one record on."""
+    """The records with their stamps moved from one record on."""
     moved = records.copy()
     stamps = moved["seconds"].astype(np.int64) * 10**9 + moved["nanoseconds"]
     stamps[first:] += add_ns
@@ -40,7 +40,7 @@ def fates(traffic: model.Traffic, port: int) -> list[bool]:
 
 
 def check(got: Joined, traffic: model.Traffic, slack_ns: int, undecided: int = 200) -> None:
-    """Every verdict right, but for what is in flight; stamps right within `slack_ns`."""
+    """Checks that verdicts are right, except in flight, and stamps right within `slack_ns`."""
     for port in (0, 1):
         mine = got.arrivals.port == port
         verdict = got.verdict[mine]
@@ -59,7 +59,7 @@ def test_right_clocks_are_left_alone(tmp_path: Path, traffic: model.Traffic) -> 
 
 
 def test_an_input_that_is_late_or_early_by_little(tmp_path: Path, traffic: model.Traffic) -> None:
-    """By less than a packet time, the order of departures does not show it, nor is it needed."""
+    """An offset below a packet time does not show in the order of departures, nor matter."""
     made = model.captures(traffic)
     made["in0"] = shift(made["in0"], 100)
     got = joined(tmp_path, made)
@@ -83,7 +83,7 @@ def test_one_input_differs(tmp_path: Path, traffic: model.Traffic, offset: int) 
 
 
 def test_the_output_differs(tmp_path: Path, traffic: model.Traffic) -> None:
-    """Then both inputs seem ahead; the shortest time in the switch is taken to be none."""
+    """Then both inputs seem ahead, so the shortest sojourn time is taken to be zero."""
     made = model.captures(traffic)
     made["out"] = shift(made["out"], -40 * MS)
     got = joined(tmp_path, made)

@@ -1,4 +1,4 @@
-"""A million packets from the reference switch, with every case at once: every verdict right."""
+"""A million packets from the reference switch, with every case at once; every verdict is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 @dataclass
 class Golden:
-    """The join of captures with every case, and what is known of them.
+    """The join of captures with every case, and the known answers.
 
     Attributes:
         rows: for each record of the inputs, in order of time, the packet; -1 for foreign ones.
@@ -36,7 +36,7 @@ class Golden:
 
 
 def with_equal_packets(traffic: model.Traffic, seed: int) -> model.Traffic:
-    """Adds a host per port that repeats a keep-alive, always the same to the last bit."""
+    """Adds a host per port that repeats a keep-alive, identical to the last bit."""
     rng = np.random.default_rng(seed)
     parts = {f.name: [getattr(traffic, f.name)] for f in fields(traffic)}
     span = int(traffic.t_in[-1] - traffic.t_in[0])
@@ -72,7 +72,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for port in range(len(flows)):
         mine = np.flatnonzero((traffic.port == port) & (traffic.t_in >= begins))
         records = model.records(traffic, mine, traffic.t_in[mine])
-        # Among them, packets that go elsewhere.
+        # Packets that go elsewhere are among them.
         foreign = rng.random(mine.size) < 0.01
         elsewhere = records[foreign]
         elsewhere["dst"] = (10 << 24) + 99
@@ -81,7 +81,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         rows.append(mine)
     left = np.flatnonzero((traffic.t_out >= 0) & (traffic.t_out < ends))
     left = left[np.argsort(traffic.t_out[left], kind="stable")]
-    # The output sends some packets twice; not those that have equals, which could not be told.
+    # The output sends some packets twice, but none that has equals, because these look the same.
     twice = (rng.random(left.size) < 0.005) & (traffic.sport[left] != 30_000)
     twice &= traffic.t_in[left] >= begins
     made["out"] = np.repeat(
@@ -111,7 +111,7 @@ def test_every_verdict(golden: Golden) -> None:
     wrong = np.flatnonzero((got.verdict == Verdict.FORWARDED) != forwarded)
     assert wrong.size == 0
     assert got.t_out_ns[forwarded].tolist() == t_out[forwarded].tolist()
-    # What was dropped is known to be, unless it came in shortly before the output's end.
+    # Every drop is recognised, unless it came in shortly before the output's end.
     dropped = t_out < 0
     unknown = got.verdict == Verdict.UNKNOWN
     assert (got.verdict[dropped & ~unknown] == Verdict.DROPPED).all()
@@ -136,7 +136,7 @@ def test_every_departure(golden: Golden) -> None:
 
 
 def test_every_content_of_the_queue(golden: Golden) -> None:
-    """As far as the output's capture goes; packets of one nanosecond have no order."""
+    """Up to the end of the output's capture. Packets of the same nanosecond have no order."""
     traffic, rows = golden.traffic, golden.rows
     t_in = traffic.t_in[rows]
     sure = t_in < golden.ends_ns - 2 * MS

@@ -31,7 +31,7 @@ class FakePrograms:
         what = f"{argv[0]} {argv[-1]}" if argv[0] == "make" else argv[0]
         self.ran.append(what)
         if argv[0] == "make":
-            # Their versions would stand in the configuration, which is in the program.
+            # Their versions would get into the configuration, which is in the program.
             assert {"RUSTC=none", "PAHOLE=none"} <= set(argv)
         if what == self.failing:
             raise CommandError(argv, 2, "1 out of 1 hunk FAILED")

@@ -23,7 +23,7 @@ linux-source-6.12 - Linux kernel source for version 6.12 with Debian patches
 
 
 class FakeApt:
-    """Answers as apt does; notes the sources that were in force at each update."""
+    """Answers as apt does, and notes which sources were in force at each update."""
 
     def __init__(self, found: str = FOUND, unreachable: Sequence[str] = ()) -> None:
         self.found = found

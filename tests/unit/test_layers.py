@@ -43,7 +43,7 @@ NAMES = {name for name, _ in modules()}
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Full names of the modules of outcast that a file imports, at any place in it."""
+    """Full names of the modules of outcast that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("outcast"))

@@ -17,7 +17,7 @@ from outcast.errors import ConfigError
 
 
 def dead_entry(folder: Path, **things: object) -> Entry:
-    """A page whose run is dead: its owner is a process that has ended."""
+    """A page of a dead run: its owner is a process that has ended."""
     entry = ledger.open_entry(folder)
     entry.owner = ProcessMark(pid=os.getpid(), start_ticks=1)
     for name, value in things.items():
@@ -162,7 +162,7 @@ def test_a_dead_runs_settings_are_put_back_before_the_next_run(
 
 
 def test_the_ledger_knows_the_settings_that_runs_change() -> None:
-    # What stands there now is of the form that will be put back.
+    # The value there has the form of one that can be put back.
     changed = (transport.ALLOWED_CONGESTION_CONTROLS, realtime._STAMPED_EARLY)
     assert {str(path) for path in changed} == set(ledger.SETTINGS)
     for path in changed:
@@ -171,7 +171,7 @@ def test_the_ledger_knows_the_settings_that_runs_change() -> None:
 
 
 def planted(tmp_path: Path) -> dict[str, Any]:
-    """What somebody could want `outcast clean` to do; none of it is a run's."""
+    """What an attacker could want `outcast clean` to do. None of it belongs to a run."""
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("mine")
@@ -209,14 +209,14 @@ def test_nothing_is_done_that_no_run_can_have_noted(tmp_path: Path) -> None:
     entry.folders = [*things["folders"], str(ours)]
     entry.write()
     done = ledger.clean(tmp_path / "ledger")
-    # The only one that is a run's is removed, whatever stands before it.
+    # Only the folder of a run is removed, whatever stands before it.
     assert [line for line in done if not line.startswith("skipped ")] == [f"removed {ours}"]
     assert len(done) == 1 + len(things["folders"]) + len(things["settings"])
     assert all(len(line.splitlines()) == 1 for line in done)
     assert (tmp_path / "precious/file").read_text() == "mine"
     assert (tmp_path / ".file.1.partial").read_text() == "mine"
     assert Path("/proc/sys/kernel/core_pattern").read_text() == before
-    # And it is said once.
+    # And it is reported once.
     assert ledger.clean(tmp_path / "ledger") == []
 
 

@@ -1,4 +1,4 @@
-"""Links: what is planned to cross them, what they carried, and what is told where these differ."""
+"""Links: what is planned to cross them, what they carried, and the message if these differ."""
 
 from __future__ import annotations
 

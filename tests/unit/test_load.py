@@ -16,16 +16,16 @@ THREAD = "42 (ovs (odd) name) S 1 42 42 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 
 def test_times_are_read_from_the_kernels_texts() -> None:
     reading = parse(MACHINE, THREAD, 1, 3.0, 0.01)
     assert reading.machine_s == pytest.approx(10.0)
-    # Idle and iowait are idle; what the host took away is not, guest time counts within user's.
+    # Idle and iowait count as idle, steal does not. Guest time is part of user time.
     assert reading.machine_busy_s == pytest.approx(2.8)
     assert reading.core_s == pytest.approx(2.0)
-    # Of the core that forwards, only what goes before forwarding or is forwarding.
+    # On the forwarding core, only what precedes forwarding or is forwarding counts.
     assert reading.core_busy_s == pytest.approx(0.2)
     assert reading.switch_s == pytest.approx(0.42)
 
 
 def meter(shares: list[tuple[float, ...]], step_s: float = 1.0) -> LoadMeter:
-    """A meter that was ticked once before and once after every (machine, switch, core) share."""
+    """A meter that ticked once before and once after every (machine, switch, core) share."""
     readings = [Reading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
     for machine, switch, *rest in shares:
         core = rest[0] if rest else 0.0

@@ -26,7 +26,7 @@ def _unescaped(text: str) -> str:
 
 
 def _own_options(ctx: click.Context, command: click.Command) -> list[str]:
-    """Its options in every spelling, but `--help`, which all have."""
+    """Its options in every spelling, except `--help`, which all verbs have."""
     return [
         name
         for parameter in command.get_params(ctx)

@@ -1,4 +1,4 @@
-"""The kernel's modules: what a machine has, what a run loads, and what doctor says of it."""
+"""The kernel's modules: what a machine has, what a run loads, and what doctor reports."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_was_not_loaded_is_said_with_modprobes_words(machine: Machine) -> N
 def realtime_engine(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> realtime.RealtimeEngine:
-    """The engine as root on that machine; its kernel shows what has been loaded."""
+    """The engine as root on that machine, whose kernel shows what has been loaded."""
     available = tmp_path / "available"
 
     def probe(kinds: Collection[str]) -> dict[str, bool]:
@@ -254,7 +254,7 @@ def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(
     )
     found = diagnosis(machine)
     assert not any(option == "--verbose" for option, _ in machine.calls)
-    # Trying one, or asking for the datapath, has the kernel load its module.
+    # Trying a qdisc, or asking for the datapath, makes the kernel load its module.
     assert "sfq" not in tried[0]
     states = {name: (finding.present, finding.state) for name, finding in found.items()}
     assert states["qdisc htb"] == states["congestion control cubic"] == (True, "ready")

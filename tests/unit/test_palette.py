@@ -1,4 +1,4 @@
-"""The colours: legible on white, told apart by everyone, and not shared without need."""
+"""The colours are legible on white, distinguishable for everyone, and not shared without need."""
 
 from __future__ import annotations
 

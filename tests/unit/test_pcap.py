@@ -133,7 +133,7 @@ def test_pcap_of_every_link_type_order_and_precision(
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("resolution", [9, 6, 12, 0x80 | 30, 0x80 | 40])
 def test_pcapng_of_every_order_and_resolution(tmp_path: Path, resolution: int, order: str) -> None:
-    # 64 bits of picoseconds do not reach to the present: such interfaces count from an offset.
+    # 64 bits of picoseconds do not reach the present, so such interfaces count from an offset.
     offset_s = 1_699_999_999 if resolution in (12, 0x80 | 40) else 0
     content = pcapng(1, [frame(1, NETWORK)] * 3, order, resolution, offset_s)
     capture = read(tmp_path / "a.pcapng", content)

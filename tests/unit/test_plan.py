@@ -150,12 +150,12 @@ def test_flows_of_a_group_start_one_after_the_other() -> None:
 
 def test_where_rates_differ_the_bottleneck_is_where_each_flow_has_least() -> None:
     assert plan_of("fattree-12").bottleneck.egress == "e0_0-eth1"
-    # 12 of 13 flows come down from the aggregation switch, at a fifth of the rate.
+    # 12 of 13 flows come down from the aggregation switch at a fifth of the rate.
     plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
     assert plan.ends[plan.bottleneck.egress] == ("a0_1", "e0_0")
     assert plan.ingress(plan.flows[0]) is None
     assert plan.ingress(plan.flows[1]) in plan.bottleneck.ingress
-    # A tenth of the rate for one flow at a sender's own link is no switch's port.
+    # A sender's own link has a tenth of the rate for one flow, but it is no switch's port.
     plan = plan_of("fattree-12", "links.layers={host-edge: {rate: 10mbit}}")
     assert plan.bottleneck.egress == "e0_0-eth1"
 
@@ -188,7 +188,7 @@ def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
 
 
 def test_a_large_fat_tree_is_planned_without_all_its_routes() -> None:
-    """Ten million pairs of switch and host: all of them took a minute, the plan takes 3 s."""
+    """There are ten million pairs of switch and host. All took a minute; the plan takes 3 s."""
     began = time.process_time()
     plan = plan_of("fig3c", "topology.k=32")
     assert (len(plan.hosts), len(plan.switches)) == (8192, 1280)
@@ -219,7 +219,7 @@ def test_flows_that_miss_the_bottleneck_are_measured_elsewhere() -> None:
 
 
 def test_a_flow_is_not_measured_at_two_ports() -> None:
-    """All others cross the lone flow's only queue too, and theirs is one before."""
+    """All others cross the lone flow's only queue too, after another queue of their own."""
     plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
     assert plan.others == ()
     assert [plan.ingress(flow) for flow in plan.flows].count(None) == 1

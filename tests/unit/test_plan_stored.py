@@ -1,4 +1,4 @@
-"""plan.json: a stored plan is the plan again, and a broken one is refused in one line."""
+"""plan.json: a stored plan reads back as the same plan, and a broken one is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every port is to have: exceptions by layer, by port, at the bottleneck."""
+"""The settings of every port: exceptions by layer, by port, and at the bottleneck."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_links_differ_by_layer_and_each_has_its_own_jitter() -> None:
     }
     assert seen == {
         "e0_0-eth1": (10**9, 5000, 5000),
-        # Half a frame takes 12.112 us there; the delay is less.
+        # Half a frame takes 12.112 us there, and the delay is less.
         "e0_0-eth3": (5 * 10**8, 9000, 9000),
         "a0_0-eth1": (5 * 10**8, 9000, 9000),
         "a0_0-eth3": (10**10, 5000, 100),

@@ -1,4 +1,4 @@
-"""Probes: a reset that a kernel takes for one, and what is read of it."""
+"""Probes: a kernel takes them for TCP resets, and they are read back."""
 
 from __future__ import annotations
 

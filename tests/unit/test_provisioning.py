@@ -1,4 +1,4 @@
-"""What makes machines for outcast, as far as it can be checked without making one."""
+"""The files that make machines for outcast, as far as they can be checked without making one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / "tests" / "vm" / "checks.sh"]
-# Stands in for Vagrant: knows the settings that the file may use, and prints what it is told.
+# A fake Vagrant that knows the settings that the file may use, and prints what it is told.
 _VAGRANT = """
 class Part
   KNOWN = %w[vm box hostname synced_folder provider provision cpus memory].freeze

@@ -107,7 +107,7 @@ def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
 
 def test_a_known_delay_before_the_queue_is_not_time_in_it(tmp_path: Path) -> None:
     a = [data(10, 0), data(20, 1), data(30, 2)]
-    # The second one was delayed by less: it entered when it left, at the latest.
+    # The second packet was delayed by less, so it entered at the latest when it left.
     out = [data(18, 0), data(23, 1), data(40, 2)]
     got = replay(
         join(

@@ -1,4 +1,4 @@
-"""Capacity, length and sojourn of a queue, and the phase of arrivals in blackouts."""
+"""Capacity, length and sojourn time of a queue, and the phase of arrivals in blackouts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path: Path) -
 
 
 def test_a_latency_before_the_queue_blurs_the_level(tmp_path: Path) -> None:
-    """The captures see a packet before the queue does; shifting by the latency mends it."""
+    """The captures see a packet before the queue does. Shifting by the latency corrects that."""
     traffic = model.taildrop(model.make_traffic(5, 20_000), 16_384, 10**9)
     early = replace(traffic, t_in=traffic.t_in - 30_000)
     got = joined(tmp_path, early)

@@ -1,4 +1,4 @@
-"""A queue kind is one class, registered once: what it leaves out is refused, not guessed."""
+"""A queue kind is one class, registered once. A part that it leaves out is refused, not guessed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_kind_that_leaves_out_a_part_is_refused_when_it_is_defined(part: str) 
 
 
 def examples() -> Iterator[QueueKind]:
-    """One of each kind, with as little given as it takes."""
+    """A queue of each kind, with as few keys as possible."""
     for each in KINDS:
         (name,) = get_args(each.model_fields["kind"].annotation)
         given = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
@@ -64,7 +64,7 @@ def test_what_a_kind_says_is_known_everywhere(queue: QueueKind) -> None:
     assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS)
     assert set(queue.probe) <= set(doctor.QDISCS)
     assert set(queue.counters) <= {qdiscs[0].kind}
-    # tc's batch runs first: below a qdisc that it cannot set up there is none of its.
+    # tc's batch runs first, so below a qdisc that it cannot set up there is none of tc's.
     rest = dropwhile(lambda qdisc: isinstance(qdisc.options, str), qdiscs)
     assert all(isinstance(qdisc.options, bytes) for qdisc in rest)
 

@@ -12,7 +12,7 @@ from outcast.records.queue_statistics import decode
 
 
 class Shown(dict[str, Any]):
-    """Stands for one of pyroute2's messages."""
+    """A fake of one of pyroute2's messages."""
 
     def get_attr(self, name: str) -> Any:
         return self.get(name)

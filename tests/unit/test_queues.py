@@ -30,7 +30,7 @@ def port_queue(queue: str, delay: str = "0us", rate: str = "100mbit") -> PortQue
 
 
 class Shown(dict[str, Any]):
-    """Stands for one of pyroute2's messages."""
+    """A fake of one of pyroute2's messages."""
 
     def get_attr(self, name: str) -> Any:
         return self.get(name)
@@ -135,7 +135,7 @@ def test_any_other_setting_stops_the_run(shown: list[Shown], setting: str) -> No
 
 
 def numbers(*pairs: tuple[int, int]) -> str:
-    """Attributes of 32 bits each, as pyroute2 gives what it does not decode."""
+    """Attributes of 32 bits each, in the form in which pyroute2 leaves unknown ones."""
     return b"".join(attribute(kind, value.to_bytes(4, "little")) for kind, value in pairs).hex(":")
 
 
@@ -337,7 +337,7 @@ def test_the_burst_that_gives_reds_weight() -> None:
         ("{kind: red, limit: 64KB, weight: 1.0e-9}", "weight"),
         ("{kind: red, limit: 10MB, max_packets: 5000}", "weight"),
         ("{kind: red, limit: 64KB, weight: .nan}", "finite numbers"),
-        # tc's double becomes a number of 32 bits, of which 1 is one more than the most: 0.
+        # tc's double becomes a number of 32 bits. 1 is one above the largest, so it becomes 0.
         ("{kind: red, limit: 64KB, probability: 1}", "less than 1"),
         ("{kind: red, limit: 64KB, probability: 1.0e-9}", "probability"),
         ("{kind: sfq, limit: 100 packets, perturb: 2000s}", "perturb"),

@@ -26,7 +26,7 @@ HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
 
 
 def run_directory(path: Path, packets: list[tuple[int, bytes]], **changes: object) -> RunDirectory:
-    """A run directory with one capture, as far as a comparison reads it."""
+    """A run directory with one capture, and what else a comparison reads."""
     (path / "captures").mkdir(parents=True)
     records = b"".join(
         struct.pack("<IIII", t_ns // 10**9, t_ns % 10**9, len(data), len(data)) + data

@@ -96,7 +96,7 @@ def test_thinning_around_one_drop() -> None:
 
 
 def packet_columns(made: timeline.Timeline) -> dict[str, list[int]]:
-    """What the page carries of the packets, by column."""
+    """The packets' columns that the page carries."""
     described = json.loads(made.header)["tables"]["packets"]
     data = inflated(made.payload)
     found = {}
@@ -185,7 +185,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 class Checker(HTMLParser):
-    """Collects identities and where links within the page lead; minds that elements are closed."""
+    """Collects ids and targets of links within the page. Checks that elements are closed."""
 
     VOID = ("meta", "link", "br", "hr", "img", "input")
 

@@ -1,4 +1,4 @@
-"""What recipes' measures make of runs in which someone got nothing, or did not finish."""
+"""Recipes' measures on runs in which a flow got nothing, or did not finish."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def changed(analysed: RunDirectory, tmp_path: Path, bps: dict[int, float]) -> Run:
-    """The run as if the flows of these hop counts had got this on average."""
+    """The run, changed so that the flows of these hop counts got this on average."""
     copy = tmp_path / "run"
     copy.mkdir()
     for file in analysed.path.iterdir():

@@ -29,12 +29,12 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     assert all(each.experiment is None or each.experiment.seed == each.seed for each in wanted)
     found = RECIPES[name]
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
-    # An interval needs several, and every one is a seed of its own.
+    # An interval needs several runs, and every run has a seed of its own.
     assert repetitions >= 2
     for point in found.points:
         seeds = [each.seed for each in wanted if each.point == point]
         assert seeds == list(range(1, repetitions + 1))
-    # A window that a claim is about is one that the run's analysis sums up.
+    # A claim can only be about a window that the run's analysis has.
     experiments = {each.point.label: each.experiment for each in wanted}
     for claim in found.claims:
         for label, measure in result.measured_points(claim):

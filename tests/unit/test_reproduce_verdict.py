@@ -75,7 +75,7 @@ def test_two_measures_of_the_same_runs_are_compared_run_by_run():
     got = judge(order, {"A": more}, {"A": less}, logarithmic=False)
     assert got.verdict is Verdict.REPRODUCED
     assert got.measured.low == pytest.approx(0.1)
-    # What one has the other lacks: apart by 6 and -4.
+    # Each lacks what the other has, so they differ by 6 and -4.
     got = judge(order, {"A": [8.0, 3.0]}, {"A": [2.0, 7.0]}, logarithmic=False)
     assert (got.measured.value, got.measured.low) == (1, -4)
     got = judge(order, {"A": [8.0, math.nan, 2.0]}, {"A": [2.0, 7.0, 1.0]}, logarithmic=True)

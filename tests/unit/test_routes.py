@@ -1,4 +1,4 @@
-"""Routes: loop-free, shortest, up then down, and ties as in section 3.1 of the Outcast paper."""
+"""Routes are loop-free and shortest, go up then down, and break ties as in the paper (3.1)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def following(graph: Graph, table: routes.Routes, switch: str, host: str) -> str
 
 @st.composite
 def networks(draw: st.DrawFn) -> Graph:
-    """Any connected network of switches, with a host or two on some of them."""
+    """A random connected network of switches, with a host or two on some of them."""
     count = draw(st.integers(1, 8))
     dpids = draw(st.permutations(range(1, count + 1)))
     graph: Graph = nx.Graph()

@@ -1,4 +1,4 @@
-"""A kind of routing is one class, registered once: what it says of itself is what its routes do."""
+"""A kind of routing is one class, registered once. What the class says, its routes do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAT_TREE = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
 
 
 def experiments() -> Iterator[Experiment]:
-    """A fat-tree with each kind of routing, and with each of its words in place of a default."""
+    """A fat-tree with each kind of routing, and with each value of its keys."""
     for kind in KINDS:
         (name,) = get_args(kind.model_fields["kind"].annotation)
         yield load(FAT_TREE, [f"routing={{kind: {name}}}"])

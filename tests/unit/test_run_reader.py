@@ -1,4 +1,4 @@
-"""`Run`: what a finished run says of itself, and one clear line where a file of it is missing."""
+"""`Run`: what a finished run says about itself, and one clear line if a file is missing."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def test_the_time_of_a_frame(run: Run) -> None:
         update={"queue": record.queue.model_copy(update={"rate_bps": None})}
     )
     manifest = run.manifest.model_copy(update={"bottlenecks": [unlimited]})
-    # Then it is the one that the analysis measured.
+    # Then it is the value that the analysis measured.
     measured = run.summary.phase[record.egress].packet_time_us * 1e3
     assert with_records(run, manifest=manifest).frame_ns == round(measured)

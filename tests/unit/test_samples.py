@@ -1,4 +1,4 @@
-"""The file of raw samples: what is written is read back, and damage is told."""
+"""The file of raw samples: what is written is read back, and damage is reported."""
 
 from __future__ import annotations
 

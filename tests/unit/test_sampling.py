@@ -1,4 +1,4 @@
-"""Sampling: what is asked of the kernel, when, and what becomes of the answers."""
+"""Sampling: what the kernel is asked and when, and what happens to the answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_sample_at_each_due_time(tmp_path: Path) -> None:
     assert found.sources == ("4", "7")
     times = sorted({sample.t_ns - start_ns for sample in found.samples})
     assert len(times) == sampler.taken
-    # Never before it is due, and by the schedule from the traffic's start on.
+    # Never before it is due, and on the schedule that begins at the traffic's start.
     assert all(t >= 0 for t in times)
     slots = [t // 10_000_000 for t in times]
     assert slots == sorted(set(slots))

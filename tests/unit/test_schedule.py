@@ -39,7 +39,7 @@ def test_the_load_is_what_was_asked_for(kind: str) -> None:
         f"{{kind: {kind}, load: 0.3, sizes: data-mining, largest: 100KB}}", "links.rate=40mbit"
     )
     offered_bps = sum(flow.size_bytes or 0 for flow in found) * 8 / 20
-    # Some 100 000 flows: the sum's deviation is about 1 %.
+    # With some 100 000 flows the sum's deviation is about 1 %.
     assert offered_bps == pytest.approx(0.3 * 40e6 * 16, rel=0.05)
     assert all(flow.src != flow.dst for flow in found)
     received = Counter(flow.dst for flow in found)

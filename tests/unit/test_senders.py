@@ -96,7 +96,7 @@ def test_a_loss_sets_the_maximum_as_cubic_does(library: ctypes.CDLL) -> None:
     assert (first.alpha, first.w_max) == (70, pytest.approx(70 / BETA))
     again = library.after(first, 70)
     assert (again.alpha, again.w_max) == (first.alpha, first.w_max)
-    # Below the last maximum: fast convergence.
+    # Below the last maximum, so fast convergence applies.
     lower = library.after(first, 35)
     assert (lower.alpha, lower.w_max) == (35, pytest.approx(35 / BETA * (1 + BETA) / 2))
     higher = library.after(lower, 40)

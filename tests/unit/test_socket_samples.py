@@ -42,7 +42,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def answer(size: int = 248, **fields: tuple[str, int, int]) -> bytes:
-    """A message with a struct tcp_info of a size; a field is its format, place and value."""
+    """A message with a struct tcp_info of a given size. A field is its format, place and value."""
     info = bytearray(size)
     for form, at, value in fields.values():
         if at + struct.calcsize(form) <= size:
@@ -82,7 +82,7 @@ def test_the_fields_of_tcp_info(tmp_path: Path) -> None:
     assert (row["cwnd"], row["srtt_us"], row["rto_us"]) == (17, 1_500, 201_000)
     assert (row["timeouts"], row["recovering_ms"], row["ca_state"]) == (5, 44, "recovery")
     assert row["delivery_rate_bps"] == 10_000_000
-    # Not set, not limited, not DCTCP.
+    # ssthresh is not set, the rate is not limited, and it is not DCTCP.
     assert (row["ssthresh"], row["pacing_rate_bps"], row["dctcp_alpha"]) == (None, None, None)
 
 

@@ -18,7 +18,7 @@ _INFO, _CONTROL, _ULP = 2, 4, 19
 
 
 def message(state: int = 1, mptcp: bool = False, **fields: tuple[int, int]) -> bytes:
-    """struct inet_diag_msg of a socket; a field is its place in struct tcp_info and its value."""
+    """A socket's struct inet_diag_msg. A field is its place in struct tcp_info and its value."""
     head = struct.pack("=BBBB", socket.AF_INET, state, 0, 0) + struct.pack("!HH", 20001, 5001)
     info = bytearray(240)
     for offset, value in fields.values():
@@ -63,7 +63,7 @@ def test_a_message_of_the_kernel_is_read() -> None:
     unlimited = sockets.parse_socket(message(most=(112, 2**64 - 1)), 5)
     assert unlimited is not None
     assert unlimited.most_pacing_bps is None
-    # One without struct tcp_info, as the kernel has them for connections that only begin.
+    # A socket without struct tcp_info, as the kernel has for connections that are just beginning.
     assert sockets.parse_socket(raw[:72], 5) is None
 
 
@@ -81,7 +81,7 @@ def test_the_kernel_is_asked() -> None:
                 samples = sockets.sample_sockets(None)
                 assert before_ns <= samples[0].t_ns <= time.time_ns()
                 found = {sample.local_port: sample for sample in samples}
-                # The listening socket has the receiver's port; it is no connection.
+                # The listening socket has the receiver's port, but it is no connection.
                 assert [s.peer_port for s in samples if s.local_port == port] == [own_port]
                 assert found[own_port].bytes_sent == 1000
                 assert found[port].bytes_received == 1000
@@ -142,5 +142,5 @@ def test_the_minimum_rto_must_show_at_some_socket() -> None:
     sockets.check_min_rto([stuck], 200_000_000)
     with pytest.raises(ReadBackError, match="RTO"):
         sockets.check_min_rto([SAMPLE], 200_000_000)
-    # Neither of these tells anything: no round trip was measured, or timeouts doubled the RTO.
+    # Neither tells anything, because no round trip was measured, or timeouts doubled the RTO.
     sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)

@@ -361,7 +361,7 @@ def test_the_analysis_never_imports_mininet() -> None:
 
 
 def held_link(tried_again: int) -> model.Traffic:
-    """Flow 0 sends 90 ms back to back; of five others, so many send their first packet again."""
+    """Flow 0 sends back to back for 90 ms. Some of five others send their first packet again."""
     frame_ns = 12_112
     rows = [(0, k * frame_ns, 0, k * 1448) for k in range(90_000_000 // frame_ns)]
     for other in range(1, 6):
@@ -400,7 +400,7 @@ def test_a_flow_that_held_the_link_is_named(tmp_path: Path, tried_again: int) ->
 
 
 def test_a_flow_is_halted_within_the_duration_only() -> None:
-    """Silences of 100, 400 and 50 ns, of which the second reaches 200 ns beyond the duration."""
+    """Idle times of 100, 400 and 50 ns. The second reaches 200 ns beyond the duration."""
     arrivals = SimpleNamespace(stamp_ns=np.array([1_200, 1_300, 1_700, 1_900]))
     port: Any = SimpleNamespace(
         rows={7: np.arange(4)},

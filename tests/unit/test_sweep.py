@@ -348,13 +348,13 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
         stream.write("broken\n")
     known = measured.read_measurements(file)
     assert len(known) == 3
-    # Four runs of 2 s and, scaled to their traffic, another second; two at a time.
+    # Four runs of 2 s, and another second scaled to their traffic; two at a time.
     expected = plan.forecast(wanted.runs, "keep", 2, known)
     assert expected.wall_s == pytest.approx(4 * 3.0 / 2)
     assert expected.disk_bytes == pytest.approx(4000)
     assert (expected.known, expected.far) == (3, False)
     assert plan.forecast(wanted.runs, "keep", 2, known[2:]).far
-    # Realtime runs are made one by one, and there are none to go by.
+    # Realtime runs are made one by one, and there are no earlier ones to estimate from.
     alone = plan.plan_sweep(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
     assert plan.forecast(alone.runs, "keep", 2, known).known == 0
 
@@ -394,7 +394,7 @@ def invoke(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, st
 
 @pytest.fixture
 def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The command with the tests' executor and a cache of its own; a configuration for it."""
+    """The command with the tests' executor and its own cache, and a configuration for it."""
 
     class Chosen:
         name = "virtual"

@@ -30,14 +30,14 @@ pytest.importorskip("distributed", reason="scripts/install.sh installs it")
 
 @dataclass
 class Cluster:
-    """A scheduler on the loopback, and workers as they are asked for."""
+    """A scheduler on the loopback interface, and as many workers as asked for."""
 
     folder: Path
     address: str
     stack: ExitStack
 
     def worker(self, name: str, path: Path = ROOT) -> subprocess.Popen[bytes]:
-        """A worker with one thread that has `path` before everything else."""
+        """A worker with one thread and `path` first on its module path."""
         argv = ["distributed.cli.dask_worker", self.address, "--nthreads", "1", "--no-nanny"]
         argv += ["--no-dashboard", "--host", "127.0.0.1", "--name", name, "--memory-limit", "0"]
         argv += ["--local-directory", str(self.folder / name)]
@@ -73,7 +73,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Watching(Quiet):
-    """Does something once, after so many runs and while every worker has one."""
+    """Does something once, after a number of runs and while every worker has one."""
 
     def __init__(self, after: int, do: Callable[[], None]) -> None:
         super().__init__()

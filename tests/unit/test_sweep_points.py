@@ -29,7 +29,7 @@ lists = st.dictionaries(
 ).filter(lambda tree: not any(f"{one}." in other for one in tree for other in tree))
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(1, 4), st.integers(0, 2**63 - 1))
 def test_every_combination_once_for_every_repetition(
     tree: dict[str, list[Any]], repetitions: int, seed: int
@@ -44,7 +44,7 @@ def test_every_combination_once_for_every_repetition(
     assert all(0 <= run.seed < 2**63 for run in runs)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(1, 3), st.integers(0, 1000), st.data())
 def test_a_run_keeps_seed_and_name_when_others_are_added(
     tree: dict[str, list[Any]], repetitions: int, seed: int, data: st.DataObject
@@ -61,7 +61,7 @@ def test_a_run_keeps_seed_and_name_when_others_are_added(
     assert all(names[run.name] == run.seed for run in part)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(lists, st.integers(0, 1000))
 def test_random_order_has_the_same_runs_and_is_drawn_by_the_seed(
     tree: dict[str, list[Any]], seed: int
@@ -129,7 +129,7 @@ def test_any_key_can_be_swept_as_set_sets_it() -> None:
     assert made.queue.kind == "pfifo"
     assert made.flows[1].hosts == 2
     assert (made.sweep, made.repetitions) == (None, 1)
-    # The file's own tree is as it was.
+    # The file's own tree is unchanged.
     assert source.point({}).queue.kind == "tbf"
 
 

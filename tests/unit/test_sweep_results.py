@@ -317,7 +317,7 @@ def test_a_summary_that_is_none_is_named(
 finite = st.floats(-1e6, 1e6)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(st.lists(finite, min_size=2, max_size=20), st.sampled_from(["mean", "median"]))
 def test_an_interval_is_within_what_was_measured(values: list[float], kind: Any) -> None:
     found = statistics.central(values, kind)
@@ -329,7 +329,7 @@ def test_an_interval_is_within_what_was_measured(values: list[float], kind: Any)
     assert found == statistics.central(values, kind)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # The machine may be busy.
 @given(st.lists(st.floats(0.1, 1e3), min_size=2, max_size=10))
 def test_a_geometric_mean_is_that_of_the_logarithms(values: list[float]) -> None:
     found = statistics.central(values, "geometric")

@@ -1,4 +1,4 @@
-"""Tables are read from the file that was named, whatever its name, and only where that is safe."""
+"""Tables are read from the named file, whatever its name, and only if that is safe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ["q[1]", "a*b", "a?b", "ü b", "~", "[!x]", "run=1", "{a,b}"]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two analysed runs, `q1` and `q2`, of other packets."""
+    """Two analysed runs, `q1` and `q2`, of different packets."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2):
         traffic = model.taildrop(model.make_traffic(seed, 300), 16_384, 10**9)
@@ -72,7 +72,7 @@ def test_analysis_figures_and_report_of_any_folder(
     name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(runs / "q1", tmp_path / name)
-    if name not in ("q[1]", "ü b"):  # one of each kind is drawn: it takes a second
+    if name not in ("q[1]", "ü b"):  # Only one of each kind is drawn, because that takes a second.
         assert analysis.analyze(RunDirectory(tmp_path / name)).name == "golden"
         return
     assert cli.invoke(["analyze", str(tmp_path / name)]) == 0
@@ -81,7 +81,7 @@ def test_analysis_figures_and_report_of_any_folder(
 
 
 def test_a_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    """Failed before: 400 kB stood for 1.6 GB, and would for any number."""
+    """Failed before: 400 kB expanded to 1.6 GB, and could to any size."""
     path = tmp_path / "t.parquet"
     pl.DataFrame({"one": pl.zeros(200_000_000, dtype=pl.Int8, eager=True)}).write_parquet(path)
     for reader in (tables.read_table, tables.scan_table):
@@ -111,7 +111,7 @@ def test_a_broken_table_is_refused_in_one_line(
 
 
 def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) -> None:
-    """Failed before: the file that the link led to was overwritten."""
+    """Failed before: it overwrote the file that the link led to."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     (tmp_path / f".t.csv.{os.getpid()}.tmp").symlink_to(precious)
@@ -121,7 +121,7 @@ def test_a_link_under_the_temporary_name_is_not_written_through(tmp_path: Path) 
 
 
 def test_no_other_module_opens_tables() -> None:
-    """What polars opens by name it takes for a pattern."""
+    """polars takes a name that it opens for a pattern."""
     forbidden = {"read", "scan", "sink"}
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):

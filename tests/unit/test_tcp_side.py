@@ -50,7 +50,7 @@ def test_a_copy_whose_first_was_lost_before_it_came_here(tmp_path: Path) -> None
 
 
 def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
-    """Half as long again as the minimum RTO, and not the very last segment (a loss probe)."""
+    """Idle for 1.5 times the minimum RTO, and not the very last segment (a loss probe)."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 6.1, 1, copy=1)
     got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), MIN_RTO_NS)
@@ -65,7 +65,7 @@ def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
 
 
 def test_a_timeout_of_a_long_minimum_rto(tmp_path: Path) -> None:
-    """Seen with 200 ms in the guest: silences of 199.9 to 206.9 ms before five timeouts of five."""
+    """Seen with 200 ms in the guest: idle for 199.9 to 206.9 ms before five timeouts of five."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 199.9, 1, copy=1)
     got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), 200_000_000)
@@ -85,7 +85,7 @@ def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(
         for number in range(2):
             came.append(segment(10 * round_trip + number * 0.1, 2 * round_trip + number))
             echoes.append(echo + 10 * round_trip)
-    # Sent again at once when heard from, a round trip after; then by a timeout.
+    # Sent again at once when an acknowledgement came, a round trip later; then by a timeout.
     came.append(segment(400, 77, copy=1))
     echoes.append(echo + 400)
     fast = join_with(tmp_path, came, echoes)
@@ -97,7 +97,7 @@ def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(
 
 
 def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
-    """Classifies arrivals of which all but the segment sent again were forwarded."""
+    """Classifies arrivals. All were forwarded, except the segment that was sent again."""
     again = next(n for n, packet in enumerate(came) if packet.seq == came[-1].seq)
     got = joined(folder, came, left([*came[:again], *came[again + 1 :]]))
     got.arrivals.tsecr[:] = echoes
@@ -123,7 +123,7 @@ def data(segments: list[tuple[int, int, int]]) -> Packets:
 
 
 def test_round_trips_by_sequence_numbers() -> None:
-    """The last segment an acknowledgement covers is timed, unless it was sent twice."""
+    """The last segment that an acknowledgement covers is timed, unless it was sent twice."""
     base = 2**32 - 150
     sent = data(
         [(0, base, 100), (10, base + 100, 100), (20, base + 200, 100), (90, base + 200, 100)]
@@ -138,7 +138,7 @@ def test_round_trips_by_sequence_numbers() -> None:
 
 
 def test_an_acknowledgement_that_fills_a_hole_times_nothing() -> None:
-    """The second segment was lost on the way here, the third waited for its second copy."""
+    """The second segment was lost on the way here, and the third waited for its second copy."""
     sent = data([(0, 1000, 100), (20, 1200, 100), (500, 1100, 100), (510, 1300, 100)])
     acks = np.array([1100, 1300, 1400], np.uint32)
     seen = np.array([40, 540, 560], np.int64)

@@ -1,4 +1,4 @@
-"""Goodput: unique bytes, over any order of segments and the wrap of the numbers."""
+"""Goodput counts unique bytes in any order of segments, also across the wrap of the numbers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_bins_and_intervals(tmp_path: Path) -> None:
     assert got.packets.tolist() == [[2, 2, 2, 2]]
     assert got.goodput_bytes.tolist() == [[2896] * 4]
     assert got.frame_bytes.tolist() == [[3028] * 4]
-    # The last bin ends with the interval: what left after it is not in it.
+    # The last bin ends with the interval, so what left after it is not in it.
     cut = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 8_000_000)
     assert cut.packets.tolist() == [[2, 2, 2, 1]]
     assert bytes_between(joined.departures, fresh, 1, 500_000, 2_500_000).tolist() == [2896]

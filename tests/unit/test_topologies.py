@@ -1,4 +1,4 @@
-"""Every topology: its size, and for every pair of hosts a path as it should be."""
+"""Every topology has its size, and a right path for every pair of hosts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_pair_has_a_path_without_a_loop_up_then_down(name: str, kind: str)
     graph, length = graph_of(name), NETWORKS[name][1]
     table = routes.compute(graph, kind)
     ends = hosts(graph)
-    # Of the larger ones every third receiver: all addresses' last bits and all pods among them.
+    # In larger ones every third receiver, which covers all last bits of addresses and all pods.
     for destination in ends if len(ends) <= 54 else ends[::3]:
         for source in ends:
             if source == destination:

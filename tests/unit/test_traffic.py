@@ -118,7 +118,7 @@ def over_loopback(count: int, duration_ns: int) -> list[Flow]:
 
 
 def slow_iperf(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """Has `iperf -c`, found on PATH, do something before it is iperf."""
+    """Makes `iperf -c` on PATH do something before it becomes iperf."""
     real = shutil.which("iperf")
     wrapper = folder / "bin/iperf"
     wrapper.parent.mkdir()
@@ -167,7 +167,7 @@ def test_flows_start_together_however_long_one_took_to_connect(
         commands.end_all()
     assert clients.t_start_ns > began_ns + 1_500_000_000
     assert clients.start.connect_s > 1.5
-    # iperf's own header goes ahead of the start; the data does not.
+    # iperf's own header is sent before the start, but the data is not.
     assert len(at_start) == 3
     assert max(at_start) < 1000
     for process in clients.processes.values():
@@ -244,7 +244,7 @@ def test_a_senders_payloads_are_those_requested(
         with pytest.raises(ReadBackError, match=wrong):
             traffic.check_client(flow, client)
     with pytest.raises(CommandError):
-        traffic.check_client(FLOW, client)  # iperf says it in other words
+        traffic.check_client(FLOW, client)  # iperf says it in other words.
 
 
 def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_congestion_control_that_the_kernel_lacks(
     transport.require_congestion_control("cubic", ["bic"])
     with pytest.raises(FeatureMissingError, match=r"no congestion control bic .*--engine virtual"):
         transport.require_congestion_control("bic", ["bic", "cubic"])
-    # The engine that has it is named only where it has it.
+    # Another engine is named only if it has the congestion control.
     with pytest.raises(FeatureMissingError, match=r"no congestion control cubik .* mean 'cubic'\?"):
         transport.require_congestion_control("cubik", ["bic", "cubic"])
 

@@ -31,7 +31,7 @@ RATE_BPS = 100_000_000
 
 
 def frame(flow: int, number: int, ecn: int) -> bytes:
-    """A UDP datagram in a full frame; its flow is the source port."""
+    """A UDP datagram in a full frame. Its flow is the source port."""
     payload = struct.pack("!II", flow, number).ljust(FRAME_BYTES - 42, b"\0")
     udp = struct.pack("!HHHH", 20_000 + flow, 5001, 8 + len(payload), 0)
     addresses = socket.inet_aton("10.0.0.1") + socket.inet_aton("10.0.0.2")
@@ -93,7 +93,7 @@ def exchange(
             if pause > 0:
                 time.sleep(pause / 1e9)
             sent.append([time.time_ns() - began, flow, ecn])
-            # A frame that the queue refuses is told to a packet socket's owner.
+            # The kernel reports a frame that the queue refuses to the packet socket.
             with contextlib.suppress(OSError):
                 sender.send(frame(flow, number, ecn))
         time.sleep(1)

@@ -38,7 +38,7 @@ Guest().run(experiment.load(Path(sys.argv[1])), Path(sys.argv[2]))
 
 @dataclass
 class Remembering:
-    """The guest, which makes every run once."""
+    """The guest. It makes every run once."""
 
     folder: Path
     made: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Remembering:
 
 @pytest.fixture(scope="module")
 def submitted() -> Iterator[folder.Folder]:
-    """Made by another user, in a home of theirs, with a kernel of theirs and no privileges."""
+    """Made by another user, in that user's home, with their own kernel and no privileges."""
     kernel = cache.find()
     assert kernel is not None, "run: outcast kernel build"
     with tempfile.TemporaryDirectory() as name:
@@ -94,7 +94,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Remembering:
 
 @pytest.fixture
 def inbox(submitted: folder.Folder, tmp_path: Path) -> folder.Folder:
-    """As it reaches the teacher: other paths, other owner, other times."""
+    """The folder as it reaches the teacher: with other paths, another owner, other times."""
     shutil.copytree(submitted.path, tmp_path / "inbox", copy_function=shutil.copyfile)
     return folder.Folder(tmp_path / "inbox")
 
@@ -102,7 +102,7 @@ def inbox(submitted: folder.Folder, tmp_path: Path) -> folder.Folder:
 def test_an_honest_run_from_elsewhere_is_genuine(inbox: folder.Folder, runner: Remembering) -> None:
     found = evidence.examine(inbox, ANA, UNFAIR, runner)
     assert (found.state, found.reasons) == ("genuine", ())
-    # The margin: over five seeds the ratio was 4.2 and more (docs/teaching.md).
+    # The margin is safe: over five seeds the ratio was 4.2 and more (docs/teaching.md).
     assert found.known["outcast_ratio"][0] > 2
 
 

@@ -1,4 +1,4 @@
-"""The guest itself: what it sees, how it ends, what it repeats, how exact its clock is."""
+"""The guest itself: what it sees, how it ends, what it repeats, and how exact its clock is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kernel() -> Path:
 def run(
     kernel: Path, folder: Path, script: str, *, seed: int = 1, **options: float
 ) -> tuple[guest.GuestResult, list[str]]:
-    """A shell script in the guest; its result and its lines."""
+    """Runs a shell script in the guest. Returns its result and its lines."""
     lines: list[str] = []
     result = guest.boot(
         kernel,
@@ -96,7 +96,7 @@ def test_a_program_that_needs_more_open_files_is_allowed_them(kernel: Path, tmp_
 def test_a_run_directory_may_have_any_name(name: str, kernel: Path, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    # In this locale a path is read as ASCII, and what is not is kept as surrogates.
+    # In this locale a path is read as ASCII, and other bytes are kept as surrogates.
     code = f"""
 import os
 from pathlib import Path
@@ -264,7 +264,7 @@ for i in range(20):
 def test_a_round_trip_is_the_sum_of_its_delays(
     kernel: Path, tmp_path: Path, there_ns: int, back_ns: int
 ) -> None:
-    """To the nanosecond, but for the clock readings on the way, of which each takes one."""
+    """Exact to the nanosecond, except for clock readings on the way, which take one each."""
     (tmp_path / "echo.py").write_text(ECHO)
     script = f"""{delays(there_ns, back_ns)}
     ip netns exec b python3 echo.py serve & sleep 1; ip netns exec a python3 echo.py ask"""
@@ -277,7 +277,7 @@ def test_a_round_trip_is_the_sum_of_its_delays(
 def test_shaped_packets_leave_as_the_arithmetic_says(
     kernel: Path, tmp_path: Path, rate_bps: int
 ) -> None:
-    """A burst of one frame: what follows leaves at gaps of a frame's time, to 1 in 10,000."""
+    """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
         's.setsockopt(1, 7, 4000000); [s.sendto(bytes(1472), ("10.0.0.2", 9)) for _ in range(200)]'
@@ -290,7 +290,7 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
     times_ns = capture_times_ns((tmp_path / "link.pcap").read_bytes())
     assert len(times_ns) == 200
     frame_ns = 1514 * 8 * 10**9 / rate_bps
-    # The first two frames find tokens of the full burst.
+    # The first two frames find the tokens of a full burst.
     steady = times_ns[2:]
     mean_ns = (steady[-1] - steady[0]) / (len(steady) - 1)
     assert abs(mean_ns / frame_ns - 1) < 1e-4
@@ -299,7 +299,7 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
 
 
 def capture_times_ns(raw: bytes) -> list[int]:
-    """Of a nanosecond pcap file; no library, so that none of ours can hide an error."""
+    """Reads a nanosecond pcap file, without our reader, because that could hide an error."""
     assert raw[:4] == bytes.fromhex("4d3cb2a1")
     at, times_ns = 24, []
     while at < len(raw):

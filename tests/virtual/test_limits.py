@@ -1,4 +1,4 @@
-"""The guest under this machine's limits: what it needs of them, and that it sees none of them."""
+"""The guest under this machine's limits: it needs some of them raised, and sees none of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_run_under_the_usual_limit_of_open_files(tmp_path: Path) -> None:
     assert run.returncode == 0, run.communicate()[1]
     plan = make_plan(experiment.load(CONFIG))
     needs = limits.of_guest(limits.processes(plan), boot.MEMORY_MIB)
-    # That it was more than the usual is what makes this test one of raising the limit.
+    # It was more than the usual limit, so the test really needs the raised one.
     assert USUAL_OPEN_FILES < descriptors < needs[resource.RLIMIT_NOFILE]
     assert len(plan.flows) < processes < limits.MARGIN * limits.processes(plan)
 

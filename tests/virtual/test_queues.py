@@ -1,4 +1,4 @@
-"""What defines each queue, with frames of known times on the guest's exact clock.
+"""The defining property of each queue, with frames of known times on the guest's exact clock.
 
 One boot for all; see queue_bench.py. What a test expects follows from a queue's definition. Where
 it takes a margin, the range over eight seeds of the guest stands beside it.
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def burst(frames: int, flow: int = 0, ecn: int = 0) -> list[list[int]]:
-    """Frames at one instant; the first one leaves at once, the others find one less than it."""
+    """Frames at one instant. The first leaves at once, so the others do not find it queued."""
     return [[0, flow, ecn]] * frames
 
 
@@ -94,7 +94,7 @@ CASES: Mapping[str, tuple[str, list[list[int]]]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case: a row for each frame sent, in order; -1 where it never came out."""
+    """The outcome of a case: a row for each frame sent, in order; -1 if it never came out."""
 
     effective: dict[str, Any]
     statistics: dict[str, int]
@@ -110,12 +110,12 @@ class Outcome:
         return self.left_ns >= 0
 
     def sojourn_ns(self, flow: int) -> Ints:
-        """Of a flow's frames that came out, in the order in which these were sent."""
+        """Sojourn times of a flow's frames that came out, in the order in which they were sent."""
         mine = self.forwarded & (self.flow == flow)
         return np.asarray(self.left_ns[mine] - self.sent_ns[mine], np.int64)
 
     def found_bytes(self) -> Ints:
-        """What was queued, without what was dropped, when each frame was sent."""
+        """What was queued when each frame was sent, in bytes, without what was dropped."""
         came = np.cumsum(self.forwarded) - self.forwarded
         left = np.searchsorted(np.sort(self.left_ns[self.forwarded]), self.sent_ns, side="right")
         return np.asarray(np.maximum(came - left, 0) * FRAME_BYTES, np.int64)
@@ -171,7 +171,7 @@ def test_drops_are_counted_once_and_all_else_comes_out(
 def test_taildrop_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> None:
     """One frame on its way, and as many queued as the limit holds."""
     assert outcomes["tbf"].forwarded.tolist() == [True] * 11 + [False] * 39
-    # HTB lets its tokens go below zero: a second frame is on its way with the first.
+    # HTB lets its tokens go below zero, so a second frame is on its way with the first.
     assert outcomes["htb"].forwarded.tolist() == [True] * 13 + [False] * 37
 
 
@@ -181,7 +181,7 @@ def test_marking_begins_at_the_threshold_and_leaves_out_none(
 ) -> None:
     found = outcomes[case]
     on_its_way = 2 if "htb" in found.effective.values() else 1
-    # The frame number n finds all before it queued but for what is on its way.
+    # Frame number n finds all before it in the queue, except those on their way.
     first = threshold + on_its_way
     accepted = 30 + on_its_way
     expected = [ECT_0] * first + [CE] * (accepted - first) + [-1] * (50 - accepted)
@@ -223,7 +223,7 @@ def test_red_with_ecn_marks_what_it_would_drop(outcomes: dict[str, Outcome]) -> 
 
 
 def flows_at_once(order: Ints) -> int:
-    """How many flows are between their first and their last frame at most."""
+    """The largest number of flows that are between their first and their last frame."""
     places = [np.flatnonzero(order == flow) for flow in np.unique(order)]
     open_at = [sum(p[0] <= at <= p[-1] for p in places) for at in range(len(order))]
     return max(open_at)
@@ -246,7 +246,7 @@ def test_sfq_serves_as_many_flows_in_turn_as_it_has_buckets(
 def test_a_full_sfq_drops_of_its_longest_flow(outcomes: dict[str, Outcome]) -> None:
     found = outcomes["sfq full"]
     assert found.forwarded[found.flow == 1].all()
-    # The last of the long flow are dropped, also those that had been taken.
+    # The last frames of the long flow are dropped, even those that had been accepted.
     lost = np.flatnonzero(~found.forwarded)
     assert lost.tolist() == list(range(46, 100))
 
@@ -254,7 +254,7 @@ def test_a_full_sfq_drops_of_its_longest_flow(outcomes: dict[str, Outcome]) -> N
 def test_fq_limits_each_flow_and_serves_them_in_turn(outcomes: dict[str, Outcome]) -> None:
     found = outcomes["fq"]
     assert found.forwarded[found.flow == 1].all()
-    # Up to 10 of a lone flow's frames pass by its queue of 60.
+    # Up to 10 frames of a lone flow bypass its queue of 60.
     assert found.own["at_flow_limit"] == int((~found.forwarded).sum()) == 30
     # The light flow waits for the first credit of the heavy one, ten frames, and not for 60.
     assert found.sojourn_ns(1).max() < 25 * FRAME_NS
@@ -325,7 +325,7 @@ def test_dualpi2_marks_l4s_that_waited_longer_than_the_step(
     accepted = int(found.forwarded.sum())
     assert found.forwarded[:accepted].all()
     assert accepted == min(31, len(found.sent_ns))
-    # The shaper takes a frame out, and has it wait for its turn, when the one before leaves.
+    # When a frame leaves, the shaper takes out the next one and lets it wait for its turn.
     taken_ns = np.concatenate((found.sent_ns[:1], found.left_ns[: accepted - 1]))
     waited_ns = taken_ns - found.sent_ns[:accepted]
     assert (found.ecn[:accepted] == CE).tolist() == (waited_ns > step_ns).tolist()

@@ -1,6 +1,6 @@
 """The verdict follows what is measured: without the effect, P3's main claim is not seen.
 
-Of ten seeds with taildrop the ratio was 5.2 with an interval of [4.3, 6.3], and with SFQ and a
+Over ten seeds with drop-tail the ratio was 5.2 with an interval of [4.3, 6.3], and with SFQ and a
 bucket for each flow 1.0 to 1.02 (three seeds of 500 ms), so three seeds tell them apart.
 """
 

@@ -1,4 +1,4 @@
-"""Routes that need Open vSwitch's kernel datapath, each path tried and each link counted."""
+"""Routes that need Open vSwitch's kernel datapath: each path is tried, each link is counted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["kernel"]
 
 
 def ports_on(path: list[str], links: pl.DataFrame) -> list[str]:
-    """The interfaces that a packet on a path leaves by."""
+    """The interfaces by which a packet on a path leaves."""
     names = {(row["node"], row["neighbour"]): row["port"] for row in links.iter_rows(named=True)}
     return [names[hop] for hop in pairwise(path)]
 
 
 def require_links(target: Path) -> dict[str, Any]:
-    """Just the links on the flows' paths carried something."""
+    """Checks that only the links on the flows' paths carried something."""
     manifest = manifest_of(target)
     links = pl.read_parquet(target / "links.parquet")
     planned = {
@@ -48,7 +48,7 @@ def test_equal_length(core: str, tmp_path: Path) -> None:
     cores = {flow["path"][3] for flow in manifest["flows"]}
     if core == "destination":
         assert len(cores) == 1
-        # Back by the port that it came in by, at the core switch that is the bottleneck then.
+        # At the core switch, which is then the bottleneck, back by the port by which it came in.
         assert manifest["bottlenecks"][0]["egress"] in manifest["bottlenecks"][0]["ingress"]
     else:
         assert len(cores) > 1

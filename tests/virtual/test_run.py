@@ -42,7 +42,7 @@ def argv(config: str, target: Path, *settings: str) -> list[str]:
 
 
 def run(config: str, target: Path, *settings: str, **options: Any) -> dict[str, Any]:
-    """A run's summary; it has to be trusted."""
+    """A run's summary. The run has to be trusted."""
     done = subprocess.run(
         argv(config, target, *settings),
         capture_output=True,
@@ -123,7 +123,7 @@ def test_dctcp_keeps_dualpi2s_queue_at_the_step(tmp_path: Path) -> None:
     manifest = manifest_of(target)
     assert manifest["effective"]["bottleneck.l4s"] == "any_ect"
     assert manifest["bottlenecks"][0]["queue"]["drops"] == "later"
-    # What leaves in 300 us.
+    # The bytes that leave in 300 us.
     step_bytes = 300e-6 * 1e9 / 8
     length = summary["queue"]["s1-eth1"]["length_bytes"]
     assert 0.7 * step_bytes < length["p50"] < 1.3 * step_bytes
@@ -194,7 +194,7 @@ def test_an_ordinary_user_without_capabilities(home: Path) -> None:
 
 
 def test_the_lone_flow_starves_behind_taildrop_and_not_behind_sfq(tmp_path: Path) -> None:
-    """The paper's main effect, and that a fair queue removes it (figures 3(f) and 15(b)).
+    """The paper's main effect, which a fair queue removes (figures 3(f) and 15(b)).
 
     The margin: over ten seeds of 0.5 s the ratio was 3.8 and more (docs/virtual.md).
     """

@@ -27,7 +27,7 @@ def kernel() -> cache.Kernel:
 
 
 def run(config: str, target: Path, *settings: str) -> dict[str, Any]:
-    """A run's summary; it has to be trusted."""
+    """A run's summary. The run has to be trusted."""
     words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
     words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
