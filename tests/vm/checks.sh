@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What must hold on a stock machine; scripts/test-vm.sh boots one and runs this there, as root, on a
-# checkout that belongs to a user with sudo. All output goes to one log: a line `== NAME SECONDS`
-# begins a check, with its deadline; `PASS NAME SECONDS` or `FAIL NAME SECONDS` ends it; the last
+# Checks what must hold on a stock machine. scripts/test-vm.sh boots one and runs this there, as root,
+# on a checkout that belongs to a user with sudo. All output goes to one log. A line `== NAME SECONDS`
+# begins a check and has its deadline. `PASS NAME SECONDS` or `FAIL NAME SECONDS` ends it. The last
 # line is `N passed, N failed`.
 # Usage: tests/vm/checks.sh [NAME]...
 set -euo pipefail
@@ -10,21 +10,21 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 self=$PWD/tests/vm/checks.sh
 user=$(stat -c %U .)
 
-# Every check with its deadline in seconds, for TCG on two cores that others use too.
+# Every check with its deadline in seconds, for TCG on two cores that others also use.
 checks=(
     machine:300 install:3600 doctor:1200 doctor-as-root:1200
     realtime-bic:1800 realtime-dctcp:1800 realtime-netem:1800 realtime-red:1800 realtime-sfq:1800
     virtual:5400 demo:7200 killed-realtime:3600 killed-virtual:7200
 )
 
-# As after a login: what the machine's defaults give this user, limits first.
+# Runs a command as after a login, with the machine's default limits for this user.
 as_user() {
     local command
     printf -v command '%q ' "$@"
     su --login "$user" -c "cd $(printf %q "$PWD") && exec $command"
 }
 
-# holds FILE EXPRESSION: of the document in a JSON file, in Python.
+# holds FILE EXPRESSION: checks a Python expression on the document in a JSON file.
 holds() {
     /usr/bin/python3 -I -c '
 import json, sys
@@ -45,7 +45,7 @@ check_machine() {
     [ "$(as_user sudo id -u)" -eq 0 ]
 }
 
-# The packages are there already.
+# The packages are already there.
 check_install() {
     as_user scripts/install.sh | tee /tmp/outcast-install.log
     grep -q 'system packages: all' /tmp/outcast-install.log
@@ -53,7 +53,7 @@ check_install() {
     grep -q 'Python packages: as locked' /tmp/outcast-install.log
 }
 
-# doctor COMMAND...: both engines run here, with all that the distribution's kernel has as modules.
+# doctor COMMAND...: checks that both engines run here, with every module of the distribution's kernel.
 doctor() {
     local found=/tmp/outcast-doctor.json
     "$@" doctor
@@ -81,11 +81,11 @@ check_doctor_as_root() {
 
 small_virtual=(configs/fig3c.yaml --engine virtual --set duration=100ms
     --set 'analysis.windows=[100ms]')
-# At a rate that an emulated processor can hold.
+# The rate is one that an emulated processor can hold.
 small_realtime=(configs/linear-12.yaml --engine realtime --set topology.rivals=2
     --set flows.1.hosts=2 --set links.rate=10mbit --set duration=2s --set 'analysis.windows=[1s,2s]')
 
-# Exit status 0 says it already; so does the result.
+# Exit status 0 already says so, and so must the result.
 trusted() {
     holds "$1/summary.json" 'document["capture"]["trusted"]'
     holds "$1/summary.json" "document['engine'] == '$2'"
@@ -97,7 +97,7 @@ check_virtual() {
     trusted results/virtual virtual
 }
 
-# Ends with the figure.
+# The demo ends with the figure.
 check_demo() {
     as_user sudo scripts/demo.sh -o results/demo | tee /tmp/outcast-demo.log
     grep -q 'results/demo/goodput.png' /tmp/outcast-demo.log
@@ -105,7 +105,7 @@ check_demo() {
     trusted results/demo virtual
 }
 
-# realtime NAME CONGESTION-CONTROL QDISC OPTION...: by the kernel's own datapath.
+# realtime NAME CONGESTION-CONTROL QDISC OPTION...: a run through the kernel's own datapath.
 realtime() {
     local result=results/$1 congestion_control=$2 qdisc=$3
     shift 3
@@ -132,7 +132,7 @@ check_realtime_red() { realtime red cubic red --set 'queue={kind: red, limit: 64
 
 check_realtime_sfq() { realtime sfq cubic sfq --set 'queue={kind: sfq, limit: 40 packets}'; }
 
-# All that a run could leave on the machine, one thing a line.
+# Lists everything that a run could leave on the machine, one thing a line.
 left_on_the_machine() {
     ip -o link | cut -d : -f 2
     ip netns
@@ -144,7 +144,8 @@ left_on_the_machine() {
     find /run/outcast /run/user -name '*.json'
 }
 
-# killed NAME PREFIX OPTION...: kills a run in its traffic; the next one works, `clean` finds the rest.
+# killed NAME PREFIX OPTION...: kills a run in its traffic. The next run must work, and `clean` must find
+# the rest.
 killed() {
     local name=$1 log=/tmp/outcast-killed.log before=/tmp/outcast-before after=/tmp/outcast-after end pid
     local prefix=()
@@ -158,12 +159,12 @@ killed() {
         [ $SECONDS -lt $end ] && kill -0 $! 2>/dev/null || { cat "$log"; echo "no traffic came"; return 1; }
         sleep 1
     done
-    # Only the command itself: not sudo, not what it started.
+    # Only the command itself, not sudo and not what it started.
     pid=$(pgrep -o -f "^[^ ]*python[^ ]* [^ ]*outcast run .*results/$name")
     kill -KILL "$pid"
     wait || true
     cat "$log"
-    # The place of a result is held from the start; what was killed left nothing in it.
+    # The result's place is held from the start, and a killed run left nothing in it.
     [ -z "$(ls -A "results/$name")" ]
     as_user "${prefix[@]}" .venv/bin/outcast run "$@" -o "results/$name-again"
     as_user "${prefix[@]}" .venv/bin/outcast clean
@@ -177,7 +178,7 @@ check_killed_realtime() { killed killed-realtime sudo "${small_realtime[@]}"; }
 
 check_killed_virtual() { killed killed-virtual "" "${small_virtual[@]}"; }
 
-# Alone in a process of its own, so that it can be ended at its deadline.
+# Each check has a process of its own, so that it can be ended at its deadline.
 if [ "${1:-}" = --alone ]; then
     "check_${2//-/_}"
     exit
@@ -195,7 +196,7 @@ for check in "${checks[@]}"; do
         echo "PASS $name $((SECONDS - began))"
     else
         failed=$((failed + 1))
-        # su(1) puts what it runs into a session of its own, which the deadline does not end.
+        # su(1) runs a command in a session of its own, which the deadline does not end.
         loginctl terminate-user "$user" || true
         journalctl --no-pager --lines=20
         echo "FAIL $name $((SECONDS - began)): status $status"
