@@ -27,7 +27,7 @@ QDISCS: Mapping[str, Options] = {
     **{qdisc: options for kind in KINDS for qdisc, options in kind.probe.items()},
     "netem": "delay 1ms",
 }
-"""Each qdisc with options that it accepts."""
+"""From each qdisc to options that a kernel with this qdisc accepts."""
 
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
 
@@ -234,14 +234,14 @@ def set_up(
     python: str = sys.executable,
     program: Path = Path(netlink.__file__),
 ) -> list[str]:
-    """The command that makes a qdisc an interface's root; it fails where the kernel refuses.
+    """The command that makes a qdisc an interface's root. It fails if the kernel refuses.
 
     Args:
-        kind: its name in the kernel.
-        options: what it is told.
-        interface: its name.
-        python: the interpreter, and
-        program: the file of `outcast.netlink`, for what tc(8) cannot say.
+        kind: the qdisc's name in the kernel.
+        options: the qdisc's options.
+        interface: the interface's name.
+        python: the interpreter for options in bytes, which tc(8) cannot pass.
+        program: the file of `outcast.netlink`, which that interpreter runs.
     """
     if isinstance(options, str):
         return ["tc", "qdisc", "replace", "dev", interface, "root", kind, *options.split()]
@@ -249,9 +249,9 @@ def set_up(
 
 
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
-    """Which of these qdiscs the kernel accepts, tried on a namespace's own loopback.
+    """Whether the kernel accepts each of these qdiscs, tried on a new namespace's loopback.
 
-    An ordinary user tries in a user namespace. Empty where no namespace can be made.
+    An ordinary user tries in a user namespace. The result is empty if no namespace can be made.
     """
     lines = [
         f"{shlex.join(set_up(kind, QDISCS[kind], 'lo'))} 2>/dev/null && echo {kind}"
