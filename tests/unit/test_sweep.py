@@ -447,7 +447,7 @@ def test_the_command_from_the_plan_to_the_dataset_and_again(
         ("fake", ["--keep-free", "much"], 2, "--keep-free: 'much' is not a size"),
         ("fake", ["--deadline", "8"], 2, "--deadline: '8' is not a time"),
         ("fake", ["--set", "sweep.queue.limit=16KB"], 2, "allowed is a list"),
-        ("fake", ["--set", "sweep.seed=[1]", "--set", "repetitions=2"], 2, "one of both"),
+        ("fake", ["--set", "sweep.seed=[1]", "--set", "repetitions=2"], 2, "one of the two"),
         ("fake", ["--jobs", "0"], 2, "--jobs"),
     ],
 )
