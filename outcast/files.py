@@ -63,11 +63,11 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             _give(stream.fileno())
         temporary.replace(path)
     except Exception as error:
-        found = named(error, path)
-        if found is None:
+        system_error = named(error, path)
+        if system_error is None:
             raise
         # The error names the file itself, because the user does not know the temporary name.
-        raise OSError(found.errno, found.strerror, str(path)) from error
+        raise OSError(system_error.errno, system_error.strerror, str(path)) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "values",
     multiple=True,
     metavar="NAME",
-    help="Column to average. Can be repeated [default: outcast_ratio, jain_index, goodput].",
+    help="Column to average. Can be repeated [default: ratio, Jain's index, goodput].",
 )
 @click.option(
     "--center",

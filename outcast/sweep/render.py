@@ -44,9 +44,9 @@ def as_csv(groups: Sequence[Group]) -> str:
     writer.writerow([*_keys(groups), "value", "runs", "center", "low", "high"])
     for group in groups:
         for cell in group.cells:
-            found = cell.interval
-            bounds = [found.value, found.low, found.high]
-            writer.writerow([*group.at.values(), cell.value, found.n, *bounds])
+            interval = cell.interval
+            bounds = [interval.value, interval.low, interval.high]
+            writer.writerow([*group.at.values(), cell.value, interval.n, *bounds])
     return stream.getvalue()
 
 
