@@ -1,3 +1,93 @@
-"""outcast: many-to-one unfairness at a switch, reproducible on one machine."""
+"""outcast: many-to-one unfairness at a switch, reproducible on one machine.
+
+```python
+import outcast
+
+experiment = outcast.load("configs/fig3c.yaml", {"flows.1.hosts": 6})
+run = outcast.run(experiment, "results/six")
+run.summary.outcast_ratio
+```
+
+The functions are loaded when they are first used, so that `import outcast` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outcast.api.experiments import load
+    from outcast.api.joins import Join, join_captures
+    from outcast.api.run_sweep import run_sweep
+    from outcast.api.runs import Run, analyze, open_run, run
+    from outcast.api.sweeps import Sweep, open_sweep
+    from outcast.errors import (
+        BusyError,
+        ConfigError,
+        FeatureMissingError,
+        GuestError,
+        InputError,
+        KernelError,
+        OutcastError,
+        ReplayError,
+        RunError,
+        UntrustedError,
+    )
+    from outcast.experiment import Experiment
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BusyError",
+    "ConfigError",
+    "Experiment",
+    "FeatureMissingError",
+    "GuestError",
+    "InputError",
+    "Join",
+    "KernelError",
+    "OutcastError",
+    "ReplayError",
+    "Run",
+    "RunError",
+    "Sweep",
+    "UntrustedError",
+    "__version__",
+    "analyze",
+    "join_captures",
+    "load",
+    "open_run",
+    "open_sweep",
+    "run",
+    "run_sweep",
+]
+
+_MODULES = {
+    "Experiment": "outcast.experiment",
+    "Join": "outcast.api.joins",
+    "Run": "outcast.api.runs",
+    "Sweep": "outcast.api.sweeps",
+    "analyze": "outcast.api.runs",
+    "join_captures": "outcast.api.joins",
+    "load": "outcast.api.experiments",
+    "open_run": "outcast.api.runs",
+    "open_sweep": "outcast.api.sweeps",
+    "run": "outcast.api.runs",
+    "run_sweep": "outcast.api.run_sweep",
+}
+"""Where the members stand; the errors are in outcast.errors."""
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a member when it is first used (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_MODULES.get(name, "outcast.errors"))
+    member = getattr(module, name)
+    globals()[name] = member
+    return member
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,14 +17,10 @@ def command(directory: Path) -> None:
     Exit status 4 if its captures and counters contradict each other.
     """
     from outcast import analysis
-    from outcast.records.run_directory import RunDirectory
-    from outcast.view import figures, report
+    from outcast.api import runs
     from outcast.view.terminal import tables
 
-    run = RunDirectory(directory)
-    summary = analysis.analyze(run)
-    drawn = [*figures.draw(run), report.write(run)]
-    console = terminal.console()
-    console.print(tables.render(run))
-    shared.print_drawn(drawn)
-    analysis.require_trusted(summary)
+    run = runs.analyze(directory)
+    terminal.console().print(tables.render(run.directory))
+    shared.print_drawn(run.path)
+    analysis.require_trusted(run.summary)

@@ -13,7 +13,6 @@ from outcast.errors import ConfigError
 from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
-    from outcast.analysis.capture.pcap import PortCapture
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
 
@@ -38,14 +37,16 @@ class _Lists(click.Command):
         return super().parse_args(ctx, spread)
 
 
-def _port(text: str) -> tuple[str, Path]:
-    name, separator, path = text.partition("=")
-    if not separator or not name or not path:
-        raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
-    # A table of the packets has the name in it.
-    if not name.isprintable():
-        raise ConfigError(f"{text}: allowed as a port's name is text that can be shown")
-    return name, Path(path)
+def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
+    ports: dict[str, Path] = {}
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if not separator or not name or not path:
+            raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
+        if name in ports:
+            raise ConfigError(f"{role} port {name} is given twice")
+        ports[name] = Path(path)
+    return ports
 
 
 @click.command(
@@ -120,68 +121,30 @@ def command(
 
     Prints for each input port how many packets were forwarded and dropped.
     """
-    ports_in = [_port(text) for text in inputs]
-    ports_out = [_port(text) for text in outputs]
-    files = [path for path in (output, queue, blackouts) if path is not None]
-    if len(set(files)) < len(files):
+    files = {"packets": output, "queue": queue, "blackouts": blackouts}
+    written = {name: path for name, path in files.items() if path is not None}
+    if len(set(written.values())) < len(written):
         raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
-    for path in files:
+    for path in written.values():
         if path.suffix not in (".parquet", ".csv"):
             raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
     try:
-        max_sojourn_ns = parse_time_ns(max_sojourn)
+        parse_time_ns(max_sojourn)
     except ValueError as error:
         raise ConfigError(f"--max-sojourn: {error}") from None
+    ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
 
-    from outcast.analysis import store
-    from outcast.analysis.capture.pcap import read_captures
-    from outcast.analysis.join.join import JoinOptions, join
-    from outcast.analysis.measure import blackout
-    from outcast.analysis.measure import queue as queues
+    from outcast.api.joins import join_captures
     from outcast.records.tables import write_table
 
-    captures = read_captures([*ports_in, *ports_out], frozenset(addresses) or None)
-    for text in _flaws(captures):
-        terminal.tell(f"outcast: {text}")
-    joined = join(
-        captures[: len(ports_in)],
-        captures[len(ports_in) :],
-        JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed, release=True),
+    result = join_captures(
+        ports_in, ports_out, destinations=addresses, routed=routed, max_sojourn=max_sojourn
     )
-    for text in joined.clocks:
+    for text in result.remarks:
         terminal.tell(f"outcast: {text}")
-    replayed = queues.replay(joined)
-    chains = blackout.port_chains(joined)
-    numbers = store.flow_numbers(joined)
-    tables = {
-        output: lambda: store.packet_table(joined, replayed, numbers),
-        queue: lambda: store.queue_table(joined, replayed),
-        blackouts: lambda: store.chain_table(joined, chains),
-    }
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(
-            pool.map(
-                lambda item: write_table(item[1](), item[0]),
-                [(path, table) for path, table in tables.items() if path is not None],
-            )
-        )
-    _print(joined, chains)
-
-
-def _flaws(captures: list[PortCapture]) -> list[str]:
-    flaws = []
-    for capture in captures:
-        if capture.cut_short:
-            flaws.append(
-                f"{capture.path}: cut off after {capture.records} packets, inside a record, "
-                f"which is left out"
-            )
-        if capture.cut:
-            flaws.append(
-                f"{capture.path}: {capture.cut} packets were captured too short for their "
-                f"headers and are left out"
-            )
-    return flaws
+        list(pool.map(lambda name: write_table(result.table(name), written[name]), written))
+    _print(result.joined, result.chains)
 
 
 def _print(joined: Joined, chains: Chains) -> None:

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.progress import Progress as Bar
 
 from outcast.cli import shared, terminal
-from outcast.errors import FeatureMissingError, KernelError
+from outcast.errors import FeatureMissingError
 
 if TYPE_CHECKING:
     from outcast.engines.kernel.cache import Kernel
-    from outcast.experiment import Experiment
-
-_STAGES = {
-    "search": "looking for the source",
-    "fetch": "fetching",
-    "unpack": "unpacking",
-    "configure": "configuring",
-    "compile": "compiling",
-    "check": "booting it",
-}
 
 
 @click.group("kernel", epilog=shared.examples("outcast kernel build"))
@@ -73,45 +55,13 @@ def build_kernel(
     again: bool,
 ) -> None:
     """Fetch, configure, compile and boot the kernel; no root needed."""
+    from outcast.api.kernel import build_shown
     from outcast.engines.kernel import source
 
     kernel = build_shown(
         suites=suites or source.SUITES, package=package, tarball=tarball, jobs=jobs, again=again
     )
     terminal.echo(_describe(kernel))
-
-
-def build_shown(**options: Any) -> Kernel:
-    """Builds, and shows the progress on standard error; `options` are those of `build.build`."""
-    from outcast.engines.kernel import build
-
-    console = terminal.console(stderr=True)
-    shown = ""
-    with Bar(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=None)
-
-        def on_progress(progress: build.Progress) -> None:
-            nonlocal shown
-            text = _STAGES[progress.stage]
-            if progress.stage != "compile" and progress.detail:
-                text += f" {progress.detail}"
-            bar.update(
-                task, description=text, completed=progress.done, total=progress.total or None
-            )
-            if not console.is_terminal and text != shown:
-                console.print(text)
-            shown = text
-
-        return build.build(on_progress=on_progress, **options)
 
 
 @command.command("info", epilog=shared.examples("outcast kernel info"))
@@ -133,20 +83,3 @@ def _describe(kernel: Kernel) -> str:
         f"Linux {kernel.release} from {kernel.source} {kernel.version}\n"
         f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s"
     )
-
-
-def provide(experiment: Experiment) -> None:
-    """Builds the virtual engine's kernel if the experiment can use it and it is not built yet."""
-    from outcast.engines.kernel import cache
-
-    if experiment.engine == "realtime" or cache.find() is not None:
-        return
-    terminal.echo(
-        "building the virtual engine's kernel first; this takes minutes and happens once", err=True
-    )
-    try:
-        build_shown()
-    except (FeatureMissingError, KernelError) as error:
-        if experiment.engine == "virtual":
-            raise
-        terminal.tell(f"the virtual engine cannot be used: {error}")

@@ -52,7 +52,7 @@ def command(
 
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
-    from outcast.cli.kernel import provide
+    from outcast.api.kernel import provide
     from outcast.reproduce import index, recipe, reproduce, runs
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
@@ -71,7 +71,7 @@ def command(
     shared.end_as_interrupted()
     for run in everything:
         if run.experiment is not None:
-            provide(run.experiment)
+            provide(run.experiment, progress=True)
             break
     with locked(output) as store:
         with Display(terminal.console(stderr=True)) as display:

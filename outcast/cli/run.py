@@ -61,43 +61,29 @@ def command(
     Exit status 4 if the captures and counters contradict each other.
     """
     from outcast import experiment
-    from outcast import workflow as execute
-    from outcast.cli.kernel import provide
-    from outcast.engines import choice
-    from outcast.plan.make import make_plan
+    from outcast.api import experiments, runs
     from outcast.records import replay
-    from outcast.sweep import measured
     from outcast.view.terminal import tables
-    from outcast.view.terminal.progress import Progress
 
     shared.end_as_interrupted()
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
-    source = experiment.read(config, overrides)
-    wanted = source.experiment()
-    make_plan(wanted, where=source.where)
-    target = output or execute.default_directory(wanted)
-    execute.require_free(target)
+    chosen = experiments.checked(experiment.read(config, overrides))
     if replay_of is not None:
         replay.require_finished(RunDirectory(replay_of))
-    provide(wanted)
-    chosen = choice.choose(wanted)
-    if replay_of is not None:
-        replay.require_comparable(RunDirectory(replay_of), execute.resolve(wanted, chosen.name))
-    with Progress(terminal.console(stderr=True)) as progress:
-        outcome = execute.execute(wanted, chosen, target, progress)
-    measured.note(measured.of_single_run(outcome.directory, wanted), measured.default_file())
+        replay.require_comparable(RunDirectory(replay_of), runs.resolve(chosen, progress=True))
+    run = runs.run(chosen, output, progress=True)
     console = terminal.console()
-    console.print(tables.render(outcome.directory))
-    shared.print_drawn(outcome.figures)
+    console.print(tables.render(run.directory))
+    shared.print_drawn(run.path)
     if replay_of is not None:
-        _compare(RunDirectory(replay_of), outcome.directory, console)
+        _compare(RunDirectory(replay_of), run.directory, console)
     if verify_replay:
         with TemporaryDirectory(prefix="outcast-replay-") as folder:
-            again = execute.execute(wanted, chosen, Path(folder) / "again", lambda event: None)
-            _compare(outcome.directory, again.directory, console)
-    if outcome.distrust:
-        raise UntrustedError(f"{target}: not to be trusted: {'; '.join(outcome.distrust)}")
+            again = runs.run(chosen, Path(folder) / "again", progress=False)
+            _compare(run.directory, again.directory, console)
+    if not run.trusted:
+        raise UntrustedError(f"{run.path}: not to be trusted: {'; '.join(run.reasons)}")
 
 
 def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:

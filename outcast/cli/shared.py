@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -73,11 +72,11 @@ overrides = click.option(
 )
 
 
-def print_drawn(paths: Sequence[Path]) -> None:
-    """Prints one line: the path of the report, which is the last one, and the figures' number."""
-    *figures, report = paths
-    beside = f", with {len(figures)} figures (*.png) beside it" if figures else ""
-    terminal.echo_path(report, beside)
+def print_drawn(run: Path) -> None:
+    """Prints one line: the path of the run's report, and the number of its figures."""
+    figures = len(list(run.glob("*.png")))
+    beside = f", with {figures} figures (*.png) beside it" if figures else ""
+    terminal.echo_path(run / "report.html", beside)
 
 
 def note(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,7 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, RunError, UntrustedError
 
 if TYPE_CHECKING:
-    from outcast.sweep.plan import Forecast, Plan, Run
-    from outcast.sweep.pool import Pool
+    from outcast.api.run_sweep import Prepared
     from outcast.sweep.runner import Result
 
 
@@ -78,12 +76,8 @@ def command(
     Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
     """
     from outcast import experiment
-    from outcast.cli.kernel import provide
-    from outcast.engines import choice
-    from outcast.sweep import index, measured, plan, runner
-    from outcast.sweep.display import Display
+    from outcast.api import kernel, run_sweep
     from outcast.sweep.scheduler import Limits
-    from outcast.sweep.store import SweepDirectory
 
     shared.end_as_interrupted()
     limits = Limits(
@@ -94,43 +88,17 @@ def command(
     )
     source = experiment.read(config, overrides)
     whole = source.experiment()
-    target = output or Path("results") / f"{whole.name}-sweep"
     if not dry_run:
-        provide(whole)
-    planned = plan.plan_sweep(source, lambda each: choice.choose(each).name)
-    if scheduler is not None and any(run.exclusive for run in planned.runs):
-        raise ConfigError(
-            "--scheduler: realtime runs share no machine and are made on this one only; "
-            "allowed is engine: virtual"
-        )
-    jobs = jobs or os.cpu_count() or 1
+        kernel.provide(whole, progress=True)
+    prepared = run_sweep.prepare(source, output, jobs=jobs, scheduler=scheduler, resume=resume)
     console = terminal.console()
-    finished: set[str] = set()
-    if resume and target.exists():
-        finished = runner.finished_runs(planned, SweepDirectory(target))
-    left = [run for run in planned.runs if run.point.name not in finished]
-    file = measured.default_file()
-    expected = plan.forecast(left, planned.sweep.captures, jobs, measured.read_measurements(file))
-    _show_plan(console, planned, left, expected, target, jobs if scheduler is None else None)
+    _show_plan(console, prepared)
     if dry_run:
         return
-    pool = _pool(scheduler, jobs)
     try:
-        with Display(
-            terminal.console(stderr=True), expected.each_s if expected.known else None
-        ) as display:
-            result = runner.run_sweep(
-                planned,
-                target,
-                pool,
-                display,
-                limits=limits,
-                resume=resume,
-                measurements=file if scheduler is None else None,
-            )
+        result = run_sweep.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
-        raise RunError(f"interrupted; {_how_to_go_on(target)}") from None
-    index.write_index(result.directory)
+        raise RunError(f"interrupted; {_how_to_go_on(prepared.path)}") from None
     _conclude(console, result)
 
 
@@ -142,33 +110,17 @@ def _quantity(option: str, text: str, parse: object) -> int:
     return int(value)
 
 
-def _pool(scheduler: str | None, jobs: int) -> Pool:
-    from outcast.sweep.pool import LocalPool
-
-    if scheduler is None:
-        return LocalPool(jobs, threads=max(1, (os.cpu_count() or 1) // jobs))
-    from outcast.sweep.dask_pool import connect
-
-    return connect(scheduler)
-
-
-def _show_plan(
-    console: Console,
-    planned: Plan,
-    left: list[Run],
-    expected: Forecast,
-    target: Path,
-    jobs: int | None,
-) -> None:
+def _show_plan(console: Console, prepared: Prepared) -> None:
     from outcast.sweep.display import format_bytes, format_duration
     from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
+    planned, left, expected = prepared.plan, prepared.left, prepared.expected
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
     engines = Counter(run.size.engine for run in planned.runs)
     lines = [
-        f"{counted(len(points), 'run')} into {target}: {counted(len(settings), 'point')}, "
+        f"{counted(len(points), 'run')} into {prepared.path}: {counted(len(settings), 'point')}, "
         f"{counted(planned.experiment.repetitions, 'repetition')}; "
         + ", ".join(f"{count} {engine}" for engine, count in engines.items())
     ]
@@ -177,7 +129,7 @@ def _show_plan(
         lines.append(f"  {key}: {', '.join(values)}")
     if len(left) < len(points):
         lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
-    where = f"{jobs} at a time" if jobs else "if Dask had one worker"
+    where = f"{prepared.jobs} at a time" if prepared.jobs else "if Dask had one worker"
     if left and expected.known:
         lines.append(
             f"estimate: {format_duration(expected.wall_s)} ({where}) and "

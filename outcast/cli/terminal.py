@@ -8,26 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outcast.view.terminal.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LONGEST_LINE = 4000
-_NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
-
-
-def printable(text: str) -> str:
-    r"""Escapes what a terminal would act on, or not show, as Python writes it: `\x1b`.
-
-    This concerns control characters, direction marks and the bytes of a name that is not UTF-8.
-    """
-    return _NOT_ASCII.sub(
-        lambda match: (
-            match[0]
-            if match[0].isprintable()
-            else match[0].encode("unicode_escape").decode("ascii")
-        ),
-        text,
-    )
 
 
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
@@ -48,6 +34,6 @@ def echo_path(path: Path, remark: str = "") -> None:
 
 def console(stderr: bool = False) -> Console:
     """A console for tables. Markup is off, so `[red]` in a name is a part of the name."""
-    from outcast.cli.plain_console import PlainConsole
+    from outcast.view.terminal.console import PlainConsole
 
-    return PlainConsole(stderr=stderr, markup=False, highlight=False)
+    return PlainConsole(stderr=stderr)

@@ -17,7 +17,6 @@ from outcast.emulation import senders
 from outcast.emulation.phases import DURING
 from outcast.experiment import Experiment
 from outcast.plan import transport as plan_transport
-from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -60,6 +59,9 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
     """
     if shutil.which("cc") is not None:
         return
+    # Imports Mininet, which whoever only reads results need not have.
+    from outcast.plan.make import make_plan
+
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if any(senders.needed(settings) for settings in plan_transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Source:
         tree: the parsed YAML.
         file: the file's name, for messages.
         lines: the line of every key and list item that no override replaced.
-        overridden: from the place of every overridden key to the key as it was given.
+        overridden: from the place of every overridden key to its name in a message.
     """
 
     tree: Mapping[Any, Any]
@@ -75,12 +76,33 @@ class Source:
         """
         for length in range(len(at), 0, -1):
             if at[:length] in self.overridden:
-                return f"--set {self.overridden[at[:length]]}"
+                return self.overridden[at[:length]]
         numbers = (self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines)
         line = next(numbers, None)
         place = f"{self.file}:{line}" if line else self.file
-        below = [key for spot, key in self.overridden.items() if spot[: len(at)] == at]
-        return f"{place} with --set {', --set '.join(below)}" if below else place
+        below = [name for spot, name in self.overridden.items() if spot[: len(at)] == at]
+        return f"{place} with {', '.join(below)}" if below else place
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Source:
+        """What an experiment was made from: the keys that were given, without the defaults."""
+        tree = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return cls(tree, experiment.name)
+
+    def changed(self, changes: Overrides) -> Source:
+        """Returns a copy with other values at these keys (dots between levels).
+
+        Raises:
+            ConfigError: a value is none that YAML can hold, or there is no such place.
+        """
+        tree = copy.deepcopy(dict(self.tree))
+        lines, overridden = dict(self.lines), dict(self.overridden)
+        for override in _overrides(changes):
+            at = _set(tree, override.key, override.value, override.name)
+            lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
+            overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
+            overridden[at] = override.name
+        return Source(tree, self.file, lines, overridden)
 
     def experiment(self) -> Experiment:
         """The validated experiment. Raises ConfigError, see `load`."""
@@ -106,8 +128,12 @@ class Source:
         return validate(tree, where)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Reads a YAML file, applies `KEY=VALUE` overrides (dots between keys), and validates.
+Overrides = Sequence[str] | Mapping[str, Any]
+"""Values for keys, with dots between levels: `KEY=VALUE` in YAML, or a mapping of values."""
+
+
+def load(path: Path, overrides: Overrides = ()) -> Experiment:
+    """Reads a YAML file, applies the overrides, and validates.
 
     Raises:
         ConfigError: it names the file, the line or key, what is wrong and what is allowed.
@@ -115,7 +141,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     return read(path, overrides).experiment()
 
 
-def read(path: Path, overrides: Sequence[str] = ()) -> Source:
+def read(path: Path, overrides: Overrides = ()) -> Source:
     """Does what `load` does up to the validation. Raises ConfigError."""
     try:
         text = handed_in.read_text(path, handed_in.MOST_YAML_BYTES)
@@ -126,14 +152,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Source:
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    lines = _lines(text)
-    overridden: dict[Location, str] = {}
-    for override in overrides:
-        at = _override(tree, override)
-        lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
-        overridden = {spot: key for spot, key in overridden.items() if spot[: len(at)] != at}
-        overridden[at] = override.partition("=")[0]
-    return Source(tree, str(path), lines, overridden)
+    return Source(tree, str(path), _lines(text)).changed(overrides)
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -143,12 +162,50 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(handed_in.yaml_refusal(where, error)) from None
 
 
-def _override(tree: dict[Any, Any], override: str) -> Location:
-    """Sets one key of the tree as `KEY=VALUE` says. Returns its place."""
-    key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise ConfigError(f"--set {override}: allowed is KEY=VALUE, as links.rate=100mbit")
-    return _set(tree, key, _parse_yaml(text, f"--set {key}"), f"--set {key}")
+@dataclass(frozen=True)
+class _Override:
+    """A value for a key (dots between levels), and how a message names it."""
+
+    key: str
+    value: Any
+    name: str
+
+
+def _overrides(overrides: Overrides) -> Iterator[_Override]:
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            if not isinstance(key, str) or not key:
+                raise ConfigError(f"override {key!r}: allowed is the name of a key, as links.rate")
+            yield _Override(key, _plain(value, f"override {key}"), f"override {key}")
+        return
+    for text in overrides:
+        key, separator, yaml_text = text.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"--set {text}: allowed is KEY=VALUE, as links.rate=100mbit")
+        yield _Override(key, _parse_yaml(yaml_text, f"--set {key}"), f"--set {key}")
+
+
+def _plain(value: object, where: str) -> Any:
+    """A Python value as YAML could hold it: tuples are lists, numpy's numbers are numbers."""
+    try:
+        return handed_in.parse_json(json.dumps(value, default=_converted))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except (TypeError, RecursionError):
+        raise ConfigError(
+            f"{where}: {type(value).__name__}; allowed are text, numbers, True, False, None, "
+            "lists and mappings"
+        ) from None
+
+
+def _converted(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # Arrays and numbers of numpy and polars have a method that converts to Python's own.
+    convert = getattr(value, "tolist", None) or getattr(value, "to_list", None)
+    if convert is None:
+        raise TypeError
+    return convert()
 
 
 def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
@@ -235,7 +292,7 @@ def _refusal(error: ValidationError, source: Source) -> str:
             message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
     place = source.place(at)
     key = ".".join(str(part) for part in at)
-    if not key or place == f"--set {key}":
+    if not key or place in (f"--set {key}", f"override {key}"):
         return f"{place}: {message}"
     return f"{place}: {key}: {message}"
 

@@ -20,6 +20,7 @@ Stages read what the stage before wrote here, and nothing else.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -346,7 +347,8 @@ class RunDirectory:
         """The manifest. Raises InputError where there is none or it cannot be read, and where
         the folder holds what no run leaves, as a link or a FIFO.
         """
-        if self.path.is_dir():
+        # Without a manifest it is no run, and may be any large folder.
+        if os.path.lexists(self.manifest):
             handed_in.require_plain(self.path)
         return read_record(self.manifest, Manifest)
 

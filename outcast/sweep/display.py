@@ -1,4 +1,4 @@
-"""A sweep's progress: on a terminal one line that is redrawn, elsewhere a line per change."""
+"""A sweep's progress: one line that changes on a terminal or in a notebook, else line by line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from outcast.sweep.scheduler import Progress
+from outcast.view.terminal.console import NotebookLine
 
 _MOST_NAMED = 2
 """Names of running runs that fit into the line."""
@@ -23,6 +24,7 @@ class Display:
         self._expected_s = expected_s
         self._began = time.monotonic()
         self._shown: tuple[int, int] | None = None
+        self._in_notebook: str | None = None
         self._bar = Bar(
             BarColumn(),
             MofNCompleteColumn(),
@@ -32,6 +34,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=None)
+        self._notebook = NotebookLine() if console.is_jupyter else None
 
     def __enter__(self) -> Display:
         self._bar.start()
@@ -55,10 +58,24 @@ class Display:
         text = describe(progress, progress.eta_s(places, self._expected_s))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
         counts = (progress.finished, progress.failed)
-        if not self._console.is_terminal and counts != self._shown:
-            elapsed_s = time.monotonic() - self._began
-            self.note(f"{elapsed_s:6.1f} s  {done}/{progress.total}  {text}")
+        line = f"{done}/{progress.total}  {text}"
+        if self._notebook is not None:
+            if line != self._in_notebook:
+                self._notebook.update(line)
+            self._in_notebook = line
+        elif not self._console.is_terminal and counts != self._shown:
+            self.note(f"{time.monotonic() - self._began:6.1f} s  {line}")
         self._shown = counts
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def note(self, text: str) -> None:
+        """See Observer."""
+
+    def update(self, progress: Progress, places: int) -> None:
+        """See Observer."""
 
 
 def describe(progress: Progress, eta_s: float | None) -> str:

@@ -23,8 +23,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"engines", "view"}),
     frozenset({"workflow"}),
     frozenset({"sweep"}),
+    frozenset({"api"}),
     frozenset({"reproduce", "assignment"}),
     frozenset({"cli"}),
+    frozenset({"__main__"}),
 )
 """Rooms from the bottom up. A room imports from itself and from those below it."""
 

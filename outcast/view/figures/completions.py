@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.measure.completions import LONG_BYTES, SHORT_BYTES
 from outcast.records.run import Run
 from outcast.view.figures.parts import draw_shares
-from outcast.view.figures.style import heading, nothing
+from outcast.view.figures.style import ShownFigure, heading, nothing
 from outcast.view.palette import BLUE, GREEN, VERMILION
 
 _SIZES = (
@@ -28,7 +28,7 @@ def completion_times(run: Run) -> Figure | None:
     if table.is_empty():
         return None
     workloads = table["workload"].unique().sort().to_list()
-    figure = Figure(figsize=(1.2 + 4.2 * len(workloads), 4.2), layout="constrained")
+    figure = ShownFigure(figsize=(1.2 + 4.2 * len(workloads), 4.2), layout="constrained")
     for axes, workload in zip(
         figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
     ):

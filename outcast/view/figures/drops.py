@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
 from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes
-from outcast.view.figures.style import heading, nothing, time_unit
+from outcast.view.figures.style import ShownFigure, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, class_colours, port_colours
 
 ZOOM_PACKETS = 40
@@ -38,7 +38,7 @@ def chain_lengths(run: Run) -> Figure:
     """Figure 11: how many chains of consecutive drops there were of each length."""
     # Generated traffic alone has no classes, and then there is no second panel.
     panels = 2 if run.summary.flow_chains else 1
-    figure = Figure(figsize=(4.2 * panels, 3.4), layout="constrained")
+    figure = ShownFigure(figsize=(4.2 * panels, 3.4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
     if run.summary.flow_chains:
@@ -104,7 +104,7 @@ def drops_over_time(run: Run) -> Figure:
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
-    figure = Figure(figsize=(9, 1.1 + 1.15 * len(ports) + 2.2), layout="constrained")
+    figure = ShownFigure(figsize=(9, 1.1 + 1.15 * len(ports) + 2.2), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=[1.15 * len(ports), 2.2])
     upper, lower = halves
     begin = run.manifest.traffic.t_start_ns

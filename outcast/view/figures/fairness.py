@@ -12,7 +12,7 @@ from outcast.units import format_time
 from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.parts import Line, draw_lines
 from outcast.view.figures.senders import MOST_LINES, flow_label
-from outcast.view.figures.style import heading
+from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import GREY, flow_colours, series_colour
 
 
@@ -20,7 +20,7 @@ def fairness_over_time(run: Run) -> Figure | None:
     """Jain's index over windows that slide, one curve for each length."""
     if "fairness" not in run.tables:
         return None
-    figure = Figure(figsize=(8, 3), layout="constrained")
+    figure = ShownFigure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots()
     _indices(run, axes)
     axes.set_xlabel("end of the window (s)")
@@ -63,7 +63,7 @@ def convergence(run: Run) -> Figure | None:
         return None
     edges, rates = flow_rates(run)
     colours = flow_colours(flows)
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = ShownFigure(figsize=(8, 5), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     lines = []
     for flow in flows:

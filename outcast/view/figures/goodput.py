@@ -13,7 +13,7 @@ from outcast.analysis.compiled import Array
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.view.figures.parts import Bars, draw_bars
-from outcast.view.figures.style import heading
+from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import GREY, class_colours
 from outcast.view.terminal.tables import format_bps
 
@@ -114,7 +114,7 @@ def goodput_over_time(run: Run) -> Figure | None:
     if not run.manifest.flows:
         return None
     edges, curves = goodput_curves(run)
-    figure = Figure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
+    figure = ShownFigure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
     fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
     step = draw_rows(figure.subplots(), edges, curves, fair_bps)
     senders = len({flow.src for flow in run.manifest.flows})
@@ -140,7 +140,7 @@ def goodput_by_class(run: Run) -> Figure | None:
     whole = run.summary
     if all((window.start_s, window.end_s) != (whole.start_s, whole.end_s) for window in windows):
         windows.append(whole)
-    figure = Figure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
+    figure = ShownFigure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
     axes = figure.subplots()
     groups = []
     for hops, colour in class_colours(run.hops).items():
@@ -173,7 +173,7 @@ def goodput_by_flow(run: Run) -> Figure | None:
     flows = run.table("flows").sort("hops", "flow")
     if not 1 < flows.height <= MOST_CURVES:
         return None
-    figure = Figure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
+    figure = ShownFigure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
     axes = figure.subplots()
     for hops, colour in class_colours(run.hops).items():
         places = (flows["hops"] == hops).arg_true()

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
-from outcast.view.figures.style import heading
+from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, VERMILION
 
 
@@ -21,7 +21,7 @@ def link_over_time(run: Run) -> Figure | None:
         return None
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
-    figure = Figure(figsize=(8, 5.2), layout="constrained")
+    figure = ShownFigure(figsize=(8, 5.2), layout="constrained")
     upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
     if frame["utilisation"].null_count() == 0:
         upper.stairs(

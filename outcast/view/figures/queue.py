@@ -15,7 +15,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import around, worst_blackout
 from outcast.view.figures.parts import Marks, draw_lanes
-from outcast.view.figures.style import STYLE, nothing, save, time_unit
+from outcast.view.figures.style import STYLE, ShownFigure, nothing, save, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
 EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
@@ -72,7 +72,7 @@ def queue_in_blackout(run: Run) -> Figure:
         if (row := worst_blackout(run, port)) is not None
     ]
     if not worst:
-        figure = Figure(figsize=(9, 4.2), layout="constrained")
+        figure: Figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
         nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
@@ -102,7 +102,7 @@ def _queue(
     title: str,
 ) -> Figure:
     """The queue of an output over a span of time, with a mark for every event of every port."""
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(record.ingress)]
     )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
 from outcast.view.figures.parts import Line, draw_lines
-from outcast.view.figures.style import heading
+from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import GREY, class_colours, flow_colours
 
 MOST_LINES = 6
@@ -37,7 +37,7 @@ def rtt_over_time(run: Run) -> Figure | None:
 
 
 def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    figure = ShownFigure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
     draw_lines(axes, lines)
     axes.set_xlim(0, run.summary.duration_s)
@@ -131,7 +131,7 @@ def timeouts_by_class(run: Run) -> Figure | None:
     classes = run.summary.classes
     if not classes:
         return None
-    figure = Figure(figsize=(7, 3), layout="constrained")
+    figure = ShownFigure(figsize=(7, 3), layout="constrained")
     colours = class_colours(run.hops)
     counts, shares = [], []
     for hops in colours:

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -23,6 +24,16 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "savefig.dpi": 150,
 }
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook displays by itself, also where pyplot is not loaded."""
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            self.savefig(stream, format="png", dpi=100)
+        return stream.getvalue()
 
 
 def save(figure: Figure, path: Path) -> Path:

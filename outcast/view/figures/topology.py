@@ -106,13 +106,14 @@ def picture(plan: Plan, title: str) -> Figure:
     """The topology: links in use blue, as thick as they have flows; the bottleneck orange."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
+
+    from outcast.view.figures.style import ShownFigure
 
     boxes = _boxes(plan)
     placed = positions(plan, boxes)
     upright = len(boxes) <= _MOST_UPRIGHT
     width = max(7.0, len(boxes) * (0.62 if upright else 0.24))
-    figure = Figure(figsize=(width, 4.6 if upright else 7.0), layout="constrained")
+    figure = ShownFigure(figsize=(width, 4.6 if upright else 7.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     used = flows_on_links(plan)

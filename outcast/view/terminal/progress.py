@@ -1,4 +1,4 @@
-"""A run's progress on a terminal: its phases, and a live line of goodput per class."""
+"""A run's progress: its phases, and the goodput of each class while its flows run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.status import Status
+
+from outcast.view.terminal.console import NotebookLine
 
 PHASES = {
     "setup": "building the network",
@@ -23,18 +25,20 @@ PHASES = {
 
 
 class Progress:
-    """Shows events; on a terminal with a moving line, elsewhere as plain lines."""
+    """Shows events: as one line that changes on a terminal or in a notebook, else line by line."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._status: Status | None = None
+        self._line: Status | NotebookLine | None = None
         self._began = time.monotonic()
         self._phase = ""
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal:
-            self._status = self._console.status("starting")
-            self._status.start()
+        if self._console.is_jupyter:
+            self._line = NotebookLine()
+        elif self._console.is_terminal:
+            self._line = self._console.status("starting")
+            self._line.start()
         return self
 
     def __exit__(
@@ -43,21 +47,24 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if isinstance(self._line, Status):
+            self._line.stop()
+        elif isinstance(self._line, NotebookLine):
+            how = "done" if error is None else "stopped"
+            self._line.update(f"{how} after {time.monotonic() - self._began:.1f} s")
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Shows one event."""
         match event.get("event"):
             case "phase":
                 self._phase = PHASES.get(str(event["phase"]), str(event["phase"]))
-                self._line(self._phase)
+                self._show(self._phase)
             case "goodput":
-                self._line(f"{self._phase}: {describe_goodput(event)}")
+                self._show(f"{self._phase}: {describe_goodput(event)}")
 
-    def _line(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(text)
+    def _show(self, text: str) -> None:
+        if self._line is not None:
+            self._line.update(text)
         else:
             self._console.print(f"{time.monotonic() - self._began:6.1f} s  {text}", highlight=False)
 

@@ -1,0 +1,1 @@
+"""What `import outcast` offers, and what the verbs of the command line call."""

@@ -1,0 +1,46 @@
+"""An experiment from its configuration file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outcast import experiment
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, Source
+
+
+def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """Reads an experiment's YAML file, and checks that it fits its topology.
+
+    Args:
+        path: the configuration file.
+        overrides: other values for some keys, with dots between levels: `{"links.rate": "1gbit",
+            "flows.1.hosts": 6}`. A value is written as in YAML; tuples and numpy's numbers serve
+            too.
+
+    Raises:
+        ConfigError: in one line, the file and line or the override, what is wrong, and what is
+            allowed.
+    """
+    return checked(experiment.read(Path(path), overrides or {}))
+
+
+def checked(source: Source) -> Experiment:
+    """Returns the experiment of a source. Raises ConfigError where no network can be planned."""
+    from outcast.plan.make import make_plan
+
+    whole = source.experiment()
+    make_plan(whole, where=source.where)
+    return whole
+
+
+def require_experiment(value: object) -> Experiment:
+    """Raises ConfigError where the value is no experiment, as when a path is given instead."""
+    if not isinstance(value, Experiment):
+        raise ConfigError(
+            f"experiment: {type(value).__name__}; allowed is what outcast.load(path) returns"
+        )
+    return value

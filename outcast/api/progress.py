@@ -1,0 +1,74 @@
+"""Who is told how a run, a sweep or a kernel's build goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from outcast.sweep.display import Display, Silent
+from outcast.sweep.scheduler import Observer
+from outcast.view.terminal.console import NotebookLine, PlainConsole
+from outcast.view.terminal.progress import Progress
+
+
+def is_shown(progress: bool | None) -> bool:
+    """Returns what was asked for; None asks for progress on a terminal and in a notebook only."""
+    if progress is not None:
+        return progress
+    console = PlainConsole(stderr=True)
+    return console.is_terminal or console.is_jupyter
+
+
+@contextmanager
+def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Gives a function that takes a run's events."""
+    if not is_shown(progress):
+        yield lambda event: None
+        return
+    with Progress(PlainConsole(stderr=True)) as shown:
+        yield shown
+
+
+@contextmanager
+def of_sweep(progress: bool | None, expected_s: float | None = None) -> Iterator[Observer]:
+    """Gives an observer of a sweep; `expected_s` is what a run is expected to take."""
+    if not is_shown(progress):
+        yield Silent()
+        return
+    with Display(PlainConsole(stderr=True), expected_s) as shown:
+        yield shown
+
+
+class Counter:
+    """Shows how many of some pieces of work are done, as one line that changes."""
+
+    def __init__(self, what: str, total: int, show: Callable[[str], None]) -> None:
+        self._what = what
+        self._total = total
+        self._show = show
+        self._done = 0
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        self._show(f"{self._what}: {self._done} of {self._total}")
+
+
+@contextmanager
+def of_count(progress: bool | None, what: str, total: int) -> Iterator[Counter]:
+    """Gives a counter of so many pieces of work, which `what` names."""
+    console = PlainConsole(stderr=True)
+    if is_shown(progress) and console.is_jupyter:
+        yield Counter(what, total, NotebookLine().update)
+    elif is_shown(progress) and console.is_terminal:
+        with console.status(f"{what}: 0 of {total}") as status:
+            yield Counter(what, total, status.update)
+    else:
+        yield Counter(what, total, lambda text: None)
+
+
+def note(progress: bool | None, text: str) -> None:
+    """Prints a line for good where progress is shown."""
+    if is_shown(progress):
+        PlainConsole(stderr=True).print(text, soft_wrap=True)

@@ -1,0 +1,171 @@
+"""Many runs of one experiment: planned and made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outcast.api import kernel
+from outcast.api import progress as shown
+from outcast.api.experiments import require_experiment
+from outcast.api.runs import absolute_search_paths
+from outcast.api.sweeps import Sweep
+from outcast.engines import choice
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, Source
+from outcast.sweep import index, measured, plan, runner
+from outcast.sweep.plan import Forecast, Plan
+from outcast.sweep.plan import Run as PlannedRun
+from outcast.sweep.pool import LocalPool, Pool
+from outcast.sweep.runner import Result
+from outcast.sweep.scheduler import Limits
+from outcast.sweep.store import SweepDirectory
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep before its runs are made.
+
+    Attributes:
+        plan: all runs.
+        left: those that have no result yet.
+        path: the sweep's folder.
+        jobs: how many virtual runs go on at a time; None where Dask's workers make them.
+        expected: what the runs that are left are expected to take.
+        resume: whether to go on with what is in the folder.
+    """
+
+    plan: Plan
+    left: Sequence[PlannedRun]
+    path: Path
+    jobs: int | None
+    scheduler: str | None
+    expected: Forecast
+    resume: bool
+
+
+def prepare(
+    source: Source,
+    path: Path | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+) -> Prepared:
+    """Checks every point of a sweep, and estimates what is left of it. Nothing is run.
+
+    Raises:
+        ConfigError: naming the point that is no experiment or cannot be built.
+        FeatureMissingError: no engine can run a point.
+    """
+    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    if scheduler is not None and any(run.exclusive for run in planned.runs):
+        raise ConfigError(
+            "--scheduler: realtime runs share no machine and are made on this one only; "
+            "allowed is engine: virtual"
+        )
+    target = path or Path("results") / f"{planned.experiment.name}-sweep"
+    jobs = jobs or os.cpu_count() or 1
+    finished: set[str] = set()
+    if resume and target.exists():
+        finished = runner.finished_runs(planned, SweepDirectory(target))
+    left = [run for run in planned.runs if run.point.name not in finished]
+    known = measured.read_measurements(measured.default_file())
+    expected = plan.forecast(left, planned.sweep.captures, jobs, known)
+    return Prepared(
+        planned, left, target, jobs if scheduler is None else None, scheduler, expected, resume
+    )
+
+
+def carry_out(
+    prepared: Prepared, limits: Limits | None = None, progress: bool | None = None
+) -> Result:
+    """Makes the runs that are left, and index.html.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        BusyError: another process is at it.
+        FeatureMissingError, DeadlineError: the Dask scheduler cannot be used.
+    """
+    expected = prepared.expected
+    pool = _pool(prepared)
+    with shown.of_sweep(progress, expected.each_s if expected.known else None) as observer:
+        result = runner.run_sweep(
+            prepared.plan,
+            prepared.path,
+            pool,
+            observer,
+            limits=limits,
+            resume=prepared.resume,
+            measurements=measured.default_file() if prepared.scheduler is None else None,
+        )
+    index.write_index(result.directory)
+    return result
+
+
+def _pool(prepared: Prepared) -> Pool:
+    if prepared.jobs is not None:
+        return LocalPool(prepared.jobs, threads=max(1, (os.cpu_count() or 1) // prepared.jobs))
+    from outcast.sweep.dask_pool import connect
+
+    assert prepared.scheduler is not None
+    return connect(prepared.scheduler)
+
+
+def run_sweep(
+    experiment: Experiment,
+    values: Mapping[str, Any] | None = None,
+    *,
+    repetitions: int | None = None,
+    jobs: int | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Sweep:
+    """Runs an experiment with every combination of values, each with its repetitions.
+
+    Every run has a seed of its own and is a process of its own. A run that fails is kept, and
+    the others go on: see `Sweep.complete` and `Sweep.failures`.
+
+    Args:
+        experiment: what `load` returned.
+        values: a list for each swept key, with dots between levels: `{"queue.limit": ["16KB",
+            "64KB"]}`. The keys of `sweep:` that are no lists, as `captures`, are allowed too.
+            None takes the experiment's own `sweep:`.
+        repetitions: how often each combination is run; None takes the experiment's.
+        jobs: how many virtual runs go on at a time; None is as many as there are cores.
+        directory: the sweep's folder, new or empty; None is results/NAME-sweep.
+        scheduler: the address of a Dask scheduler, whose workers make the runs instead.
+        resume: go on with the sweep in the folder; what is finished there is not repeated.
+        progress: whether to show it on standard error; None shows it on a terminal and in a
+            notebook.
+
+    Raises:
+        ConfigError: a point of the sweep is no experiment, or the folder cannot be used.
+        FeatureMissingError: no engine can run a point; the text has the remedy.
+        BusyError: another process is at the folder.
+    """
+    changes: dict[str, Any] = {}
+    if values is not None:
+        changes["sweep"] = values
+    if repetitions is not None:
+        changes["repetitions"] = repetitions
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise ConfigError(f"jobs: {jobs!r}; allowed is a whole number from 1 on")
+    source = Source.of(require_experiment(experiment)).changed(changes)
+    whole = source.experiment()
+    with absolute_search_paths():
+        kernel.provide(whole, progress)
+        prepared = prepare(
+            source,
+            None if directory is None else Path(directory),
+            jobs=jobs,
+            scheduler=scheduler,
+            resume=resume,
+        )
+        result = carry_out(prepared, progress=progress)
+    return Sweep(result.directory.path)

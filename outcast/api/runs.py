@@ -1,0 +1,152 @@
+"""One run: made, opened, analysed again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast.api import progress as shown
+from outcast.api.experiments import require_experiment
+from outcast.emulation.commands import leave_working_folder
+from outcast.experiment import Experiment
+from outcast.records import run as records
+from outcast.records.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Run(records.Run):
+    """A finished and analysed run, as `outcast.run` and `outcast.open_run` return it.
+
+    ```python
+    run = outcast.open_run("results/fig3c")
+    run.summary.outcast_ratio
+    run.table("packets").filter(polars.col("verdict") == "dropped")
+    run.figure("goodput")
+    ```
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(Path(path))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.directory.path
+
+    def figure(self, name: str) -> Figure:
+        """Draws a figure, which a notebook displays by itself.
+
+        Args:
+            name: the stem of one of the run's PNG files, as `goodput` or `queue`.
+
+        Raises:
+            InputError: there is no such figure, or the run measured nothing for it.
+        """
+        from outcast.view import figures
+
+        return figures.figure(self, name)
+
+    def write_report(self) -> Path:
+        """Writes report.html into the run directory. Raises InputError where it cannot."""
+        from outcast.view import report
+
+        return report.write(self.directory)
+
+
+def run(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Run:
+    """Runs an experiment: builds the network, sends, captures, analyses and draws.
+
+    Builds the virtual engine's kernel first if the run needs it, which takes minutes, once.
+    A run whose captures and counters contradict each other is returned too: see `Run.trusted`.
+
+    Args:
+        experiment: what `load` returned.
+        directory: a new or empty folder for the result; None is results/NAME-DATE-TIME.
+        progress: whether to show it on standard error; None shows it on a terminal and in a
+            notebook.
+
+    Raises:
+        ConfigError: the experiment cannot be built, or the folder cannot be used.
+        FeatureMissingError: no engine can run this here; the text has the remedy.
+        OutcastError: the run failed. What it had written stands beside `directory`.
+    """
+    from outcast import workflow
+    from outcast.api import kernel
+    from outcast.engines import choice
+    from outcast.sweep import measured
+
+    require_experiment(experiment)
+    target = Path(directory) if directory is not None else workflow.default_directory(experiment)
+    workflow.require_free(target)
+    with absolute_search_paths():
+        kernel.provide(experiment, progress)
+        engine = choice.choose(experiment)
+        with shown.of_run(progress) as on_event:
+            outcome = workflow.execute(experiment, engine, target, on_event)
+    measured.note(measured.of_single_run(outcome.directory, experiment), measured.default_file())
+    return Run(target)
+
+
+@contextmanager
+def absolute_search_paths() -> Iterator[None]:
+    """Leaves the working folder out of PATH and PYTHONPATH while programs are started."""
+    names = ("PATH", "PYTHONPATH")
+    before = {name: os.environ.get(name) for name in names}
+    leave_working_folder(os.environ)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def resolve(experiment: Experiment, *, progress: bool | None = None) -> Experiment:
+    """Returns the experiment as `run` would run it here: with its engine, delay and jitter.
+
+    Builds the virtual engine's kernel first if it must. Raises as `run`.
+    """
+    from outcast import workflow
+    from outcast.api import kernel
+    from outcast.engines import choice
+
+    kernel.provide(experiment, progress)
+    return workflow.resolve(experiment, choice.choose(experiment).name)
+
+
+def open_run(directory: str | os.PathLike[str]) -> Run:
+    """Opens the run directory of a finished run. Raises InputError where it is none."""
+    opened = Run(directory)
+    # Read at once, so that a wrong folder is refused here and not at the first use.
+    _ = opened.manifest
+    return opened
+
+
+def analyze(directory: str | os.PathLike[str]) -> Run:
+    """Repeats what follows a run's captures: its tables, summary, figures and report.
+
+    Raises InputError where the folder is no run's, or its captures are missing or broken.
+    """
+    from outcast import analysis
+    from outcast.view import figures, report
+
+    paths = RunDirectory(Path(directory))
+    analysis.analyze(paths)
+    figures.draw(paths)
+    report.write(paths)
+    return Run(directory)

@@ -1,0 +1,122 @@
+"""The folder of a sweep, opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast.api import progress as shown
+from outcast.api.runs import Run
+from outcast.errors import InputError
+from outcast.experiment import Experiment
+from outcast.sweep import dataset, index, state
+from outcast.sweep.state import State
+from outcast.sweep.store import SweepDirectory
+from outcast.sweep.task import Failure
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Sweep:
+    """A sweep's folder, as `run_sweep` and `open_sweep` return it.
+
+    What failed and what is left is read once; open the folder again while a sweep goes on.
+
+    Attributes:
+        path: the folder.
+
+    ```python
+    sweep = outcast.open_sweep("results/limits")
+    sweep.table().group_by("queue.limit").agg(polars.col("outcast_ratio").mean())
+    sweep.run(sweep.table()["run"][0]).figure("goodput")
+    ```
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._directory = SweepDirectory(self.path)
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.path)!r})"
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment with the keys that are swept."""
+        return self._directory.read_experiment()
+
+    def table(self) -> pl.DataFrame:
+        """A row for each finished run: `run` (its name), the swept keys, and its summary.
+
+        A key of the summary has dots between its levels, as `classes.6.mean_goodput_bps`.
+        """
+        return dataset.load(self.path).runs
+
+    def flows(self) -> pl.DataFrame:
+        """A row for each flow of each finished run: `run`, the swept keys, and what it reached."""
+        return dataset.load(self.path).flows
+
+    def run(self, name: str) -> Run:
+        """A finished run by its name, which `table()` has in its column `run`.
+
+        Raises:
+            InputError: no run of that name has finished.
+        """
+        finished = self._state.finished
+        if name not in finished:
+            raise InputError(
+                f"{self.path}: no finished run {name}; the {len(finished)} that there are stand in "
+                "the column `run` of the sweep's table"
+            )
+        return Run(self._directory.run(name).path)
+
+    @property
+    def failures(self) -> Mapping[str, Failure]:
+        """Why runs failed (`kind` and `message`), by their names."""
+        return self._state.failures
+
+    @property
+    def untrusted(self) -> Mapping[str, str]:
+        """Why finished runs cannot be trusted, by their names."""
+        return self._state.untrusted
+
+    @property
+    def left(self) -> Sequence[str]:
+        """Names of the runs that have neither a result nor a failure."""
+        return self._state.left
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a result."""
+        return not self.left and not self.failures
+
+    def write_report(self, *, progress: bool | None = None) -> Path:
+        """Writes the reports that runs lack, and index.html about all of them.
+
+        Returns:
+            The path of index.html.
+
+        Raises:
+            InputError: a result cannot be read, or the page cannot be written.
+        """
+        names = index.without_report(self._directory)
+        with shown.of_count(progress, "reports", len(names)) as counter:
+            refused = index.write_reports(self._directory, names, lambda name: counter.advance())
+        for name, reason in refused.items():
+            shown.note(progress, f"no report of {name}: {reason}")
+        return index.write_index(self._directory, refused)
+
+    @cached_property
+    def _state(self) -> State:
+        return state.read_state(self._directory)
+
+
+def open_sweep(directory: str | os.PathLike[str]) -> Sweep:
+    """Opens the folder of a sweep. Raises InputError where it is none."""
+    opened = Sweep(directory)
+    # Read at once, so that a wrong folder is refused here and not at the first use.
+    _ = opened.experiment
+    return opened

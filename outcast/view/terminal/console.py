@@ -1,0 +1,51 @@
+"""Consoles and moving lines for text from files that others wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from outcast.view.terminal.printable import printable
+
+
+class PlainConsole(Console):
+    """Passes every text through `printable`; only styles can set colours.
+
+    Markup is off, so `[red]` in a name is a part of the name.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
+class NotebookLine:
+    """One line of a notebook's output whose text changes.
+
+    Rich's own moving lines need ipywidgets in a notebook. This one needs IPython only, which is
+    there because the notebook's kernel is made of it.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def update(self, text: str) -> None:
+        """Replaces the text."""
+        content = {"text/plain": printable(text)}
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)

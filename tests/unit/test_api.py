@@ -1,0 +1,395 @@
+"""`import outcast`: its members, and that each does what its verb does, in any Python program."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+import outcast
+from outcast import errors
+from outcast.api import progress
+from outcast.engines import ledger
+from outcast.experiment import Source
+from outcast.experiment import load as load_experiment
+from outcast.experiment.reader import validate
+from outcast.records.run_directory import RunDirectory
+from outcast.sweep import runner
+from outcast.view.terminal.console import NotebookLine
+from tests.golden import fake_run, model
+from tests.golden.run_directory import write_run
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+FIG3C = CONFIGS / "fig3c.yaml"
+
+
+class GoldenEngine:
+    """Leaves the golden captures in place of a network's."""
+
+    name: Literal["realtime", "virtual"] = "virtual"
+
+    def require(self, experiment: object) -> None:
+        """Nothing is missing."""
+
+    def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
+        on_event({"event": "phase", "phase": "setup"})
+        traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+        golden = write_run(directory.path / "golden", traffic, 20_000_000)
+        for path in golden.path.iterdir():
+            shutil.move(path, directory.path / path.name)
+        golden.path.rmdir()
+        return {"setup": 0.1}
+
+
+@pytest.fixture
+def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, on an engine that takes no time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda experiment: GoldenEngine())
+    monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
+    return outcast.analyze(directory.path).path
+
+
+def test_the_members_are_these() -> None:
+    assert outcast.__all__ == sorted(outcast.__all__)
+    for name in outcast.__all__:
+        member = getattr(outcast, name)
+        assert name == "__version__" or member.__doc__, name
+    raised = {
+        name
+        for name, member in vars(errors).items()
+        if isinstance(member, type)
+        and issubclass(member, errors.OutcastError)
+        # Parts of a RunError that only the inner program tells apart.
+        and member not in (errors.CommandError, errors.DeadlineError, errors.ReadBackError)
+        and member not in (errors.ProcessLostError, errors.WorkerLostError)
+    }
+    assert raised <= set(outcast.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'runs'"):
+        _ = outcast.runs
+    assert dir(outcast) == outcast.__all__
+
+
+def python(code: str, *options: str, folder: Path | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_import_loads_nothing() -> None:
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "import outcast\n"
+        "print(*sorted({n.split('.')[0] for n in set(sys.modules) - before}))"
+    )
+    loaded = set(python(code).split())
+    assert loaded & {"matplotlib", "numpy", "polars", "pydantic", "rich", "yaml"} == set()
+
+
+def test_results_are_read_without_mininet(finished: Path) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('mininet', 'topologies'): sys.modules[name] = None\n"
+        "import outcast\n"
+        f"run = outcast.open_run({str(finished)!r})\n"
+        "run.figure('goodput'); run.table('packets'); run.write_report()\n"
+        "outcast.open_sweep, outcast.join_captures\n"
+        "print(run.summary.name)"
+    )
+    assert python(code).strip() == "golden"
+
+
+def test_python_m_outcast_is_the_command_line() -> None:
+    assert python(
+        "import runpy, sys; sys.argv[1:] = ['--version']; "
+        "runpy.run_module('outcast', run_name='__main__')"
+    ).startswith("outcast")
+
+
+def test_an_experiment_with_overrides() -> None:
+    experiment = outcast.load(
+        str(FIG3C), {"flows.1.hosts": 6, "seed": np.int64(4), "analysis.windows": ("100ms",)}
+    )
+    assert isinstance(experiment, outcast.Experiment)
+    assert (experiment.flows[1].hosts, experiment.seed) == (6, 4)
+    assert experiment == load_experiment(
+        FIG3C, ["flows.1.hosts=6", "seed=4", "analysis.windows=[100ms]"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"qeue.limit": "16KB"}, r"fig3c\.yaml with override qeue\.limit: .*did you mean 'queue'"),
+        ({"queue.limit": "huge"}, r"^override queue\.limit: 'huge' is not a queue limit"),
+        ({"queue": {"limit": "huge"}}, r"^override queue: queue\.kind"),
+        ({"flows.9.hosts": 3}, r"^override flows\.9\.hosts: this list has no '9'"),
+        ({"flows.0.hosts": 99}, r"fig3c\.yaml with override flows\.0\.hosts: "),
+        ({"seed": object()}, r"^override seed: object; allowed are text, numbers"),
+        ({"links.rate": float("nan")}, r"^override links\.rate: NaN is not a number of JSON"),
+        ({"name": "a\x1b[2J"}, r"^override name: .*control character"),
+        ({3: 4}, r"^override 3: allowed is the name of a key"),
+    ],
+)
+def test_a_wrong_override_is_named(overrides: dict[Any, Any], said: str) -> None:
+    with pytest.raises(outcast.ConfigError, match=said) as caught:
+        outcast.load(FIG3C, overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_configuration(tmp_path: Path) -> None:
+    with pytest.raises(outcast.ConfigError, match=r"none\.yaml: there is no such file"):
+        outcast.load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_what_an_experiment_was_made_from(path: Path) -> None:
+    """A sweep sets keys in it; a default that stood in it would refuse another kind of queue."""
+    experiment = load_experiment(path)
+    tree = Source.of(experiment).tree
+    assert validate(tree, "x") == experiment
+    assert "samples" not in tree or "samples:" in path.read_text()
+
+
+def test_a_run_from_the_experiment_to_its_figures(golden: Path) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    environment = dict(os.environ)
+    run = outcast.run(outcast.load(FIG3C), "results/one", progress=False)
+    assert run.path == Path("results/one")
+    assert repr(run) == "Run('results/one')"
+    assert (run.trusted, run.reasons) == (True, [])
+    assert run.summary.outcast_ratio is not None
+    assert run.table("packets").height > 0
+    assert (run.path / "report.html").exists()
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert environment == dict(os.environ)
+    (default,) = (golden / "results").glob("one")
+    assert outcast.open_run(default).summary == run.summary
+    with pytest.raises(outcast.ConfigError, match="results/one: exists already"):
+        outcast.run(outcast.load(FIG3C), "results/one")
+
+
+def test_a_run_inside_of_a_running_event_loop(golden: Path) -> None:
+    """A notebook's cells run inside of one."""
+
+    async def cell() -> outcast.Run:
+        return outcast.run(outcast.load(FIG3C), golden / "run", progress=False)
+
+    assert asyncio.run(cell()).trusted
+
+
+def test_nothing_is_printed_where_there_is_no_terminal(
+    golden: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcast.run(outcast.load(FIG3C), golden / "quiet")
+    assert capfd.readouterr() == ("", "")
+    outcast.run(outcast.load(FIG3C), golden / "shown", progress=True)
+    told = capfd.readouterr()
+    assert ("building the network" in told.err, told.out) == (True, "")
+
+
+def test_a_path_is_no_experiment(tmp_path: Path) -> None:
+    for function in (outcast.run, outcast.run_sweep):
+        with pytest.raises(outcast.ConfigError, match=r"experiment: str; .*outcast\.load"):
+            function("configs/fig3c.yaml")  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").symlink_to("/")
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(outcast.InputError, match=r"no manifest\.json; a folder that"):
+            outcast.open_run(path)
+        with pytest.raises(outcast.InputError, match=r"no manifest\.json; a folder that"):
+            outcast.analyze(path)
+        with pytest.raises(outcast.InputError, match=r"no sweep\.yaml; a folder that"):
+            outcast.open_sweep(path)
+
+
+def test_tables_and_figures_that_are_not_there_name_those_that_are(finished: Path) -> None:
+    run = outcast.open_run(finished)
+    with pytest.raises(outcast.InputError, match=r"no x\.parquet; its tables: .*packets"):
+        run.table("x")
+    with pytest.raises(outcast.InputError, match="figure x: allowed are goodput, "):
+        run.figure("x")
+    with pytest.raises(outcast.InputError, match="measured nothing for the figure cwnd"):
+        run.figure("cwnd")
+    assert run.tables == sorted(path.stem for path in finished.glob("*.parquet"))
+    for name in run.tables:
+        assert run.table(name).equals(pl.read_parquet(finished / f"{name}.parquet"))
+
+
+def test_a_figure_displays_itself(finished: Path) -> None:
+    figure = outcast.open_run(finished).figure("goodput")
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def faked(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for sweeps whose runs take no time."""
+    monkeypatch.setattr(
+        runner.run_sweep,
+        "__kwdefaults__",
+        {**(runner.run_sweep.__kwdefaults__ or {}), "executor": fake_run.NAME},
+    )
+    return golden
+
+
+def test_a_sweep_from_the_experiment_to_its_table(faked: Path) -> None:
+    limits = ["16KB", "64KB"]
+    sweep = outcast.run_sweep(
+        outcast.load(FIG3C),
+        {"queue.limit": limits},
+        repetitions=2,
+        jobs=2,
+        directory=faked / "s",
+        progress=False,
+    )
+    table = sweep.table()
+    assert table.height == 4
+    assert sorted(set(table["queue.limit"])) == limits
+    assert (sweep.complete, sweep.failures, sweep.untrusted, sweep.left) == (True, {}, {}, [])
+    opened = outcast.open_sweep(faked / "s")
+    assert opened.table().equals(table)
+    assert opened.flows().height >= 4
+    assert opened.experiment.repetitions == 2
+    assert opened.run(table["run"][0]).summary.outcast_ratio == table["outcast_ratio"][0]
+    assert repr(opened) == f"Sweep({str(faked / 's')!r})"
+    assert (faked / "s/index.html").exists()
+    with pytest.raises(outcast.InputError, match="no finished run x; the 4"):
+        opened.run("x")
+    with pytest.raises(outcast.ConfigError, match="holds a sweep already"):
+        outcast.run_sweep(outcast.load(FIG3C), {"seed": [1]}, directory=faked / "s")
+
+
+def test_a_sweep_gives_the_runs_of_the_verb(faked: Path) -> None:
+    """The same folder names, so the same seeds: derived from the settings."""
+    from outcast.api.run_sweep import prepare
+    from outcast.experiment import read
+
+    verb = prepare(
+        read(
+            FIG3C,
+            [
+                "sweep.queue=[{kind: tbf, limit: 16KB}, {kind: sfq, limit: 60 packets}]",
+                "repetitions=2",
+            ],
+        )
+    )
+    queues = [{"kind": "tbf", "limit": "16KB"}, {"kind": "sfq", "limit": "60 packets"}]
+    source = Source.of(outcast.load(FIG3C)).changed({"sweep": {"queue": queues}, "repetitions": 2})
+    assert prepare(source).plan == verb.plan
+
+
+def test_a_sweep_with_a_failure_is_not_complete(faked: Path) -> None:
+    experiment = outcast.load(FIG3C, {"name": "fail"})
+    sweep = outcast.run_sweep(
+        experiment, {"seed": [1, 2]}, directory=faked / "s", jobs=1, progress=False
+    )
+    assert sweep.table().height == 1
+    (failure,) = sweep.failures.values()
+    assert (failure.kind, sweep.complete) == ("ReadBackError", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"values": {"queue.limit": "16KB"}}, "allowed is a list of one value or more"),
+        ({"values": {"queue.limit": ["huge"]}}, "'huge' is not a queue limit"),
+        ({"values": {"qeue": [1]}}, "unknown key"),
+        ({"values": {"seed": [1]}, "repetitions": 2}, "allowed is one of the two"),
+        ({"values": {"seed": [1]}, "repetitions": 0}, "override repetitions: "),
+        ({"values": {"seed": [1]}, "jobs": 0}, "jobs: 0; allowed is a whole number"),
+    ],
+)
+def test_a_wrong_sweep_is_refused(faked: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(outcast.ConfigError, match=said) as caught:
+        outcast.run_sweep(outcast.load(FIG3C), directory=faked / "s", **arguments)
+    assert "\n" not in str(caught.value)
+    assert not (faked / "s").exists()
+
+
+def test_captures_are_joined_as_the_verb_joins_them(finished: Path) -> None:
+    captures = finished / "captures"
+    join = outcast.join_captures(
+        inputs={port: captures / f"{port}.in.pcap" for port in ("s1-eth2", "s1-eth3")},
+        outputs={"s1-eth1": str(captures / "s1-eth1.out.pcap")},
+    )
+    assert join.tables == ["blackouts", "packets", "queue"]
+    packets = outcast.open_run(finished).table("packets")
+    columns = ["t_in", "t_out", "queue_bytes"]
+    assert join.table("packets").select(columns).equals(packets.select(columns))
+    assert repr(join).startswith(f"Join({packets.height} packets in: ")
+    with pytest.raises(outcast.InputError, match=r"table packet: .*did you mean 'packets'"):
+        join.table("packet")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "options", "said"),
+    [
+        ({}, {"o": "x"}, {}, "x: "),
+        ({"a": "none.pcap"}, {"o": "none.pcap"}, {}, r"none\.pcap: cannot be read: No such"),
+        ({"a\n": "x"}, {"o": "x"}, {}, "text that can be shown"),
+        ({"a": "x"}, {"o": "x"}, {"max_sojourn": "5"}, "max_sojourn: '5' is not a time"),
+    ],
+)
+def test_a_wrong_join_is_refused(
+    inputs: dict[str, str], outputs: dict[str, str], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(outcast.OutcastError, match=said):
+        outcast.join_captures(inputs, outputs, **options)
+
+
+def test_progress_is_for_terminals_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (progress.is_shown(True), progress.is_shown(False)) == (True, False)
+    assert progress.is_shown(None) is False
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich's way to say that this is a terminal
+    assert progress.is_shown(None) is True
+
+
+def test_a_line_in_a_notebook_changes_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, content: dict[str, str], raw: bool) -> None:
+            shown[-1] = content
+
+    def display(content: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(content)
+        return Handle()
+
+    module = types.ModuleType("IPython.display")
+    module.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    line = NotebookLine()
+    for text in ("starting", "1 of 2 \x1b[2J"):
+        line.update(text)
+    assert shown == [{"text/plain": "1 of 2 \\x1b[2J"}]
