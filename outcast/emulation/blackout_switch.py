@@ -1,7 +1,7 @@
-"""The synthetic blackout's switch: blackout_switch.c, built, started, ended and its word taken.
+"""The synthetic blackout's switch: builds, starts and ends blackout_switch.c, and reads its result.
 
-It stands between a switch port's link and the switch: the port keeps its name, its queue and its
-captures; what the switch itself has in its place is the inner end of a veth pair.
+It stands between a switch port's link and the switch. The port keeps its name, its queue and its
+captures. The switch itself has the inner end of a veth pair in the port's place.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BlackoutSwitch:
         """Builds and starts it, and waits until it forwards.
 
         Raises:
-            CommandError: it could not be built, or has ended.
+            CommandError: it could not be built, or it has ended.
             DeadlineError: it did not start in time.
         """
         blackout = self._experiment.blackout
@@ -92,7 +92,7 @@ class BlackoutSwitch:
             self._process.require_alive()
 
     def end_drops(self) -> None:
-        """Lets everything through from now on."""
+        """Makes it drop no more packets from now on."""
         if self._process is not None:
             self._process.require_alive()
             self._process.popen.send_signal(signal.SIGUSR1)
@@ -110,22 +110,22 @@ class BlackoutSwitch:
         if status:
             raise self._process.failure()
         text = self._result.read_text(encoding="ascii")
-        found = json.loads(text)
-        if found["lost"]:
-            raise RunError(f"{self._process.name}: lost {found['lost']} frames on the way")
+        result = json.loads(text)
+        if result["lost"]:
+            raise RunError(f"{self._process.name}: lost {result['lost']} frames on the way")
         write_text(self._directory.blackout, text)
         return BlackoutRecord(
             port=blackout.at,
-            packets=found["packets"],
-            dropped=found["dropped"],
-            periods=len(found["periods"]),
+            packets=result["packets"],
+            dropped=result["dropped"],
+            periods=len(result["periods"]),
         )
 
 
 def on_ns(experiment: Experiment, plan: Plan) -> int:
-    """How long an ON period lasts; 0 where packets are counted.
+    """How long an ON period lasts in nanoseconds; 0 where it counts packets instead.
 
-    So many full frames' time on the link by which they come in at the port.
+    It is the time that `drops` full frames take on the link by which they come to the port.
     """
     blackout = experiment.blackout
     if blackout is None or blackout.by == "packets":

@@ -1,4 +1,4 @@
-"""tcpdump on the switch's ports: started and verified, ended and its counters read."""
+"""tcpdump on the switches' ports: it is started and checked, ended, and its counters are read."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 SNAPLEN_BYTES = 128
-"""Holds Ethernet, IPv4 and TCP headers with all their options (14 + 60 + 60 at the most in
-theory; 14 + 20 + 60 in what Linux sends)."""
+"""Room for Ethernet, IPv4 and TCP headers with all options that Linux sends: 14 + 20 + 60. In
+theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
-"""Of a capture's file, and of each packet in it (pcap-savefile(5))."""
+"""Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
 BUFFER_KIB_EACH = 64 * 1024
 BUFFER_KIB_TOTAL = 1024 * 1024
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 60.0
 RING_TIMEOUT_S = 1.0
-"""tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)); what
-stands in it when tcpdump is ended earlier would be lost without being counted."""
+"""tcpdump reads a partly filled block of its ring after this time (pcap_set_timeout(3PCAP)). If it
+is ended earlier, the packets in that block are lost without being counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def start(
         process = commands.spawn(
             f"tcpdump on {port} ({direction})",
             [
-                # To standard output: a file of its own it would give to another user, which fails
-                # where the folder is an ordinary user's, shown to the virtual engine's guest.
+                # It writes to standard output, because it would give a file of its own to another
+                # user. That fails in the guest, where the folder is an ordinary user's.
                 *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                 *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
                 *("--time-stamp-precision=nano", "ip"),
@@ -114,7 +114,7 @@ def _listens(process: Process) -> bool:
 def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord]:
     """Ends all captures with SIGINT and reads their closing counters.
 
-    The caller has let RING_TIMEOUT_S pass since the last packet.
+    The caller must have waited RING_TIMEOUT_S since the last packet.
 
     Raises:
         RunError: one ended badly, or what it captured was not stored.
@@ -146,7 +146,7 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
 def _require_stored(capture: Capture, packets: int) -> None:
     """Raises RunError where a capture's file is too short for what tcpdump has captured.
 
-    tcpdump takes no notice of a full disk, since pcap_dump(3PCAP) returns nothing.
+    tcpdump does not notice a full disk, because pcap_dump(3PCAP) returns nothing.
     """
     stored_bytes = capture.file.stat().st_size
     if stored_bytes < FILE_HEADER_BYTES + packets * RECORD_HEADER_BYTES:
@@ -157,10 +157,10 @@ def _require_stored(capture: Capture, packets: int) -> None:
 
 
 def parse_closing_counters(text: str, name: str) -> tuple[int, int, int]:
-    """tcpdump(1)'s closing lines: packets captured, received by filter, dropped by kernel.
+    """The counts in tcpdump(1)'s closing lines: captured, received by filter, dropped by kernel.
 
     Raises:
-        RunError: where one is missing.
+        RunError: a line is missing.
     """
     numbers = []
     for what in ("captured", "received by filter", "dropped by kernel"):

@@ -1,4 +1,4 @@
-"""External programs and network namespaces: the one place where they are started and entered."""
+"""Starts external programs and enters network namespaces; no other module does either."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def python_module(name: str) -> list[str]:
-    """How a module of ours is started as a program, without the working folder on its path.
+    """The command that starts a module of ours, without the working folder on its path.
 
-    Python puts that folder first where it is given `-m`, and would run whatever lies there under
-    the name of a module that we import; see -P in python(1).
+    With `-m` Python looks into that folder first. It would run any file there that has the name of
+    a module that we import; see -P in python(1).
     """
     return [sys.executable, "-P", "-m", name]
 
 
 def leave_working_folder(environment: MutableMapping[str, str]) -> None:
-    """Takes the working folder out of where programs and modules are looked for.
+    """Takes relative folders out of the search paths for programs and modules.
 
-    An empty or relative element of PATH or PYTHONPATH is a folder below the present one, so that
-    what a stranger left there would be run, in real time as root.
+    An empty or relative element of PATH or PYTHONPATH is a folder below the working one. A program
+    that a stranger left there would run, in real time even as root.
     """
     for variable, otherwise in (("PATH", os.defpath), ("PYTHONPATH", None)):
         if variable not in environment:
@@ -51,9 +51,9 @@ class Process:
     """A program that runs beside us.
 
     Attributes:
-        name: what it is to a reader, as "tcpdump on s1-eth1".
-        argv: how it was started.
-        stdout, stderr: the files it writes to.
+        name: its name for people, such as "tcpdump on s1-eth1".
+        argv: its command line.
+        stdout, stderr: the files that it writes to.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Process:
     stderr: Path
 
     def errors(self) -> str:
-        """What it wrote to standard error so far."""
+        """What it has written to standard error so far."""
         return self.stderr.read_text(encoding="utf-8", errors="replace")
 
     def output(self) -> str:
-        """What it wrote to standard output so far."""
+        """What it has written to standard output so far."""
         return self.stdout.read_text(encoding="utf-8", errors="replace")
 
     def tell(self, line: str) -> None:
-        """Writes a line to its standard input, which ends with it; see `hears` of spawn.
+        """Writes a line to its standard input and closes that; see `hears` of spawn.
 
         Raises:
-            CommandError: it has ended already.
+            CommandError: it has already ended.
         """
         assert self.popen.stdin is not None
         try:
@@ -85,25 +85,25 @@ class Process:
             raise CommandError(self.argv, status, self.errors() or self.output()) from None
 
     def require_alive(self) -> None:
-        """Raises CommandError where it has ended already."""
+        """Raises CommandError where it has already ended."""
         if self.popen.poll() is not None:
             raise self.failure()
 
     def failure(self) -> CommandError:
-        """The error that says how it ended; to be called once it has."""
+        """The error that says how it ended; call this only once it has ended."""
         return CommandError(
             self.argv, self.popen.returncode, self.errors() or self.output(), self.name
         )
 
     def wait(self, deadline_s: float) -> int:
-        """Its exit status. Raises DeadlineError where it goes on for longer."""
+        """Waits for its end; its exit status. Raises DeadlineError where it runs for longer."""
         try:
             return self.popen.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise DeadlineError(f"the end of {self.name}", deadline_s) from None
 
     def end(self, signal_number: int, deadline_s: float) -> int:
-        """Sends a signal and waits; the exit status."""
+        """Sends a signal and waits for the end; the exit status."""
         if self.popen.poll() is None:
             self.popen.send_signal(signal_number)
         return self.wait(deadline_s)
@@ -120,7 +120,7 @@ class Commands(Protocol):
         netns: int | None = None,
         deadline_s: float = 30.0,
     ) -> str:
-        """Runs a program to its end; its standard output. Raises CommandError."""
+        """Runs a program to its end and returns its standard output. Raises CommandError."""
 
     def spawn(
         self,
@@ -133,12 +133,15 @@ class Commands(Protocol):
         environment: Mapping[str, str] | None = None,
         hears: bool = False,
     ) -> Process:
-        """Starts a program beside us; one that `hears` can be told a line on its input."""
+        """Starts a program beside us. With `hears`, `tell` can write a line to its input."""
 
 
 @dataclass
 class SystemCommands:
-    """The real thing. `netns` is an open descriptor of a network namespace."""
+    """Starts real programs. `netns` is an open descriptor of a network namespace.
+
+    When the block ends, everything that it started and that still runs is killed.
+    """
 
     environment: dict[str, str] = field(default_factory=dict)
     started: list[Process] = field(default_factory=list)
@@ -209,7 +212,7 @@ class SystemCommands:
         return process
 
     def end_all(self) -> None:
-        """Kills what still runs; used on the way out, after the orderly ends."""
+        """Kills what still runs. In a run that ends well nothing does."""
         for process in reversed(self.started):
             if process.popen.poll() is None:
                 process.popen.kill()
@@ -224,7 +227,7 @@ def _not_started(program: str, error: OSError) -> RunError | FeatureMissingError
 
 @contextlib.contextmanager
 def entered(netns: int | None) -> Iterator[None]:
-    """Puts this thread into a network namespace; None stays where it is. See setns(2)."""
+    """Moves this thread into a network namespace; with None it stays. See setns(2)."""
     if netns is None:
         yield
         return
@@ -240,7 +243,7 @@ def entered(netns: int | None) -> Iterator[None]:
 
 
 def new_namespace() -> int:
-    """An open descriptor of a new network namespace, which lives as long as it. See unshare(2)."""
+    """An open descriptor of a new network namespace, which ends with it. See unshare(2)."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         if _libc.unshare(_CLONE_NEWNET):
@@ -255,7 +258,7 @@ def new_namespace() -> int:
 
 @contextlib.contextmanager
 def sysfs(netns: int | None, folder: Path) -> Iterator[Path]:
-    """Mounts the /sys of a network namespace on `folder`, since ours shows another's."""
+    """Mounts the /sys of a network namespace on `folder`, because our /sys shows another one."""
     with entered(netns):
         if _libc.mount(b"sysfs", os.fsencode(folder), b"sysfs", 0, None):
             raise RunError(f"mounting sysfs: {os.strerror(ctypes.get_errno())}")
@@ -278,7 +281,7 @@ def wait_until(
     pause_s: float = 0.02,
     detail: Callable[[], str] = str,
 ) -> None:
-    """Polls until `condition` holds. Raises DeadlineError with `detail()` where it does not."""
+    """Polls until `condition` holds. After the deadline it raises DeadlineError with `detail()`."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:

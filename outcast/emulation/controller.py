@@ -1,4 +1,4 @@
-"""The run's side of the controller: starting it, awaiting readiness, verifying what it did."""
+"""The run's side of the controller: starts it, waits until it is ready, and checks its work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outcast.plan.model import Plan
 
 ADDRESS = "127.0.0.1"
 PORT = 6653
-"""OpenFlow's assigned port; the run's namespace is its own, so it is free there."""
+"""OpenFlow's assigned port. It is free, because the run has its own network namespace."""
 READY_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 10.0
 PROBE_DEADLINE_S = 10.0
@@ -59,7 +59,7 @@ class Controller:
 
     @property
     def target(self) -> str:
-        """What switches connect to, as ovs-vsctl(8) writes it."""
+        """The address that switches connect to, in the form of ovs-vsctl(8)."""
         return f"tcp:{ADDRESS}:{PORT}"
 
     def _events(self) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ class Controller:
             try:
                 events.append(json.loads(line))
             except json.JSONDecodeError:
-                continue  # a line that is still being written
+                continue  # the line is still being written
         return events
 
     def _is_ready(self) -> bool:
@@ -81,7 +81,7 @@ class Controller:
         return any(event.get("event") == "ready" for event in events)
 
     def await_ready(self) -> str:
-        """Waits until every switch has confirmed its entries; the framework's name."""
+        """Waits until every switch has confirmed its entries. Returns the framework's name."""
         wait_until(
             self._is_ready,
             "barrier replies from all switches",
@@ -103,41 +103,44 @@ class Controller:
 
 
 def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:
-    """Every switch holds the planned entries and groups and no others; the entries found.
+    """Checks that every switch holds the planned entries and groups, and no others.
+
+    Returns:
+        By switch, the entries that it holds.
 
     Raises:
-        ReadBackError: naming the first switch that does not.
+        ReadBackError: a switch holds others; the error names the first one.
     """
     tables = {}
     groups = entries.planned_groups(plan.graph, plan.routes)
     ofctl = ["ovs-ofctl", "-O", plan.openflow]
-    for switch, wanted in entries.planned(plan.graph, plan.routes).items():
+    for switch, planned in entries.planned(plan.graph, plan.routes).items():
         dump = commands.run([*ofctl, "dump-flows", "--no-stats", "--no-names", switch])
         tables[switch] = entries.parse_dump(dump)
-        _compare(switch, "flow table", wanted, tables[switch])
+        _compare(switch, "flow table", planned, tables[switch])
         if plan.routes.choices:
             dump = commands.run([*ofctl, "dump-groups", switch])
             _compare(switch, "group table", groups[switch], entries.parse_groups(dump))
     return tables
 
 
-def _compare(switch: str, what: str, wanted: Set[object], shown: Set[object]) -> None:
-    if shown != wanted:
-        lacking = sorted(map(str, wanted - shown))[:1]
-        surplus = sorted(map(str, shown - wanted))[:1]
+def _compare(switch: str, what: str, planned: Set[object], shown: Set[object]) -> None:
+    if shown != planned:
+        lacking = sorted(map(str, planned - shown))[:1]
+        surplus = sorted(map(str, shown - planned))[:1]
         raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
 
 
 def verify_paths(network: Network) -> None:
-    """A probe with each flow's own addresses and ports, and one back, along the whole path.
+    """Sends a probe with each flow's own addresses and ports along its whole path, and one back.
 
-    One for each pair of hosts where the path depends on nothing else. Every probe has to arrive,
-    and the switch ports' own counters are read before and after: each port on a planned path must
-    have sent exactly the probes that cross it, every other port none.
+    Where paths depend on nothing but the hosts, each pair of hosts has one. Every probe must
+    arrive. The switch ports' counters are read before and after: a port on a planned path must
+    have sent exactly the probes that cross it, and every other port none.
 
     Raises:
-        DeadlineError: where a probe does not arrive.
-        ReadBackError: naming the first port that sent another number of packets.
+        DeadlineError: a probe does not arrive.
+        ReadBackError: a port sent another number of packets; the error names the first one.
     """
     plan = network.plan
     hosts = {plan.ip(host): host for host in plan.hosts}
@@ -147,11 +150,11 @@ def verify_paths(network: Network) -> None:
         for packet in plan.probes():
             src, dst = hosts[packet.src], hosts[packet.dst]
             try:
-                came = probes.send(packet)
+                arrived = probes.send(packet)
             except TimeoutError:
                 raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
-            if came != packet:
-                raise ReadBackError(dst, "probe", packet, came)
+            if arrived != packet:
+                raise ReadBackError(dst, "probe", packet, arrived)
             expected.update(plan.ports_on(plan.path(src, dst, packet)))
     after = network.transmitted()
     for port, count in after.items():

@@ -1,4 +1,4 @@
-"""The kernel's counters: nstat's of each host, tc's of each captured port."""
+"""The kernel's counters: nstat's for each host, and tc's for each captured port."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/n
 
 
 def host_counters(network: Network, host: str) -> dict[str, int]:
-    """A host's counters, named as nstat(8) names them (`TcpRetransSegs`, `TcpExtTCPTimeouts`)."""
+    """A host's counters under nstat(8)'s names (`TcpRetransSegs`, `TcpExtTCPTimeouts`)."""
     with entered(network.netns(host)):
         return parse_snmp("".join(path.read_text() for path in _SNMP_FILES))
 
 
 def parse_snmp(text: str) -> dict[str, int]:
-    """/proc/net/snmp and netstat: pairs of lines, names and then values, with one prefix."""
+    """Reads /proc/net/snmp and netstat: pairs of lines, one of names and one of values."""
     counters: dict[str, int] = {}
     lines = iter(text.splitlines())
     for names, values in zip(lines, lines, strict=True):
@@ -36,11 +36,10 @@ def parse_snmp(text: str) -> dict[str, int]:
 
 
 def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Switch ports' shapers (bytes, packets, drops, overlimits, backlog, qlen) and interfaces.
+    """Counters of switch ports: the shaper's bytes, packets, drops, overlimits, backlog and qlen.
 
-    `own` is what the queue below counts itself, see `outcast.emulation.queues.own_counters`.
-    `rx_packets` and `tx_packets` are the interface's own, by which a capture's completeness is
-    checked.
+    `own` has what the queue below counts itself; see `outcast.emulation.queues.own_counters`.
+    `rx_packets` and `tx_packets` are the interface's own. They show whether a capture is complete.
     """
     interfaces = network.interface_counters()
     shown = network.shown_queues()

@@ -1,14 +1,15 @@
-"""Forwarding where the kernel has no Open vSwitch module: its bridge, as a switch's chip.
+"""Forwards by Linux bridges where the kernel has no Open vSwitch module.
 
-Open vSwitch then has its userspace datapath alone, which moves every frame through ovs-vswitchd's
-main loop. That costs some fifty microseconds a frame and switch: a fat-tree at 100 Mbps takes more
-than two cores, frames wait for the program's turn to run rather than in the studied queue, and
-come to it in batches, by which its drops fall on other ports than on a switch. So frames are
-forwarded as in a hardware OpenFlow switch: Open vSwitch talks to the controller and holds the flow
-table, and the entries that it holds are put into a forwarding chip, here a Linux bridge for each
-switch. The bridge learns nothing and floods nothing; it has one static address for each IP entry
-(bridge(8), fdb), which is the same as every host has one address of each kind and ARP is static.
-Broadcasts stay with Open vSwitch; see broadcasts_only.c.
+Open vSwitch then has only its userspace datapath, which moves every frame through ovs-vswitchd's
+main loop. That takes some fifty microseconds for each frame and switch, and a fat-tree at 100 Mbps
+needs more than two cores. Frames wait for the program's turn to run rather than in the studied
+queue. They reach that queue in batches, so its drops fall on other ports than at a switch.
+
+So frames are forwarded as in a hardware OpenFlow switch. Open vSwitch talks to the controller and
+holds the flow table. Its entries are put into a forwarding chip, here a Linux bridge for each
+switch. The bridge learns nothing and floods nothing. It has a static address for each IP entry
+(bridge(8), fdb). That is equivalent, because each host has one address of each kind and ARP is
+static. Broadcasts stay with Open vSwitch; see broadcasts_only.c.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from outcast.experiment.routing import RoutingKind
 from outcast.plan.model import Plan
 
 _THROUGH_IPTABLES = "bridge/bridge-nf-call-iptables"
-"""Whether bridged frames take the way through iptables' rules, where the kernel has that."""
+"""The setting by which bridged frames pass iptables' rules; not every kernel has it."""
 _PORT_SETTINGS = {"learning": False, "flood": False, "mcast_flood": False, "bcast_flood": False}
 
 
 def bridge_name(switch: str) -> str:
-    """The interface of a switch's bridge."""
+    """The name of a switch's bridge interface."""
     return f"{switch}-chip"
 
 
 def require(routing: RoutingKind, why: str = "") -> None:
     """Raises FeatureMissingError where bridges cannot forward by that kind of routing.
 
-    `why` is the clause of the error that says why Open vSwitch's module was not loaded.
+    `why` is the clause in the error that says why Open vSwitch's module was not loaded.
     """
     if not routing.by_address_alone:
         raise FeatureMissingError(
             f"routing {routing.kind}: the bridges that forward in place of Open vSwitch's module "
-            "know addresses alone, neither ports nor where a frame came in; this kernel has no "
+            "know only addresses, neither ports nor where a frame came in; this kernel has no "
             f"Open vSwitch module{why}; use a kernel that has it, or --engine virtual"
         )
 
 
 def create_bridges(plan: Plan, commands: Commands) -> None:
-    """A bridge for each switch, with the switch's ports, forwarding nothing yet.
+    """Makes a bridge for each switch, with the switch's ports; it forwards nothing yet.
 
     Raises:
-        FeatureMissingError: where the kernel has no bridge.
+        FeatureMissingError: the kernel has no bridge.
     """
     lines = []
     for switch in plan.switches:
@@ -80,14 +81,14 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
 
     Args:
         plan: the network.
-        tables: what each switch holds, as it was read from it.
-        commands: where `bridge` is run.
+        tables: the entries that were read from each switch.
+        commands: runs bridge(8).
 
     Raises:
-        ReadBackError: naming the first port whose addresses or settings differ.
+        ReadBackError: a port's addresses or settings differ; the error names the first one.
     """
     hosts = {plan.ip(host): plan.mac(host) for host in plan.hosts}
-    wanted: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
+    macs_by_port: dict[str, set[str]] = {plan.attached(port): set() for port in plan.switch_ports()}
     for switch, entries in tables.items():
         ports = {
             plan.graph.edges[switch, neighbour]["ports"][switch]: plan.attached(
@@ -98,31 +99,31 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: Commands) ->
         for entry in entries:
             if entry.protocol == "ip" and entry.destination is not None:
                 assert entry.output is not None
-                wanted[ports[entry.output]].add(hosts[entry.destination])
+                macs_by_port[ports[entry.output]].add(hosts[entry.destination])
     lines = [
         f"fdb add {mac} dev {port} master static"
-        for port, macs in wanted.items()
+        for port, macs in macs_by_port.items()
         for mac in sorted(macs)
     ]
     commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
-    _check(wanted, commands)
+    _check(macs_by_port, commands)
 
 
-def _check(wanted: Mapping[str, set[str]], commands: Commands) -> None:
-    shown: dict[str, set[str]] = {port: set() for port in wanted}
+def _check(macs_by_port: Mapping[str, set[str]], commands: Commands) -> None:
+    shown: dict[str, set[str]] = {port: set() for port in macs_by_port}
     for record in _show(commands, "fdb", "show"):
         if record["ifname"] in shown and record.get("state") == "static" and "master" in record:
             shown[record["ifname"]].add(record["mac"])
     settings = {record["ifname"]: record for record in _show(commands, "-d", "link", "show")}
-    for port, macs in wanted.items():
+    for port, macs in macs_by_port.items():
         if shown[port] != macs:
             raise ReadBackError(port, "bridge addresses", sorted(macs), sorted(shown[port]))
-        found = settings.get(port, {})
+        effective = settings.get(port, {})
         for name, on in _PORT_SETTINGS.items():
-            if found.get(name) is not on:
-                raise ReadBackError(port, f"bridge port's {name}", on, found.get(name))
-        if found.get("state") != "forwarding":
-            raise ReadBackError(port, "bridge port's state", "forwarding", found.get("state"))
+            if effective.get(name) is not on:
+                raise ReadBackError(port, f"bridge port's {name}", on, effective.get(name))
+        if effective.get("state") != "forwarding":
+            raise ReadBackError(port, "bridge port's state", "forwarding", effective.get("state"))
 
 
 def _show(commands: Commands, *arguments: str) -> list[dict[str, Any]]:

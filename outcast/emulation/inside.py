@@ -1,15 +1,14 @@
-"""The run itself, inside an isolated environment: `python -m outcast.emulation.inside RUN_DIR`.
+"""The inner program, which does the run: `python -m outcast.emulation.inside RUN_DIR ENGINE`.
 
-Both engines start this program, the realtime one in fresh network, mount and process namespaces,
-the virtual one as the payload of its guest. It reads config.yaml and plan.json in RUN_DIR,
-builds and verifies the network, captures, runs the flows, and writes captures, counters, flow
-logs and the manifest.
+Both engines start it: the realtime one in fresh network, mount and process namespaces, the virtual
+one as the payload of its guest. It reads config.yaml and plan.json in RUN_DIR. It builds and
+verifies the network, runs the flows, and writes captures, counters, flow logs and the manifest.
 
-It reports on standard output, one JSON object a line:
+It reports on standard output, with a JSON object on each line:
 
 ```
 {"event": "phase", "phase": "setup"}                  a phase begins
-{"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last one
+{"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event
 {"event": "done"}
 {"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
 ```
@@ -98,10 +97,10 @@ class _Counted:
 
 
 def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
-    """One run, from the resolved configuration to the manifest.
+    """Does one run, from the stored plan to the manifest.
 
     Raises:
-        OutcastError: whatever went wrong; everything started here has then been ended.
+        OutcastError: the run failed. Everything that was started here has then been ended.
     """
     experiment = load_resolved(directory.config)
     plan = directory.read_plan()
@@ -121,11 +120,11 @@ def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: E
 
 @dataclass(frozen=True)
 class _Built:
-    """What the set-up found.
+    """What the set-up built and read back.
 
     Attributes:
         hosts, queues, arrivals_core, forwarding, routing: as in records.effective.Effective.
-        framework: the controller's.
+        framework: Ryu or os-ken, which the controller runs on.
     """
 
     hosts: HostSettings
@@ -205,7 +204,7 @@ class _Run:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
         if self.engine == "virtual":
-            # The guest's first namespace is the initial one; on a host the engine outside does it.
+            # The guest's first namespace is the initial one. On a host the engine does it outside.
             for settings in plan_transport.all_of(self.experiment):
                 transport.allow_congestion_control(settings.congestion_control)
         switches = OpenVSwitch(self.commands, self.scratch)
@@ -282,7 +281,7 @@ class _Run:
         flows = self.plan.flows
         logs = self.directory.flows
         samples: list[sockets.SocketSample] = []
-        # Under virtual time computing takes none: a start that is set beforehand is never missed.
+        # Under virtual time computing takes no time, so a start set beforehand is never missed.
         afterwards = self.engine == "realtime"
         with Programs(
             *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
@@ -301,7 +300,7 @@ class _Run:
                 )
                 if afterwards:
                     generators.connect()
-                    # On a slow machine the sample in the middle may come when flows have ended.
+                    # On a slow machine flows may have ended when the middle sample is taken.
                     samples += self._sample(network, flows)
                 clients = traffic.set_start(flows, connected)
                 generators.start(clients.t_start_ns)
@@ -321,7 +320,7 @@ class _Run:
                     for server in servers:
                         server.require_alive()
                     sampler.require_alive()
-                    # Under virtual time the CPU is never waited for.
+                    # Under virtual time nothing waits for the CPU.
                     if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
                         load.tick()
 
@@ -404,11 +403,11 @@ class _Run:
         return [sample for host in hosts for sample in sockets.sample_sockets(network.netns(host))]
 
     def _check_connected(self, network: Network, flows: Sequence[Flow]) -> None:
-        """The same as in the middle of the run, of flows that will not be active then."""
+        """Checks the sockets of flows that are not active in the middle of the run."""
         sockets.check_sockets(flows, self._sample(network, flows))
 
     def _report_goodput(self, network: Network, t_s: float, subflows: multipath.Subflows) -> None:
-        """The mean goodput of each class since the last report, from the receivers' sockets."""
+        """Reports each class's mean goodput since the last report, from the receivers' sockets."""
         if not self.plan.flows:
             return
         by_port: dict[int, int] = {}
@@ -425,13 +424,16 @@ class _Run:
                 rate_bps = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
                 rates.setdefault(str(flow.hops), []).append(rate_bps)
             self.received[flow.sport] = (t_s, now_bytes)
-        classes = {hops: round(sum(each) / len(each)) for hops, each in sorted(rates.items())}
+        classes = {
+            hops: round(sum(rates_bps) / len(rates_bps))
+            for hops, rates_bps in sorted(rates.items())
+        }
         self.emit({"event": "goodput", "t_s": round(t_s, 3), "classes": classes})
 
     def _drain(self, network: Network) -> None:
-        """Until the studied queues are empty and tcpdump has read its ring."""
+        """Waits until the studied queues are empty and tcpdump has read its ring."""
         end = time.monotonic() + DRAIN_DEADLINE_S
-        studied = [each.egress for each in (self.plan.bottleneck, *self.plan.others)]
+        studied = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
         while left := [
             port
             for port, counted in counters.port_counters(network, studied).items()
@@ -542,7 +544,7 @@ def _is_active(start_ns: int, duration_ns: int | None, t_s: float) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`RUN_DIR ENGINE`; see the module."""
+    """Runs with the arguments `RUN_DIR ENGINE`; see the module. The exit status is 1 on failure."""
     directory = RunDirectory(Path(argv[0]))
     engine: Literal["realtime", "virtual"] = "virtual" if argv[1] == "virtual" else "realtime"
 
@@ -561,7 +563,7 @@ def main(argv: Sequence[str]) -> int:
         emit({"event": "error", "kind": RunError.__name__, "message": files.describe(error)})
         return 1
     except Exception as error:
-        # A mistake of ours. It is named, since else the log's last lines would pass for the cause.
+        # A mistake of ours. Without its name the log's last lines would look like the cause.
         traceback.print_exc()
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_MESSAGE]}"
         emit({"event": "error", "kind": RunError.__name__, "message": message})

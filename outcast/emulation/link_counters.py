@@ -1,4 +1,4 @@
-"""Every direction of every link: which flows' paths cross it, and what the kernel sent over it."""
+"""Each direction of each link: the flows planned to cross it, and the kernel's counters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Crossing:
     """What is planned to cross a link in one direction.
 
     Attributes:
-        flows: the numbers of the flows whose data does.
-        acknowledged: the numbers of the flows whose acknowledgements do.
-        other: whether something may whose path is not followed by flow: generated traffic, and
-            MPTCP's further subflows where switches choose by ports.
+        flows: the numbers of the flows whose data crosses it.
+        acknowledged: the numbers of the flows whose acknowledgements cross it.
+        other: whether other traffic may cross it, whose paths are not known flow by flow. That is
+            generated traffic, and MPTCP's further subflows where switches choose by ports.
     """
 
     flows: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Crossing:
 
 
 def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
-    """By the nodes that a link leads from and to."""
+    """What is planned to cross each link, by the nodes that it leads from and to."""
     crossings = {
         direction: Crossing()
         for one, two in plan.graph.edges
@@ -55,7 +55,7 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
 
 
 def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
-    """What the delays of the links add up to, there and back, on the way that has most of them."""
+    """The largest sum of the links' delays, there and back, among the paths of all flows."""
 
     def delay_ns(path: Sequence[str]) -> int:
         links = (
@@ -73,16 +73,16 @@ def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
 def records(
     experiment: Experiment, plan: Plan, before: Interfaces, after: Interfaces
 ) -> list[LinkRecord]:
-    """One for each direction, in the topology's order.
+    """A record for each direction of each link, in the topology's order.
 
-    What a host sent is read where it arrives, at its switch's port.
+    What a host sent is read at its switch's port, where it arrives.
     """
-    made = []
+    links = []
     for (node, neighbour), crossing in planned(plan).items():
         at_host = plan.graph.nodes[node]["kind"] == "host"
         counted = plan.port(neighbour, node) if at_host else plan.port(node, neighbour)
         way = "rx" if at_host else "tx"
-        made.append(
+        links.append(
             LinkRecord(
                 port=plan.port(node, neighbour),
                 node=node,
@@ -97,7 +97,7 @@ def records(
                 after=_totals(after[counted], way),
             )
         )
-    return made
+    return links
 
 
 def _totals(counters: Mapping[str, int], way: str) -> LinkTotals:
@@ -105,7 +105,7 @@ def _totals(counters: Mapping[str, int], way: str) -> LinkTotals:
 
 
 def split(plan: Plan) -> dict[str, dict[str, int]]:
-    """How many flows each switch that chooses by hash sends by each of its ports to choose from."""
+    """How many flows each switch that chooses by a hash sends by each port of its choice."""
     uses: dict[str, Counter[str]] = {}
     for flow in plan.flows:
         for node, following in pairwise(flow.path[1:]):
@@ -117,7 +117,7 @@ def split(plan: Plan) -> dict[str, dict[str, int]]:
 
 
 def _choice(plan: Plan, switch: str, host: str, following: str) -> Sequence[str]:
-    """The ports that a switch chose `following` from; none where it had no choice."""
+    """The ports among which a switch chose the one to `following`; none where it had no choice."""
     numbers = plan.routes.choices.get(switch, {}).get(host, ())
     if plan.graph.edges[switch, following]["ports"][switch] not in numbers:
         return ()

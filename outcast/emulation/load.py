@@ -1,7 +1,7 @@
-"""How busy the machine was while flows ran: an emulation in real time is only as good as its CPU.
+"""How busy the machine was while flows ran, because real time needs a free CPU.
 
-Where no core is free, packets wait for the processor, and the captures show its queue instead of
-the switch's. Both shares are measured second by second, as a mean would hide a short overload.
+Where no core is free, packets wait for the processor. The captures then show its queue instead of
+the switch's. The shares are measured second by second, because a mean would hide a short overload.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 WINDOW_S = 1.0
 SHORTEST_WINDOW_S = 0.2
-"""What is left at the end counts where it is at least this long: times come in steps of 10 ms."""
+"""The rest at the end counts if it is at least this long, because times come in steps of 10 ms."""
 SWITCH_LIMIT = 0.90
 CORE_LIMIT = 0.90
 MACHINE_LIMIT = 0.95
@@ -28,11 +28,11 @@ class Reading:
 
     Attributes:
         t_s: the moment, on a clock that does not step.
-        machine_busy_s, machine_s: of all cores, not idle and in all. Time that a virtual
-            machine's host took away (steal) is not idle.
-        core_busy_s, core_s: of the core that processes the arrivals of all interfaces, in
-            interrupts or taken away, and in all. Interrupts go before programs.
-        switch_s: of ovs-vswitchd's main thread.
+        machine_busy_s, machine_s: time of all cores that was not idle, and in all. Time that a
+            virtual machine's host took away (steal) is not idle.
+        core_busy_s, core_s: time of the core that processes all arrivals: in interrupts or taken
+            away, and in all. Interrupts go before programs.
+        switch_s: time of ovs-vswitchd's main thread.
     """
 
     t_s: float
@@ -53,7 +53,7 @@ class Window:
 
 
 def read_load(switch_pid: int, core: int) -> Reading:
-    """The counters of proc(5): /proc/stat, and the stat of a process' main thread."""
+    """Reads the counters of proc(5): /proc/stat, and the stat of a process's main thread."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     return parse(
         Path("/proc/stat").read_text(),
@@ -69,20 +69,20 @@ def parse(machine: str, thread: str, core: int, t_s: float, tick_s: float) -> Re
     # user nice system idle iowait irq softirq steal; guest time is within user's.
     lines = {words[0]: words[1:9] for words in map(str.split, machine.splitlines())}
     times = {name: [int(tick) for tick in lines[name]] for name in ("cpu", f"cpu{core}")}
-    whole, one = times["cpu"], times[f"cpu{core}"]
+    whole, single = times["cpu"], times[f"cpu{core}"]
     fields = thread.rpartition(")")[2].split()
     return Reading(
         t_s=t_s,
         machine_busy_s=(sum(whole) - whole[3] - whole[4]) * tick_s,
         machine_s=sum(whole) * tick_s,
-        core_busy_s=sum(one[5:]) * tick_s,
-        core_s=sum(one) * tick_s,
+        core_busy_s=sum(single[5:]) * tick_s,
+        core_s=sum(single) * tick_s,
         switch_s=(int(fields[11]) + int(fields[12])) * tick_s,
     )
 
 
 class LoadMeter:
-    """Measures from the first tick on; `tick` is to be called several times a second."""
+    """Measures from the first tick on. Call `tick` several times a second."""
 
     def __init__(self, read_now: Callable[[], Reading]) -> None:
         self._read = read_now
@@ -91,7 +91,7 @@ class LoadMeter:
         self.windows: list[Window] = []
 
     def tick(self) -> None:
-        """Takes a reading, and closes the window where it is long enough."""
+        """Takes a reading, and closes the window if it is long enough."""
         now = self._read()
         if self._first is None or self._last is None:
             self._first = self._last = now
@@ -100,7 +100,7 @@ class LoadMeter:
             self._last = now
 
     def finish(self) -> None:
-        """Closes the last window; nothing is measured where `tick` was never called."""
+        """Closes the last window. Without a call of `tick` nothing is measured."""
         if self._last is None:
             return
         now = self._read()
@@ -109,7 +109,7 @@ class LoadMeter:
         self._last = now
 
     def effective(self) -> dict[str, Any]:
-        """Mean and worst shares for the manifest; empty where nothing was measured."""
+        """Mean and worst shares for the manifest; empty if nothing was measured."""
         if self._first is None or self._last is None or not self.windows:
             return {}
         whole = _window(self._first, self._last)
@@ -123,8 +123,8 @@ class LoadMeter:
         }
 
     def warnings(self) -> list[str]:
-        """One line for each limit that was passed."""
-        found = []
+        """A line for each limit that was passed."""
+        warnings = []
         for who, shares, limit in (
             ("ovs-vswitchd was", [w.switch for w in self.windows], SWITCH_LIMIT),
             ("the core that forwards was", [w.core for w in self.windows], CORE_LIMIT),
@@ -132,12 +132,12 @@ class LoadMeter:
         ):
             over = sum(share > limit for share in shares)
             if over:
-                found.append(
+                warnings.append(
                     f"{who} more than {limit:.0%} busy in {over} of {len(shares)} seconds "
                     f"(worst: {max(shares):.0%}): packets waited for the CPU, and delays and "
                     f"drops may show that rather than the queue; {_REMEDY}"
                 )
-        return found
+        return warnings
 
 
 def _window(before: Reading, after: Reading) -> Window:

@@ -1,4 +1,4 @@
-"""What a run was asked for, by whom it was carried out and its flows, for the manifest."""
+"""Parts of the manifest: what was asked for, the versions of the programs, and the flows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outcast.records.run_directory import FlowRecord, SubflowRecord
 
 
 def requested(experiment: Experiment) -> dict[str, Any]:
-    """The settings asked for, flat, as they stand in the configuration."""
+    """The settings that the configuration asks for, as one flat object."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     flat: dict[str, Any] = {}
     for section in ("topology", "links", "queue", "routing", "transport", "samples"):
@@ -57,8 +57,8 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
 
 
 def versions(commands: Commands) -> dict[str, str]:
-    """What took part, by its own word."""
-    found = {
+    """The versions of the programs that took part, as they print them."""
+    versions = {
         "python": platform.python_version(),
         "mininet": mininet.net.VERSION,
         "libc": "-".join(platform.libc_ver()),
@@ -70,5 +70,5 @@ def versions(commands: Commands) -> dict[str, str]:
         ("iproute2", ["tc", "-V"], r"iproute2-([0-9.]+)"),
     ):
         match = re.search(pattern, commands.run(argv))
-        found[name] = match[1] if match else "unknown"
-    return found
+        versions[name] = match[1] if match else "unknown"
+    return versions

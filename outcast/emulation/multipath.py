@@ -1,8 +1,8 @@
-"""Multipath TCP (RFC 8684): how the kernel's path manager comes to the subflows asked for.
+"""Multipath TCP (RFC 8684): how the kernel's path manager makes the subflows asked for.
 
-A receiver announces its own address with further ports (ADD_ADDR), and every sender's connection
-joins each of them, with a source port that its kernel picks. The subflows of a flow so differ in
-both ports: hashed routing tells them apart, destination-based routing sends them all one way. See
+A receiver announces its own address with further ports (ADD_ADDR). Every sender's connection joins
+each of them, with a source port that its kernel picks. So the subflows of a flow differ in both
+ports: hashed routing tells them apart, and routing by destination sends them all one way. See
 ip-mptcp(8) and Documentation/networking/mptcp.rst.
 """
 
@@ -24,11 +24,11 @@ FIRST_JOIN_PORT = 6101
 _POLL_S = 0.02
 
 Subflows = Mapping[int, tuple[tuple[int, int], ...]]
-"""Flow number to source and destination port of each subflow after its first."""
+"""By flow number: source and destination port of each subflow after the first one."""
 
 
 def require() -> None:
-    """Raises FeatureMissingError where this kernel has no Multipath TCP, or has it off."""
+    """Raises FeatureMissingError where this kernel has no Multipath TCP, or it is off."""
     if not ENABLED.exists() or ENABLED.read_text().strip() != "1":
         raise FeatureMissingError(
             "this kernel's Multipath TCP is absent or off (net.mptcp.enabled); "
@@ -39,13 +39,13 @@ def require() -> None:
 def configure(
     flows: Iterable[Flow], netns: Callable[[str], int], commands: Commands
 ) -> dict[str, int]:
-    """Sets limits and announced ports of every host that takes part; read back.
+    """Sets limits and announced ports of every host that takes part, and reads them back.
 
     Returns:
-        Host to the number of subflows that a connection there can have.
+        By host, the number of subflows that a connection there can have.
 
     Raises:
-        ReadBackError: where the kernel shows others.
+        ReadBackError: the kernel shows other limits or ports.
     """
     further: dict[str, int] = {}
     receivers: dict[str, tuple[str, int]] = {}
@@ -71,9 +71,9 @@ def configure(
             words = ["ip", "mptcp", "endpoint", "add", address, "port", str(port), "signal"]
             commands.run(words, netns=inside)
         text = commands.run(["ip", "mptcp", "endpoint"], netns=inside)
-        found = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
-        if found != list(ports):
-            raise ReadBackError(host, "mptcp endpoints", list(ports), found)
+        shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
+        if shown_ports != list(ports):
+            raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
     return {host: count + 1 for host, count in further.items()}
 
 
@@ -83,24 +83,24 @@ def await_subflows(
     """Waits until every flow has as many subflows as were asked for.
 
     Args:
-        flows: all flows; those without Multipath TCP are passed by.
-        sample: a host's sockets now.
-        deadline_ns: the epoch time by which they have to be there.
+        flows: all flows; those without Multipath TCP are left out.
+        sample: returns a host's sockets now.
+        deadline_ns: the epoch time by which the subflows must be there.
 
     Raises:
-        RunError: naming the first flow that has fewer, or more.
+        RunError: a flow has fewer or more subflows; the error names the first such flow.
     """
-    wanted = [flow for flow in flows if flow.transport.mptcp is not None]
+    multipath = [flow for flow in flows if flow.transport.mptcp is not None]
     while True:
-        samples = {host: sample(host) for host in sorted({flow.src for flow in wanted})}
-        found = {flow.flow: _joined(flow, samples[flow.src]) for flow in wanted}
-        wrong = [flow for flow in wanted if len(found[flow.flow]) + 1 != _count(flow)]
+        samples = {host: sample(host) for host in sorted({flow.src for flow in multipath})}
+        joined = {flow.flow: _joined(flow, samples[flow.src]) for flow in multipath}
+        wrong = [flow for flow in multipath if len(joined[flow.flow]) + 1 != _count(flow)]
         if not wrong:
-            return found
+            return joined
         if time.time_ns() >= deadline_ns:
             flow = wrong[0]
             raise RunError(
-                f"flow {flow.flow} ({flow.src} to {flow.dst}) has {len(found[flow.flow]) + 1} of "
+                f"flow {flow.flow} ({flow.src} to {flow.dst}) has {len(joined[flow.flow]) + 1} of "
                 f"{_count(flow)} subflows when it was to start"
             )
         time.sleep(_POLL_S)

@@ -1,12 +1,12 @@
 """Link delays to the nanosecond.
 
-tc(8) of iproute2 6.1 passes a netem delay in units of 64 ns, cut to whole microseconds before:
-5 us become 4992 ns. The kernel itself takes nanoseconds (TCA_NETEM_LATENCY64 in
-linux/pkt_sched.h), so the qdisc is set up by rtnetlink(7) here.
+tc(8) of iproute2 6.1 cuts a netem delay to whole microseconds and passes it in units of 64 ns: 5 us
+become 4992 ns. The kernel itself takes nanoseconds (TCA_NETEM_LATENCY64 in linux/pkt_sched.h). So
+the qdisc is set up by rtnetlink(7) here.
 
-With jitter alone netem lets a packet overtake the one before it, which no cable does. With a rate
-it sends none before the last one has gone (net/sched/sch_netem.c, netem_enqueue), so a rate is
-given at which every packet takes 0 ns.
+With jitter alone, netem lets a packet overtake the one before it, which no cable does. With a rate
+it sends no packet before the last one has gone (net/sched/sch_netem.c, netem_enqueue). So it gets a
+rate at which every packet takes 0 ns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outcast.emulation import rtnetlink
 LATENCY64, JITTER64, RATE64 = 10, 11, 8
 _RATE = 6
 IN_ORDER_RATE = 1 << 62
-"""Bytes a second at which a packet of any size takes less than a nanosecond."""
+"""In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
 _RATE_PARAMETERS = struct.Struct("=IiIi")
 # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
@@ -34,12 +34,12 @@ def replace_root(
     Args:
         interface: its name.
         handle: the qdisc's major number.
-        delay_ns: what each packet waits.
-        jitter_ns: by how much that varies, uniformly, to either side; packets keep their order.
-        limit_packets: how many packets can be waiting.
+        delay_ns: how long each packet waits.
+        jitter_ns: how far that varies to either side, uniformly; packets keep their order.
+        limit_packets: how many packets can wait.
 
     Raises:
-        RunError: the kernel refused; with its reason.
+        RunError: the kernel refused; the error has its reason.
     """
     options = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
     options += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))

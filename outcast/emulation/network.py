@@ -1,11 +1,11 @@
-"""The network, on Mininet's object model, built through netlink in bulk.
+"""The network, with Mininet's objects, built by netlink in bulk.
 
-Mininet's own classes start a shell for every node and several programs for every link; at tens
-of milliseconds each under virtual time that is most of a run. The subclasses here keep Mininet's
-topology, nodes, links and names, and leave the kernel's part to a few netlink messages:
+Mininet's own classes start a shell for every node and several programs for every link. Under
+virtual time each takes tens of milliseconds, which is most of a run. The subclasses here keep
+Mininet's topology, nodes, links and names, and leave the kernel's part to a few netlink messages:
 
-* a host is a network namespace held open by a descriptor; `host.popen` runs programs in it;
-* links are veth pairs, made straight between the namespaces;
+* a host is a network namespace that a descriptor holds open; `host.popen` runs programs in it;
+* links are veth pairs, made directly between the namespaces;
 * all switches come up in one ovs-vsctl(8) transaction.
 """
 
@@ -46,11 +46,11 @@ class NamespaceHost(Host):
     netns: int
 
     def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
-        """Makes the namespace; there is no shell."""
+        """Makes the namespace, and no shell."""
         self.netns = new_namespace()
 
     def cmd(self, *args: Any, **kwargs: Any) -> str:
-        """Runs a command line in the host and returns its output, as Mininet's `cmd`."""
+        """Runs a command line in the host and returns its output, like Mininet's `cmd`."""
         line = " ".join(str(arg) for arg in args)
         with entered(self.netns):
             done = subprocess.run(
@@ -64,15 +64,15 @@ class NamespaceHost(Host):
             return subprocess.Popen(*args, **kwargs)
 
     def addIntf(self, intf: Intf, port: int | None = None, moveIntfFn: Any = None) -> None:
-        """Notes the interface; veth pairs are made where they belong, not moved."""
+        """Notes the interface, and moves none, because veth pairs are made where they belong."""
         super().addIntf(intf, port=port, moveIntfFn=lambda *_: None)
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: see Network.configure_hosts."""
+        """Does nothing; see Network.configure_hosts."""
         return {}
 
     def terminate(self) -> None:
-        """Lets the namespace go, and with it its interfaces."""
+        """Closes the namespace, and with it its interfaces."""
         os.close(self.netns)
 
 
@@ -82,22 +82,22 @@ class PortSwitch(OVSSwitch):
     isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Nothing: switches live in the network's own namespace."""
+        """Does nothing, because switches are in the network's own namespace."""
 
     def cmd(self, *_args: Any, **_kwargs: Any) -> str:
-        """Nothing: what Mininet would run while building, the network does in bulk."""
+        """Does nothing, because the network does in bulk what Mininet would run here."""
         return ""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing to configure but its ports."""
+        """Does nothing, because a switch has only its ports to configure."""
         return {}
 
 
 class PlainIntf(Intf):
-    """An interface that is only named here; the kernel's part is done in bulk."""
+    """An interface that has only a name here; the kernel's part is done in bulk."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing."""
+        """Does nothing."""
         return {}
 
 
@@ -106,13 +106,13 @@ class PlainLink(Link):
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class Network:
     """The emulated network of one run, in the present network namespace.
 
-    When the block ends, its hosts' namespaces are let go.
+    When the block ends, its hosts' namespaces are closed.
 
     Attributes:
         net: the Mininet object: `net["h1"]`, `net.hosts`, `net.links`.
@@ -123,7 +123,7 @@ class Network:
         self.plan = plan
         self.commands = commands
         self._topo = make_topo(experiment)
-        # Mininet would otherwise change limits and buffers of the whole machine (fixLimits).
+        # Otherwise Mininet would change limits and buffers of the whole machine (fixLimits).
         Mininet.inited = True
         self.net = Mininet(
             topo=self._topo,
@@ -158,23 +158,23 @@ class Network:
         return int(self.net[host].netns)
 
     def close(self) -> None:
-        """Lets the hosts' namespaces go."""
+        """Closes the hosts' namespaces."""
         self._root.close()
         for host in self.net.hosts:
             host.terminate()
 
     def create_links(self) -> None:
-        """A veth pair for every link, its ends in their nodes' namespaces, up."""
+        """Makes a veth pair for every link, with its ends in their nodes' namespaces, and up."""
         self._root.link("set", index=1, state="up")
         disable_ipv6("the switches' namespace")
         for link in self.net.links:
-            one, other = link.intf1, link.intf2
+            near, far = link.intf1, link.intf2
             self._root.link(
                 "add",
-                ifname=one.name,
+                ifname=near.name,
                 kind="veth",
-                **self._end(one),
-                peer={"ifname": other.name, **self._end(other)},
+                **self._end(near),
+                peer={"ifname": far.name, **self._end(far)},
             )
         if self._blackout_ends():
             link_end, port_end = BLACKOUT_ENDS
@@ -189,18 +189,18 @@ class Network:
         return BLACKOUT_ENDS if self.plan.blackout_at else ()
 
     def steer_arrivals(self, core: int, folder: Path) -> None:
-        """Makes one core process whatever arrives at any interface, in its order; read back.
+        """Makes one core process everything that arrives at any interface, in order.
 
-        A veth pair leaves a packet to the core that its sender runs on. As that changes, packets
-        overtake one another within a link, by microseconds, which no cable lets them. Receive
+        A veth pair leaves a packet to the core that its sender runs on. When that core changes,
+        packets overtake one another within a link by microseconds, which no cable allows. Receive
         packet steering puts them into one queue (Documentation/networking/scaling.rst).
 
         Args:
             core: the number of the core.
-            folder: a new one to work in.
+            folder: a path at which this makes a folder for mounts.
 
         Raises:
-            ReadBackError: where the kernel does not show the setting.
+            ReadBackError: the kernel does not show the setting.
         """
         folder.mkdir()
         places: list[tuple[int | None, list[str]]] = [
@@ -211,14 +211,14 @@ class Network:
             with sysfs(netns, folder) as mounted:
                 for interface in interfaces:
                     setting = mounted / f"class/net/{interface}/queues/rx-0/rps_cpus"
-                    wanted = _core_mask(core)
+                    mask = _core_mask(core)
                     try:
-                        setting.write_text(wanted)
+                        setting.write_text(mask)
                         shown = setting.read_text().strip()
                     except OSError as error:
-                        raise ReadBackError(interface, "rps_cpus", wanted, error.strerror) from None
+                        raise ReadBackError(interface, "rps_cpus", mask, error.strerror) from None
                     if int(shown.replace(",", ""), 16) != 1 << core:
-                        raise ReadBackError(interface, "rps_cpus", wanted, shown)
+                        raise ReadBackError(interface, "rps_cpus", mask, shown)
 
     def _end(self, intf: Any) -> dict[str, Any]:
         if intf.node in self.net.hosts:
@@ -226,7 +226,7 @@ class Network:
         return {}
 
     def configure_hosts(self) -> HostSettings:
-        """Addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
+        """Sets addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
         route_min_rto_ms: dict[str, int] = {}
         talks: dict[str, set[str]] = {}
         for src, dst in sorted(self.plan.pairs):
@@ -270,15 +270,15 @@ class Network:
         )
 
     def _configure_host(
-        self, netlink: IPRoute, host: str, talks_to: set[str], wanted: Transport
+        self, netlink: IPRoute, host: str, talks_to: set[str], settings: Transport
     ) -> int:
-        """Sets up one host, in its namespace; the minimum RTO of its route in milliseconds."""
+        """Sets up a host in its namespace. Returns its route's minimum RTO in milliseconds."""
         (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
         address = self.plan.ip(host)
         netlink.link("set", index=1, state="up")
         netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
         netlink.link("set", index=index, state="up")
-        min_rto_ms = wanted.min_rto_ns // 10**6
+        min_rto_ms = settings.min_rto_ns // 10**6
         netlink.route(
             "replace",
             dst=f"10.0.0.0/{PREFIX_LENGTH}",
@@ -286,8 +286,8 @@ class Network:
             scope="link",
             prefsrc=address,
             proto="kernel",
-            # The kernel heeds a minimum RTO only where the metric is locked (net/tcp.h,
-            # tcp_rto_min); ip-route(8) locks it silently.
+            # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
+            # ip-route(8) locks it silently.
             metrics={"rto_min": min_rto_ms, "lock": _RTO_MIN_LOCK},
         )
         for other in talks_to:
@@ -331,45 +331,45 @@ class Network:
     def configure_queues(self) -> QueueSettings:
         """Sets up every port's qdiscs: one tc batch for the switches, one for each host.
 
-        To be called after `start_switches`: Open vSwitch clears a port's qdiscs when it takes it.
+        Call it after `start_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
 
         Raises:
             ReadBackError: the kernel shows another setting than was asked for.
         """
         of_bottleneck: dict[str, Any] = {}
         bottleneck = self.plan.bottleneck.egress
-        wanted = [
+        requested = [
             ports.switch_queue(self.experiment, self.plan, port)
             for port in self.plan.switch_ports()
         ]
-        self._tc(wanted, None)
+        self._tc(requested)
         shown = self.shown_queues()
         alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
-        for each in wanted:
-            effective = queues.read_back(each, shown.get(each.port, []))
-            alike.setdefault(tuple(effective.items()), []).append(each.port)
-            if each.port == bottleneck:
+        for request in requested:
+            effective = queues.read_back(request, shown.get(request.port, []))
+            alike.setdefault(tuple(effective.items()), []).append(request.port)
+            if request.port == bottleneck:
                 of_bottleneck = effective
         for host in self.plan.hosts:
-            each = ports.host_queue(self.experiment, self.plan, host)
+            request = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
-                self._tc([each], None)
+                self._tc([request])
                 with IPRoute() as netlink:
-                    (index,) = netlink.link_lookup(ifname=each.port)
-                    effective = queues.read_back(each, _shown_queues(netlink).get(index, []))
-            alike.setdefault(tuple(effective.items()), []).append(each.port)
+                    (index,) = netlink.link_lookup(ifname=request.port)
+                    effective = queues.read_back(request, _shown_queues(netlink).get(index, []))
+            alike.setdefault(tuple(effective.items()), []).append(request.port)
         return QueueSettings(
             of_bottleneck,
             tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
         )
 
-    def _tc(self, wanted: Sequence[ports.PortQueue], netns: int | None) -> None:
-        for each in wanted:
-            queues.set_delay(each)
-        batch = "\n".join(line for each in wanted for line in queues.commands(each)) + "\n"
-        self.commands.run(["tc", "-batch", "-"], stdin=batch, netns=netns)
-        for each in wanted:
-            queues.set_by_netlink(each)
+    def _tc(self, requested: Sequence[ports.PortQueue]) -> None:
+        for request in requested:
+            queues.set_delay(request)
+        lines = [line for request in requested for line in queues.commands(request)]
+        self.commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
+        for request in requested:
+            queues.set_by_netlink(request)
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
@@ -391,7 +391,7 @@ class Network:
         }
 
     def start_switches(self, datapath: str, controller: str) -> None:
-        """Every bridge with its ports and controller in one transaction, read back."""
+        """Makes all bridges with ports and controllers in one transaction, and reads them back."""
         argv = ["ovs-vsctl", "--timeout=20"]
         for switch in self.plan.switches:
             datapath_id = f"{self.plan.graph.nodes[switch]['dpid']:016x}"
@@ -434,13 +434,15 @@ class Network:
             for neighbour in self.plan.graph.neighbors(switch):
                 port = port_name(self.plan.graph, switch, neighbour)
                 number = str(self.plan.graph.edges[switch, neighbour]["ports"][switch])
-                found, error = shown.get(self.plan.attached(port), ("none", ""))
-                if found != number:
-                    raise ReadBackError(port, "OpenFlow port", number, f"{found} {error}".strip())
+                effective, error = shown.get(self.plan.attached(port), ("none", ""))
+                if effective != number:
+                    raise ReadBackError(
+                        port, "OpenFlow port", number, f"{effective} {error}".strip()
+                    )
 
 
 def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
-    """By interface; one dump for all, since the kernel has no shorter one."""
+    """The messages of all qdiscs and classes, by interface. The kernel has no shorter dump."""
     shown: dict[int, list[Any]] = {}
     for message in netlink.get_qdiscs():
         shown.setdefault(message["index"], []).append(message)
@@ -456,14 +458,14 @@ def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:
 
 
 def _core_mask(core: int) -> str:
-    """A bitmap of one core as the kernel takes it: words of 32 bits, the highest first."""
+    """A core's bitmap in the form that the kernel takes: words of 32 bits, the highest first."""
     words = ["00000000"] * (core // 32 + 1)
     words[0] = f"{1 << core % 32:08x}"
     return ",".join(words)
 
 
 def disable_ipv6(where: str) -> None:
-    """No neighbour discovery or multicast reports of our own among the captured packets."""
+    """Switches IPv6 off, because its own messages would stand among the captured packets."""
     for scope in ("all", "default"):
         if transport.read_sysctl(f"ipv6/conf/{scope}/disable_ipv6"):
             transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "1", where)

@@ -1,6 +1,6 @@
-"""A private Open vSwitch for one run: its own database and daemon in its own folder.
+"""A private Open vSwitch for one run, with its own database and daemon in its own folder.
 
-The machine's Open vSwitch, if it runs, is never talked to: every tool follows OVS_RUNDIR
+The tools never talk to the machine's Open vSwitch, because they all follow OVS_RUNDIR
 (ovs-vswitchd(8)).
 """
 
@@ -29,8 +29,8 @@ class OpenVSwitch:
     Where the block fails they are left to `SystemCommands.end_all`.
 
     Attributes:
-        datapath: the kernel's (`system`) where it has the module, else the userspace `netdev`,
-            for which the kernel's bridge then forwards; see forwarding.py.
+        datapath: `system`, the kernel's, if it has the module; else `netdev` in user space. With
+            `netdev` the kernel's bridges forward; see forwarding.py.
     """
 
     def __init__(self, commands: SystemCommands, folder: Path) -> None:
@@ -67,7 +67,7 @@ class OpenVSwitch:
                 process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     def _build_shim(self) -> Path:
-        """Compiles broadcasts_only.c, which says why it is needed."""
+        """Compiles broadcasts_only.c; that file says why it is needed."""
         library = self._folder / "broadcasts_only.so"
         self._commands.run(
             ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_SHIM), "-ldl"]
@@ -102,7 +102,7 @@ class OpenVSwitch:
 
     @property
     def pid(self) -> int:
-        """The process number of ovs-vswitchd, once started."""
+        """The process number of ovs-vswitchd, once it is started."""
         return self._processes[-1].popen.pid
 
     def require_alive(self) -> None:
@@ -114,7 +114,7 @@ class OpenVSwitch:
 def has_kernel_module() -> bool:
     """Whether the kernel has its own datapath, as a module or built in.
 
-    Asks for the generic netlink family by which ovs-vswitchd talks to it, which also makes the
+    It asks for the generic netlink family by which ovs-vswitchd talks to it. That also makes the
     kernel load the module (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
     """
     generic, control, get_family, family_name, request, error = 16, 16, 3, 2, 1, 2

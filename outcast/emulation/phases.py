@@ -1,4 +1,4 @@
-"""Phases of a run inside the engine, in their order, and their names in messages."""
+"""The phases of a run inside the engine, in order, and their names in messages."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ DURING = {
     "traffic": "the traffic",
     "capture_end": "the end of the captures",
 }
-"""Words for each phase, for a message about what went wrong in it."""
+"""Words for each phase, used in messages on what went wrong during it."""

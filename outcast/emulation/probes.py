@@ -1,6 +1,6 @@
-"""Probes of paths: packets that have a flow's own addresses and ports, and that nobody answers.
+"""Probes of paths: packets with a flow's own addresses and ports, which nobody answers.
 
-Switches that choose by addresses and ports send them where they will send the flow.
+A switch that chooses by addresses and ports sends a probe where it will send the flow.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Probes:
         self._open.close()
 
     def send(self, packet: FiveTuple) -> FiveTuple:
-        """Sends one from its source to its destination; what came there.
+        """Sends a probe from its source to its destination. Returns the packet that arrived.
 
         Raises:
-            TimeoutError: nothing came.
+            TimeoutError: nothing arrived.
         """
         if packet.protocol == UDP:
             return self._send_udp(packet)
@@ -78,10 +78,10 @@ class Probes:
     @contextmanager
     def _socket(self, address: str, kind: int, protocol: int) -> Iterator[socket.socket]:
         with entered(self._netns(self._host_of(address))):
-            made = socket.socket(socket.AF_INET, kind, protocol)
-        with made:
-            made.settimeout(self._deadline_s)
-            yield made
+            inside = socket.socket(socket.AF_INET, kind, protocol)
+        with inside:
+            inside.settimeout(self._deadline_s)
+            yield inside
 
 
 def tcp_reset(packet: FiveTuple) -> bytes:
@@ -96,7 +96,7 @@ def tcp_reset(packet: FiveTuple) -> bytes:
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071's, of an even number of bytes."""
+    """The checksum of RFC 1071, over an even number of bytes."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

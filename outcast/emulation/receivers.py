@@ -1,12 +1,12 @@
-"""Receivers that read many segments at once.
+"""Makes receivers read many segments at once.
 
-iperf's server is woken for every segment, reads it and asks for the time twice. At 1 Gbps that is
-a quarter of a million system calls per second, and most of the wall time of a run in virtual
-time. With SO_RCVLOWAT (socket(7)) on its sockets it wakes when a batch has come, or the end.
+iperf's server wakes for every segment, reads it and asks for the time twice. At 1 Gbps that is a
+quarter of a million system calls per second, and most of the wall time of a run in virtual time.
+With SO_RCVLOWAT (socket(7)) on its sockets it wakes when a batch or the end has come.
 
 The sockets are reached from outside through pidfd_getfd(2), so iperf stays as it is. The sender's
-TCP is left alone: the receiver's kernel acknowledges every second segment as before (RFC 5681,
-section 4.2), and the window that it offers is smaller by at most a waiting batch.
+TCP does not change: the receiver's kernel acknowledges every second segment as before (RFC 5681,
+section 4.2), and its window is smaller by at most a waiting batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def read_in_batches(pids: Iterable[int]) -> int:
-    """Makes the connected TCP sockets of these processes wait for a batch; how many there are.
+    """Makes the connected TCP sockets of these processes wait for a batch.
+
+    Returns:
+        How many sockets these are.
 
     Raises:
         ReadBackError: the kernel shows another low-water mark than was set.
@@ -37,9 +40,9 @@ def read_in_batches(pids: Iterable[int]) -> int:
     """
     count = 0
     for pid in pids:
-        for each in _connections(pid):
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BATCH_BYTES)
-            shown = each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        for connection in _connections(pid):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BATCH_BYTES)
+            shown = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
             if shown != BATCH_BYTES:
                 raise ReadBackError(f"process {pid}", "SO_RCVLOWAT", BATCH_BYTES, shown)
             count += 1
@@ -47,7 +50,7 @@ def read_in_batches(pids: Iterable[int]) -> int:
 
 
 def _connections(pid: int) -> Iterator[socket.socket]:
-    """Our own descriptors of the process's connected TCP sockets, each closed after its turn."""
+    """Our own descriptors of a process's connected TCP sockets; each is closed after its turn."""
     pidfd = os.pidfd_open(pid)
     try:
         for path in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda path: int(path.name)):

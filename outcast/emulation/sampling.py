@@ -1,9 +1,9 @@
-"""Every flow's sending socket and every queue captured at its output, sampled while flows run.
+"""Samples every flow's sending socket and every captured output queue while flows run.
 
-The kernel is asked by netlink for just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), one
-request each and no program started, and its answers are stored as they come: `outcast.analysis`
-decodes them. A thread of its own takes a sample when it is due and notes when it began; how long
-the longest took, and how many were not begun before the next was due, is in the manifest.
+The kernel is asked by netlink for just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), with
+one request for each and without starting a program. Its answers are stored as they come, and
+`outcast.analysis` decodes them. A thread takes a sample when it is due and notes when it began. The
+manifest says how long the longest took, and how many did not begin before the next was due.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def socket_request(sequence: int, flow: Flow) -> bytes:
 def queue_request(sequence: int, interface: int, handle: int) -> bytes:
     """Asks for one qdisc of an interface: struct tcmsg (rtnetlink(7)).
 
-    The kernel multicasts the answer to such a request, and gives it to who asked only where that
-    is an echo (qdisc_get_notify in net/sched/sch_api.c).
+    The kernel multicasts the answer to such a request. The sender gets it only if it asks for an
+    echo (qdisc_get_notify in net/sched/sch_api.c).
     """
     body = struct.pack("=BBHiIII", socket.AF_UNSPEC, 0, 0, interface, handle << 16, 0, 0)
     return _message(_RTM_GETQDISC, _NLM_F_REQUEST | _NLM_F_ECHO, sequence, body)
@@ -76,17 +76,17 @@ def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
 
 
 class Netlink(Protocol):
-    """The seam to the kernel: requests in, as many answers out."""
+    """The seam to the kernel, which gives an answer to each request."""
 
     def ask(self, requests: bytes, count: int) -> list[bytes]:
         """Sends requests and returns the answer to each, in their order."""
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the connection to the kernel."""
 
 
 class NetlinkSocket:
-    """A netlink socket in a network namespace (None: the present one)."""
+    """A netlink socket in a network namespace; None is the present one."""
 
     def __init__(self, protocol: int, netns: int | None) -> None:
         with entered(netns):
@@ -94,10 +94,10 @@ class NetlinkSocket:
         self._socket.bind((0, 0))
 
     def ask(self, requests: bytes, count: int) -> list[bytes]:
-        """See Netlink.ask. The kernel has answered when `send` returns, so nothing waits here.
+        """See Netlink.ask. It never waits, because the kernel has answered when `send` returns.
 
         Raises:
-            OSError: where an answer is missing.
+            OSError: an answer is missing.
         """
         self._socket.send(requests)
         return [self._socket.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT) for _ in range(count)]
@@ -109,7 +109,7 @@ class NetlinkSocket:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of one netlink socket at once: a request for each source."""
+    """The requests that one netlink socket sends at once, one for each source."""
 
     netlink: Netlink
     requests: bytes
@@ -146,7 +146,7 @@ def queue_questions(interfaces: Sequence[int]) -> list[Question]:
 
 @dataclass(frozen=True)
 class Series:
-    """What is sampled into one file: its name, its sources' names, and what is asked."""
+    """What is sampled into one file: the file's name, its sources' names, and the questions."""
 
     file: str
     sources: tuple[str, ...]
@@ -154,7 +154,7 @@ class Series:
 
 
 def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
-    """What a run samples: every flow's sender, every port that is captured at its output."""
+    """What a run samples: every flow's sending socket, and every captured output port."""
     ports = sorted({port for port, direction in plan.capture_ports if direction == "out"})
     return (
         Series(
@@ -171,7 +171,7 @@ def series_of(plan: Plan, netns: Callable[[str], int]) -> tuple[Series, ...]:
 
 
 class Sampler:
-    """Takes samples while the block lasts; where taking one fails, `require_alive` says so.
+    """Takes samples while the block lasts. If taking one fails, `require_alive` says so.
 
     Attributes:
         taken, missed, longest_ns: see records.effective.Sampling.
@@ -186,7 +186,7 @@ class Sampler:
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._folder = folder
-        self._series = [each for each in series if each.questions]
+        self._series = [file for file in series if file.questions]
         self._t_start_ns = t_start_ns
         self._every_ns = every_ns
         self._now_ns = now_ns
@@ -234,9 +234,9 @@ class Sampler:
             with contextlib.ExitStack() as files:
                 writers = [
                     files.enter_context(
-                        SamplesWriter(self._folder / each.file, self._every_ns, each.sources)
+                        SamplesWriter(self._folder / series.file, self._every_ns, series.sources)
                     )
-                    for each in self._series
+                    for series in self._series
                 ]
                 self._sample_until_stopped(writers)
         except Exception as error:
@@ -258,12 +258,12 @@ class Sampler:
 
 
 def answers(question: Question, t_ns: int) -> list[Sample]:
-    """Asks, and pairs each answer with its source; a socket that is gone has none.
+    """Asks the kernel and pairs each answer with its source. A socket that is gone has no answer.
 
     Raises:
-        OSError: where the kernel refused a request or gave no answer.
+        OSError: the kernel refused a request or gave no answer.
     """
-    found = []
+    samples = []
     for source, message in zip(
         question.sources,
         question.netlink.ask(question.requests, len(question.sources)),
@@ -271,9 +271,9 @@ def answers(question: Question, t_ns: int) -> list[Sample]:
     ):
         _, kind, _, _, _ = _HEADER.unpack_from(message)
         if kind != _NLMSG_ERROR:
-            found.append(Sample(t_ns, source, message))
+            samples.append(Sample(t_ns, source, message))
             continue
         number = -struct.unpack_from("=i", message, _HEADER.size)[0]
         if number != errno.ENOENT:
             raise OSError(number, os.strerror(number))
-    return found
+    return samples

@@ -1,11 +1,11 @@
 """The flows: iperf (version 2) at both ends, connected first and then started together.
 
-Every client connects at once and holds back until its start. In real time the start is set when
-all have connected, however long that takes, and each client is told it; iperf hears of it by
-senders/held_start.c. Under virtual time computing takes no time: there the start is set beforehand,
-on iperf's command line (`--txstart-time`), and a client that is not connected by then is an error.
-What iperf cannot send, `outcast.emulation.senders` sends in the same way. Flows keep a source port
-of their own, by which captures and sockets are told apart.
+Every client connects at once and waits for its start. In real time the start is set when all have
+connected, however long that takes, and each client is told it. iperf hears of it through
+senders/held_start.c. Under virtual time computing takes no time, so the start is set beforehand on
+iperf's command line (`--txstart-time`). There a client that has not connected by then is an error.
+`outcast.emulation.senders` sends in the same way what iperf cannot send. Each flow has its own
+source port, by which captures and sockets tell flows apart.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from outcast.records.effective import Start
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
-"""How long connecting may take where the start is set afterwards: a slow machine needs seconds."""
+"""How long connecting may take if the start is set afterwards; a slow machine needs seconds."""
 LEAST_NOTICE_S = 0.4
 MOST_NOTICE_S = 5.0
 NOTICE_SHARE = 0.25
-"""Notice that clients get of their start, as a share of the time that connecting took: a machine
-that was slow at the one is slow at the other. Within the two bounds."""
+"""How long before the start clients are told of it, as a share of the time that connecting took and
+within the two bounds. A machine that was slow at connecting is slow at this too."""
 LEAD_S = 0.5
-"""Where the start is set beforehand: from the first client's to the first flow's, to connect."""
+"""If the start is set beforehand: the time for connecting, before the first flow starts."""
 LEAD_PER_FLOW_S = 0.02
 LEAD_ROUND_TRIPS = 5
-"""As many at the least: a subflow of Multipath TCP is there after three and a half."""
+"""The least time to connect, in round trips. A subflow of Multipath TCP needs three and a half."""
 END_GRACE_S = 150.0
-"""How long a flow may take to hand over what its socket still holds after its time.
+"""How long a flow may take, after its time, to hand over what its socket still holds.
 
-One that was starved to the last tries again only when its timeout comes, which doubles up to two
-minutes (TCP_RTO_MAX); the run with the strongest effect is not to be the one that fails.
+A flow that was starved to the end tries again only at its timeout, which doubles up to two minutes
+(TCP_RTO_MAX). The run with the strongest effect must not fail for that.
 """
 SERVER_END_S = 10.0
 SAMPLE_PAUSE_S = 0.25
@@ -52,14 +52,14 @@ SAMPLE_PAUSE_S = 0.25
 
 @dataclass(frozen=True)
 class Connected:
-    """Clients that have connected and hold back.
+    """Clients that have connected and wait for their start.
 
     Attributes:
-        processes: by flow number.
-        subflows: of flows with Multipath TCP.
-        began_ns: the epoch time at which the first of them was started.
+        processes: the clients, by flow number.
+        subflows: of the flows with Multipath TCP.
+        began_ns: the epoch time at which the first client was started.
         connect_ns: how long it took until all had connected.
-        t_start_ns: the epoch time of the start, where it was set beforehand.
+        t_start_ns: the epoch time of the start; None if it is set afterwards.
     """
 
     processes: dict[int, Process]
@@ -71,13 +71,13 @@ class Connected:
 
 @dataclass(frozen=True)
 class Clients:
-    """Clients that have been given their start.
+    """Clients that know their start.
 
     Attributes:
-        processes: by flow number.
+        processes: the clients, by flow number.
         t_start_ns: the epoch time at which flows with start 0 begin.
         start: how the start came about.
-        warnings: one where flows were told of their start too late.
+        warnings: a line if flows were told of their start too late.
     """
 
     processes: dict[int, Process]
@@ -94,10 +94,15 @@ def start_servers(
     stream: Path | None = None,
     held_start: Path | None = None,
 ) -> list[Process]:
-    """A server at every receiver's port, awaited until it listens: iperf, or our own.
+    """Starts a server at every receiver's port, iperf or our own, and waits until it listens.
 
-    `stream` is our own program, where there are flows that need it, and `held_start` is preloaded
-    into iperf where the start is set when all have connected.
+    Args:
+        flows: all flows.
+        netns: a host's network namespace.
+        logs: the folder for the servers' output.
+        commands: starts the servers.
+        stream: our own program, if some flow needs it.
+        held_start: the library to preload into iperf, if the start is set when all have connected.
     """
     servers = []
     kinds = {(flow.dst, flow.dport): flow.transport for flow in flows}
@@ -160,16 +165,16 @@ def connect_clients(
     Args:
         flows: all flows.
         netns: a host's network namespace.
-        logs: where the clients' output goes.
-        commands: where they are started.
-        stream: our own program, where there are flows that need it.
-        seed: the experiment's.
-        round_trip_ns: the longest that the links' delays make.
-        start_afterwards: the start is set by `set_start`, else here and beforehand.
-        held_start: what is preloaded into iperf's clients where the start is set afterwards.
+        logs: the folder for the clients' output.
+        commands: starts the clients.
+        stream: our own program, if some flow needs it.
+        seed: the experiment's seed.
+        round_trip_ns: the longest round trip by the links' delays.
+        start_afterwards: whether `set_start` sets the start; else it is set here, beforehand.
+        held_start: the library to preload into iperf's clients, if the start is set afterwards.
 
     Raises:
-        RunError: where a flow has not connected when it was to start, or within CONNECT_DEADLINE_S.
+        RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
     """
     began_ns = time.time_ns()
     if start_afterwards:
@@ -185,7 +190,7 @@ def connect_clients(
             f"the client of flow {flow.flow} at {flow.src}",
             senders.sender_arguments(stream, flow, seed, t_start_ns)
             if stream is not None and ours
-            # iperf needs one in any case; where it is told another, it does not wait for this one.
+            # iperf needs a start in any case. If it is told another one, it ignores this one.
             else client_arguments(flow, deadline_ns),
             netns=netns(flow.src),
             stdout=logs / f"client.{flow.flow}.out",
@@ -207,7 +212,7 @@ def connect_clients(
 
 
 def _preloaded(held_start: Path | None, side: Literal["client", "server"]) -> dict[str, str] | None:
-    """What iperf's environment has besides ours; see senders/held_start.c."""
+    """Variables for iperf's environment, besides ours; see senders/held_start.c."""
     if held_start is None:
         return None
     return {"LD_PRELOAD": str(held_start), "OUTCAST_IPERF": side}
@@ -221,10 +226,12 @@ def _await_connected(
     *,
     hold: bool,
 ) -> None:
-    """Until every receiver shows each flow's connection, and clients that hold have said so.
+    """Waits until every receiver shows each flow's connection, and each client says that it waits.
+
+    Clients say so only with `hold`.
 
     Raises:
-        RunError: naming the first flow that has not connected by the deadline.
+        RunError: a flow has not connected by the deadline; the error names the first one.
     """
     connected: set[int] = set()
     waiting = list(flows)
@@ -266,10 +273,10 @@ def _holds(process: Process) -> bool:
 
 
 def set_start(flows: Sequence[Flow], connected: Connected) -> Clients:
-    """Sets the common start of clients that have connected, and tells each its own.
+    """Sets the common start of clients that have connected, and tells each client its own.
 
     Raises:
-        CommandError: where a client has ended.
+        CommandError: a client has ended.
     """
     warnings = []
     start_set, notice_s = "beforehand", None
@@ -320,13 +327,19 @@ def await_end(
     sample_times_s: Sequence[float],
     others: Callable[[], Sequence[str]] = tuple,
 ) -> None:
-    """Waits for every client's end; calls `on_sample` at the given times after the start.
+    """Waits for every client's end.
 
-    `watch` is called in between, and raises where something else that the run needs has died.
-    `others` names what else has to end and has not.
+    Args:
+        flows: all flows.
+        clients: their clients.
+        duration_ns: the experiment's duration.
+        watch: is called in between; it raises if something that the run needs has died.
+        on_sample: is called with the seconds since the start, at `sample_times_s`.
+        sample_times_s: seconds after the start.
+        others: returns the names of other programs that must end and have not.
 
     Raises:
-        RunError: where a client failed, or had not ended END_GRACE_S after its time.
+        RunError: a client failed, or had not ended END_GRACE_S after its time.
     """
     due = list(sample_times_s)
     deadline_ns = clients.t_start_ns + duration_ns + int(END_GRACE_S * 1e9)
@@ -338,7 +351,7 @@ def await_end(
             if status is None:
                 still.append(client.name)
             elif status:
-                # What else has died is the cause, and this one's end its consequence.
+                # If something else has died, that is the cause of this client's end.
                 watch()
                 raise client.failure()
         return [*still, *others()]
@@ -364,7 +377,7 @@ def await_end(
 
 
 def check_client(flow: Flow, process: Process) -> None:
-    """A client ended well, reported the bytes it sent, and sent what was asked for.
+    """Checks that a client ended well, reported its bytes, and sent what was asked for.
 
     Raises:
         CommandError: it did not end well.
@@ -386,7 +399,7 @@ def check_client(flow: Flow, process: Process) -> None:
 
 
 def client_bytes(text: str) -> int | None:
-    """The bytes that iperf's client says it handed to its kernel, from its last report line."""
+    """The bytes that iperf's client handed to its kernel, from the last line of its report."""
     matches = re.findall(r"^\[ *[0-9]+\] .*? sec +([0-9.]+) Bytes", text, re.MULTILINE)
     return int(float(matches[-1])) if matches else None
 
@@ -399,5 +412,5 @@ def stop_servers(servers: Sequence[Process]) -> None:
         try:
             server.end(signal.SIGINT, SERVER_END_S)
         except DeadlineError:
-            # iperf waits for its threads at the first one: "Interrupt again to force quit".
+            # At the first interrupt iperf waits for its threads ("Interrupt again to force quit").
             server.end(signal.SIGINT, SERVER_END_S)

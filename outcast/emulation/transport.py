@@ -1,4 +1,4 @@
-"""TCP's settings at a host: requested, applied in its namespace, and read back."""
+"""TCP's settings at a host: they are applied in its namespace and read back."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _ETHTOOL_COMMANDS = {
     "tx-checksumming": (0x16, 0x17),
     "rx-checksumming": (0x14, 0x15),
 }
-"""What `offloads: false` switches off, by ethtool(8)'s long names: commands that get and set."""
+"""What `offloads: false` switches off: commands that get and set, by ethtool(8)'s long names."""
 
 
 def sysctls(transport: Transport) -> dict[str, str]:
-    """The settings under /proc/sys/net of every host, path to value (tcp(7), ip-sysctl)."""
+    """The settings of a host under /proc/sys/net: values by path (tcp(7), ip-sysctl)."""
     return {
         "ipv4/tcp_congestion_control": transport.congestion_control,
         "ipv4/tcp_sack": str(int(transport.sack)),
         "ipv4/tcp_ecn": str(int(transport.ecn)),
-        # A path learnt by one flow must not shape the next one of the same host.
+        # What one flow learns about a path must not shape the next flow of the same host.
         "ipv4/tcp_no_metrics_save": "1",
     }
 
@@ -52,14 +52,14 @@ RECORDED_SYSCTLS = (
     "ipv4/tcp_frto",
     "ipv4/tcp_limit_output_bytes",
 )
-"""Not set by us, but of influence: their values go into the manifest."""
+"""Settings that influence TCP and that we leave alone; the manifest has their values."""
 
 
 def write_sysctl(name: str, value: str, where: str) -> str:
-    """Sets one value in the present namespace and returns what the kernel then shows.
+    """Sets a value in the present namespace and returns what the kernel then shows.
 
     Raises:
-        ReadBackError: where the kernel refuses it or shows another value.
+        ReadBackError: the kernel refuses the value or shows another one.
     """
     path = _SYSCTL / name
     try:
@@ -73,7 +73,7 @@ def write_sysctl(name: str, value: str, where: str) -> str:
 
 
 def read_sysctl(name: str) -> str:
-    """A value under /proc/sys/net in the present namespace; empty where the kernel has none."""
+    """A value under /proc/sys/net in the present namespace; empty if the kernel has none."""
     try:
         return " ".join((_SYSCTL / name).read_text().split())
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def read_sysctl(name: str) -> str:
 
 
 def congestion_controls() -> list[str]:
-    """Those that this kernel has, built in or loaded."""
+    """The congestion controls that this kernel has, built in or loaded."""
     try:
         return AVAILABLE_CONGESTION_CONTROLS.read_text().split()
     except OSError:
@@ -107,14 +107,14 @@ def require_congestion_control(name: str, in_guest: Collection[str], why: str = 
 
 
 def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS) -> None:
-    """Adds a name to those that network namespaces may default to.
+    """Allows network namespaces to use a congestion control as their default.
 
-    Only those in the *initial* namespace's list can become another namespace's default
-    (net/ipv4/tcp_cong.c, tcp_set_default_congestion_control). The list is the machine's; the
-    caller puts it back.
+    Only names in the *initial* namespace's list can become another namespace's default
+    (net/ipv4/tcp_cong.c, tcp_set_default_congestion_control). The list belongs to the machine, so
+    the caller restores it.
 
     Raises:
-        ReadBackError: where the kernel does not take it.
+        ReadBackError: the kernel does not take the name.
     """
     before = path.read_text().strip()
     if name in before.split():
@@ -128,9 +128,10 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
 
 
 def set_offloads(interface: str, *, on: bool) -> None:
-    """Switches all offloads of an interface, as ethtool(8) does; read them back afterwards.
+    """Switches all offloads of an interface on or off, as ethtool(8) does.
 
-    Of two hundred interfaces, each would cost two programs. See linux/ethtool.h, SIOCETHTOOL.
+    It starts no program, because each of two hundred interfaces would need two. See SIOCETHTOOL in
+    linux/ethtool.h. The caller reads the settings back.
 
     Raises:
         ReadBackError: the kernel refused.
@@ -140,7 +141,7 @@ def set_offloads(interface: str, *, on: bool) -> None:
 
 
 def read_offloads(interface: str) -> dict[str, bool]:
-    """The offloads of an interface: feature to whether it is on."""
+    """Whether each offload of an interface is on, by its name."""
     return {
         name: bool(_ethtool(interface, name, command, 0))
         for name, (command, _) in _ETHTOOL_COMMANDS.items()
@@ -159,7 +160,7 @@ def _ethtool(interface: str, name: str, command: int, value: int) -> int:
 
 
 def check_offloads(interface: str, shown: dict[str, bool], *, on: bool) -> dict[str, bool]:
-    """The offloads in effect. Raises ReadBackError where one is not as requested."""
+    """The offloads in effect. Raises ReadBackError where one differs from the request."""
     for feature in _ETHTOOL_COMMANDS:
         if shown.get(feature) is not on:
             raise ReadBackError(interface, feature, on, shown.get(feature))
@@ -167,7 +168,7 @@ def check_offloads(interface: str, shown: dict[str, bool], *, on: bool) -> dict[
 
 
 def kernel_hz(release: str | None = None) -> int | None:
-    """The kernel's tick rate (CONFIG_HZ), or None where the kernel does not tell."""
+    """The kernel's tick rate (CONFIG_HZ), or None if the kernel does not show it."""
     release = release or os.uname().release
     for path in (Path("/proc/config.gz"), Path(f"/boot/config-{release}")):
         try:
@@ -181,10 +182,10 @@ def kernel_hz(release: str | None = None) -> int | None:
 
 
 def effective_min_rto_ns(min_rto_ns: int, hz: int | None) -> int | None:
-    """The smallest RTO that the kernel can keep: whole jiffies, rounded up.
+    """The smallest RTO that the kernel can keep: the request, rounded up to whole jiffies.
 
     `rto_min` of a route is in milliseconds and becomes jiffies (include/net/tcp.h, tcp_rto_min).
-    None where the tick rate is unknown.
+    Returns None where the tick rate is unknown.
     """
     if hz is None:
         return None

@@ -1,16 +1,17 @@
 """The program at each host that sends and receives generated flows.
 
-`python generator.py TASK START RESULT`: one process for all flows of a host, in its network
-namespace; standard library only, since its start is what costs most in virtual time. It reads
-what it has to do from TASK (JSON, see outcast/emulation/generator/programs.py), says `ready` when
-it listens, waits for the file START with the traffic's start on the common clock, and writes a JSON
-line for each flow and side to RESULT when all is done or the end has come. Its standing
-connections are made when the file START.connect appears, and it then says `connected`; without
-that file they are made when the start is given.
+`python generator.py TASK START RESULT` is one process for all flows of a host, in its network
+namespace. It uses only the standard library, because in virtual time its start costs most.
 
-A flow's end is when its last byte arrived at the receiver, which knows from its task how many
-come from which address and port; no byte of ours is added. Flows that have not ended by the end
-are cut off by a reset of the sender, so that nothing of them goes on after it.
+It reads its task from TASK (JSON, see outcast/emulation/generator/programs.py) and says `ready`
+when it listens. It waits for the file START, which has the traffic's start on the common clock.
+When all is done or the end has come, it writes a JSON line for each flow and side to RESULT. It
+makes its standing connections when the file START.connect appears, and then says `connected`.
+Without that file it makes them when the start is given.
+
+A flow ends when its last byte arrives at the receiver. The receiver knows from its task how many
+bytes come from which address and port, so no byte of ours is added. At the end the sender resets
+flows that have not ended, so that nothing of them goes on.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ CONNECT_SUFFIX = ".connect"
 START_POLL_S = 0.01
 START_DEADLINE_S = 900.0
 DATAGRAM_POLL_NS = 10_000_000
-"""Datagrams are only counted: they are taken from the socket in batches."""
+"""Datagrams are taken from the socket in batches, because they are only counted."""
 DRAIN_NS = 20_000_000
-"""After the end, until what is under way has come or is given up."""
+"""How long after the end the program waits for what is under way."""
 BATCH_BYTES = 16 * 1448
-"""A receiver is woken for so many bytes or the last ones; see outcast/emulation/receivers.py."""
+"""A receiver wakes for this many bytes, or for the last ones (outcast/emulation/receivers.py)."""
 DATAGRAM_BUFFER_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _TCP_INFO_BYTES = 280
@@ -54,7 +55,7 @@ Row = dict[str, Any]
 
 
 class Timer:
-    """A timerfd(2) on the common clock; epoll(7) alone has a resolution of milliseconds."""
+    """A timerfd(2) on the common clock, because epoll(7) alone counts in milliseconds."""
 
     def __init__(self) -> None:
         self.descriptor = int(_libc.timerfd_create(time.CLOCK_REALTIME, _TFD_NONBLOCK))
@@ -62,7 +63,7 @@ class Timer:
             raise OSError(ctypes.get_errno(), "timerfd_create")
 
     def set(self, at_ns: int, every_ns: int = 0) -> None:
-        """Goes off at a time, and then again and again if so asked."""
+        """Goes off at a time, and then every `every_ns` if that is given."""
         parts = (every_ns // 10**9, every_ns % 10**9, at_ns // 10**9, at_ns % 10**9)
         if _libc.timerfd_settime(self.descriptor, _TFD_ABSTIME, struct.pack("@qqqq", *parts), None):
             raise OSError(ctypes.get_errno(), "timerfd_settime")
@@ -79,7 +80,7 @@ class Timer:
 
 
 class Loop:
-    """Sockets and times; what belongs to a host runs in one thread."""
+    """Waits for sockets and times; all work of a host runs in one thread."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -102,7 +103,7 @@ class Loop:
             self._epoll.unregister(descriptor)
 
     def at(self, t_ns: int, call: Callable[[], None]) -> None:
-        """Calls back at a time; at once after it has passed."""
+        """Calls back at a time, or at once if it has passed."""
         self._count += 1
         heapq.heappush(self._due, (t_ns, self._count, call))
         self._arm()
@@ -129,14 +130,14 @@ class Loop:
 
 
 def abort(sock: socket.socket) -> None:
-    """Closes with a reset: nothing is sent any more."""
+    """Closes a socket with a reset, so that nothing more is sent."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
 def tcp_facts(sock: socket.socket) -> Row:
-    """What the kernel says of a sending socket (tcp(7), TCP_INFO; linux/tcp.h)."""
+    """What the kernel shows of a sending socket (tcp(7), TCP_INFO; linux/tcp.h)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     control = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     (retransmits,) = struct.unpack_from("=I", info, 100)
@@ -152,10 +153,11 @@ class Program:
     """All of a host's flows.
 
     Attributes:
-        rows: what became of each, to be written.
+        rows: what became of each flow; it is written at the end.
         open: how many of this host's tasks have not ended.
-        ended, over: whether the end has come, and what was under way then has been given up.
-        at_end, at_last: what is to be done at these times.
+        ended: whether the end has come.
+        over: whether what was under way at the end has been given up.
+        at_end, at_last: calls to make at these two times.
     """
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -180,14 +182,14 @@ class Program:
             self._listen()
 
     def random_payloads(self, sport: int) -> RandomPayloads | None:
-        """TCPRand's payloads for the connection from a port, where the task wants them."""
-        wanted = self.task.get("tcprand")
-        if wanted is None:
+        """TCPRand's payloads for the connection from a port, if the task has them."""
+        tcprand = self.task.get("tcprand")
+        if tcprand is None:
             return None
         if self._library is None:
-            self._library = ctypes.CDLL(wanted["library"])
-        seed = wanted["seeds"][str(sport)]
-        return RandomPayloads(self._library, seed, wanted["least"], wanted["adaptive"])
+            self._library = ctypes.CDLL(tcprand["library"])
+        seed = tcprand["seeds"][str(sport)]
+        return RandomPayloads(self._library, seed, tcprand["least"], tcprand["adaptive"])
 
     def _listen(self) -> None:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -212,7 +214,7 @@ class Program:
             Receiving(self, sock, *self.expected.pop(peer))
 
     def connect(self) -> None:
-        """Begins the standing connections; only once."""
+        """Begins the standing connections, if that was not done yet."""
         if not self.answering:
             self.answering = [
                 Answering(self, (ip, sport), block, workload)
@@ -222,7 +224,7 @@ class Program:
     def connect_now(self) -> None:
         """Makes the standing connections. Raises RuntimeError where one fails."""
         self.connect()
-        self.loop.run(lambda: all(each.connected or each.error for each in self.answering))
+        self.loop.run(lambda: all(peer.connected or peer.error for peer in self.answering))
         for answering in self.answering:
             if answering.error:
                 raise RuntimeError(
@@ -230,7 +232,7 @@ class Program:
                 )
 
     def start(self, t_start_ns: int) -> None:
-        """Sets all times, from the traffic's start."""
+        """Schedules everything, from the traffic's start on."""
         self.t_start_ns = t_start_ns
         self.loop.at(t_start_ns + self.task["end_ns"], self._end)
         self.loop.at(t_start_ns + self.task["end_ns"] + DRAIN_NS, self._last)
@@ -267,7 +269,7 @@ def receipt(flow: int, t_end_ns: int | None, received: int, error: str | None = 
 
 
 class Receiving:
-    """One flow that comes in; its bytes are counted and thrown away."""
+    """An incoming flow, whose bytes are counted and thrown away."""
 
     def __init__(self, program: Program, sock: socket.socket, flow: int, size: int) -> None:
         self.program, self.sock, self.flow = program, sock, flow
@@ -311,7 +313,7 @@ class Receiving:
 
 
 def wait_for_batch(sock: socket.socket, left: int) -> None:
-    """Has the socket wake us for a batch, or for the last bytes exactly (socket(7))."""
+    """Makes the socket wake us for a batch, or exactly for the last bytes (socket(7))."""
     if left < 2 * BATCH_BYTES:
         low_water = min(left, BATCH_BYTES)
     elif sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == BATCH_BYTES:
@@ -322,9 +324,7 @@ def wait_for_batch(sock: socket.socket, left: int) -> None:
 
 
 class RandomPayloads:
-    """TCPRand's for one connection: the calls of outcast/emulation/senders/tcprand.h, which say
-    more.
-    """
+    """TCPRand's payloads for one connection, by outcast/emulation/senders/tcprand.h."""
 
     def __init__(self, library: ctypes.CDLL, seed: int, least: int, adaptive: str | None) -> None:
         self._library = library
@@ -340,7 +340,7 @@ class RandomPayloads:
         self._is_open = False
 
     def send(self, descriptor: int, left: int) -> int:
-        """Some of the bytes left, on a connected socket. Raises OSError, as a socket's send."""
+        """Sends some of the bytes left on a connected socket. Raises OSError, as `send` does."""
         if not self._is_open:
             self._check(self._library.tcprand_open(self._state, descriptor))
             self._is_open = True
@@ -388,7 +388,7 @@ class Connection:
         self.program.loop.watch(sock.fileno(), select.EPOLLOUT, on_event)
 
     def write(self) -> str | None:
-        """As much as the socket takes of what is left; why it takes none any more."""
+        """Writes as much of what is left as the socket takes. Returns why it failed, if it did."""
         assert self.sock is not None
         while self.left:
             try:
@@ -406,7 +406,7 @@ class Connection:
         return None
 
     def failure(self, events: int) -> str | None:
-        """Why the connection failed, where it did."""
+        """Why the connection failed; None if it did not."""
         assert self.sock is not None
         if events & _EVENTS_ALWAYS:
             number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -414,7 +414,7 @@ class Connection:
         return None
 
     def facts(self) -> Row:
-        """What a row says of the connection; nothing where there is none."""
+        """The connection's part of a row; empty if there is no connection."""
         if self.sock is None:
             return {}
         used = self.payloads.used() if self.payloads is not None else None
@@ -435,7 +435,7 @@ class Connection:
 
 
 class Sending:
-    """One flow that goes out; it has ended when the receiver, having all, has closed."""
+    """An outgoing flow. It has ended when the receiver has all bytes and has closed."""
 
     def __init__(
         self,
@@ -496,7 +496,7 @@ class Sending:
 
 
 class Turns:
-    """A shuffle's flows of one host: so many at a time, the next when one has ended."""
+    """A shuffle's flows of one host: a fixed number at a time, the next when one has ended."""
 
     def __init__(self, program: Program, task: dict[str, Any]) -> None:
         self.program = program
@@ -519,7 +519,7 @@ class Turns:
 
 
 class Answering:
-    """An incast's sender: a standing connection, and a block whenever a byte asks for it."""
+    """An incast's sender: a standing connection that answers each byte with a block."""
 
     def __init__(self, program: Program, peer: tuple[str, int], block: int, workload: int) -> None:
         self.program, self.block, self.workload = program, block, workload
@@ -573,7 +573,7 @@ class Answering:
 
 
 class Rounds:
-    """An incast's receiver: asks all senders at once, and again when all blocks have come."""
+    """An incast's receiver. It asks all senders at once, and again when all blocks have come."""
 
     def __init__(self, program: Program, task: dict[str, Any]) -> None:
         self.program = program
@@ -628,9 +628,9 @@ class Rounds:
         if self.round + 1 < len(self.rounds):
             self._ask()
         else:
-            for each in self.sockets.values():
-                self.program.loop.forget(each.fileno())
-                each.close()
+            for connection in self.sockets.values():
+                self.program.loop.forget(connection.fileno())
+                connection.close()
             self.sockets.clear()
             self.program.open -= 1
 
@@ -642,13 +642,13 @@ class Rounds:
         for peer in self.peers if self.sockets and self.round >= 0 else []:
             if self.left[peer]:
                 self._record(self._flow(peer), None, self.block - self.left[peer])
-        for each in self.sockets.values():
-            self.program.loop.forget(each.fileno())
-            abort(each)
+        for connection in self.sockets.values():
+            self.program.loop.forget(connection.fileno())
+            abort(connection)
 
 
 class Stream:
-    """Datagrams at a constant rate, by the kernel's periodic timer."""
+    """Sends datagrams at a constant rate, by the kernel's periodic timer."""
 
     def __init__(
         self,
@@ -751,9 +751,9 @@ class Datagrams:
 
 
 def await_start(file: str, connect: Callable[[], None]) -> int:
-    """The traffic's start, from the file that appears when all programs are ready.
+    """Waits for the file with the traffic's start, which appears when all programs are ready.
 
-    `connect` is called before, once, where the file that asks for it appears.
+    If the file that asks for it appears before, `connect` is called once.
     """
     end = time.monotonic() + START_DEADLINE_S
     connected = False
@@ -770,13 +770,13 @@ def await_start(file: str, connect: Callable[[], None]) -> int:
 
 
 def say(word: str) -> None:
-    """Writes a line to standard output, at once."""
+    """Writes a line to standard output and flushes it."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
 
 def main(argv: list[str]) -> int:
-    """`TASK START RESULT`; see the module."""
+    """Runs with the arguments `TASK START RESULT`; see the module."""
     task_file, start_file, result_file = argv
     try:
         with open(task_file, encoding="utf-8") as stream:

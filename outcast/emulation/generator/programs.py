@@ -1,4 +1,4 @@
-"""The generator's processes, one at each host that sends or receives generated flows."""
+"""The generator's programs: one at each host that sends or receives generated flows."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Programs:
         """Starts every program and waits until all listen.
 
         Raises:
-            DeadlineError: where one does not.
-            CommandError: where one has ended, or TCPRand's library was not compiled.
+            DeadlineError: a program does not listen in time.
+            CommandError: a program has ended, or TCPRand's library could not be compiled.
         """
         if not self._plan.generated:
             return
@@ -80,7 +80,7 @@ class Programs:
                 self._commands.spawn(
                     f"the traffic generator at {host}",
                     [
-                        # As a file and isolated: the package's own imports would cost more.
+                        # It runs as a file and isolated, because the package's imports cost time.
                         *(sys.executable, "-I", "-S", generator.__file__, str(task_file)),
                         *(str(self._start_file), str(results.result_file(self._directory, host))),
                     ],
@@ -105,11 +105,11 @@ class Programs:
         return self._scratch / "generator.start"
 
     def connect(self) -> None:
-        """Has all make their standing connections now and not at the start; waits for them.
+        """Makes all programs open their standing connections now, and waits for them.
 
         Raises:
-            DeadlineError: where one does not.
-            CommandError: where one has ended.
+            DeadlineError: a program does not connect in time.
+            CommandError: a program has ended.
         """
         if not self._processes:
             return
@@ -117,12 +117,12 @@ class Programs:
         self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Gives all programs the time at which the traffic starts."""
+        """Tells all programs the time at which the traffic starts."""
         if self._processes:
             write_text(self._start_file, str(t_start_ns))
 
     def running(self) -> list[str]:
-        """The names of those that have not ended. Raises CommandError where one has failed."""
+        """The names of programs that have not ended. Raises CommandError where one has failed."""
         still = []
         for process in self._processes:
             status = process.popen.poll()
@@ -133,7 +133,7 @@ class Programs:
         return still
 
     def verify(self, t_start_ns: int) -> tuple[dict[str, Any], list[str]]:
-        """Reads what they wrote: facts for the manifest, and warnings.
+        """Reads what the programs wrote. Returns facts for the manifest, and warnings.
 
         Raises:
             ReadBackError: a socket used another congestion control than requested, or payloads
@@ -141,51 +141,51 @@ class Programs:
         """
         if not self._processes:
             return {}, []
-        wanted = self._experiment.transport.congestion_control
+        control = self._experiment.transport.congestion_control
         for row in results.read_rows(self._directory):
-            used = row.get("congestion_control", wanted)
-            if used != wanted:
+            used = row.get("congestion_control", control)
+            if used != control:
                 raise ReadBackError(
-                    f"generated flow {row.get('flow', '')}", "congestion control", wanted, used
+                    f"generated flow {row.get('flow', '')}", "congestion control", control, used
                 )
         smallest = check_smallest_payloads(
             self._experiment.transport.tcprand, results.read_rows(self._directory)
         )
-        found = results.read(self._directory, t_start_ns)
-        late = [flow.late_ns for flow in found if flow.late_ns is not None]
+        flows = results.read(self._directory, t_start_ns)
+        late = [flow.late_ns for flow in flows if flow.late_ns is not None]
         facts: dict[str, Any] = {
-            "workloads.flows": len(found),
+            "workloads.flows": len(flows),
             "workloads.unfinished": sum(
-                flow.end_ns is None for flow in found if flow.planned.size_bytes is not None
+                flow.end_ns is None for flow in flows if flow.planned.size_bytes is not None
             ),
-            "workloads.failed": sum(flow.error is not None for flow in found),
+            "workloads.failed": sum(flow.error is not None for flow in flows),
             "workloads.latest_start_ns": max(late, default=0),
         }
         if smallest is not None:
             facts["workloads.tcprand.smallest_payload_bytes"] = "{} to {}".format(*smallest)
-        return facts, warnings_of(found)
+        return facts, warnings_of(flows)
 
 
-def warnings_of(found: Sequence[Completed]) -> list[str]:
-    """One line for each way in which generated traffic was another than scheduled."""
+def warnings_of(flows: Sequence[Completed]) -> list[str]:
+    """A line for each way in which generated traffic differed from its schedule."""
     warnings = []
-    late = [late_ns for flow in found if (late_ns := flow.late_ns or 0) > LATE_NS]
+    late = [late_ns for flow in flows if (late_ns := flow.late_ns or 0) > LATE_NS]
     if late:
         warnings.append(
-            f"{len(late)} of {len(found)} generated flows started more than "
+            f"{len(late)} of {len(flows)} generated flows started more than "
             f"{LATE_NS / 1e6:g} ms after their time, the last by {max(late) / 1e6:.1f} ms; "
             "less load, or the virtual engine, keeps the schedule"
         )
-    failed = [flow for flow in found if flow.error is not None]
+    failed = [flow for flow in flows if flow.error is not None]
     if failed:
         first = failed[0]
         warnings.append(
-            f"{len(failed)} of {len(found)} generated flows failed, the first from "
+            f"{len(failed)} of {len(flows)} generated flows failed, the first from "
             f"{first.planned.src} to {first.planned.dst}: {first.error}"
         )
-    for flow in found:
+    for flow in flows:
         planned = flow.planned.datagrams
-        # The last one's time can coincide with the end.
+        # The last datagram may be due at the very end.
         if planned is not None and (flow.sent or 0) < planned - 1:
             warnings.append(
                 f"the stream from {flow.planned.src} to {flow.planned.dst} sent {flow.sent or 0} "
@@ -202,12 +202,12 @@ def _says(process: Process, word: str) -> bool:
 def check_smallest_payloads(
     tcprand: TcpRand | None, rows: Iterable[Mapping[str, Any]]
 ) -> tuple[int, int] | None:
-    """The smallest and the largest rMin of all rows' connections; None where none was random.
+    """The smallest and the largest rMin of all connections; None if no payload was random.
 
     Raises:
-        ReadBackError: one's is not what was requested, or it sent without random payloads.
+        ReadBackError: a connection's rMin differs from the request, or its payloads do.
     """
-    found: list[int] = []
+    smallest: list[int] = []
     for row in rows:
         used = row.get("smallest_payload")
         where = f"generated flow {row.get('flow', '')}"
@@ -219,8 +219,8 @@ def check_smallest_payloads(
         if tcprand is None:
             raise ReadBackError(where, "payloads", "of any size", f"of {least} bytes or more")
         senders.check_smallest_payload(tcprand, (least, most), where)
-        found += used
-    return (min(found), max(found)) if found else None
+        smallest += used
+    return (min(smallest), max(smallest)) if smallest else None
 
 
 def _any_tcp(plan: Plan) -> bool:
@@ -230,15 +230,15 @@ def _any_tcp(plan: Plan) -> bool:
 def tasks(
     experiment: Experiment, plan: Plan, library: Path | None = None
 ) -> dict[str, dict[str, Any]]:
-    """What each host's program is to do, as outcast/emulation/generator/generator.py reads it.
+    """Each host's task, in the form that outcast/emulation/generator/generator.py reads.
 
-    The library is TCPRand's (senders.build_library), needed where `transport` has `tcprand`.
+    `library` is TCPRand's (senders.build_library). It is needed if `transport` has `tcprand`.
     """
-    found: dict[str, dict[str, Any]] = {}
+    by_host: dict[str, dict[str, Any]] = {}
 
     def task(host: str) -> dict[str, Any]:
-        if host not in found:
-            found[host] = {
+        if host not in by_host:
+            by_host[host] = {
                 "ip": plan.ip(host),
                 "tcp_port": TCP_PORT,
                 "udp_port": UDP_PORT,
@@ -246,7 +246,7 @@ def tasks(
                 **{name: [] for name in ("send", "turns", "receive", "answer", "ask")},
                 **{name: [] for name in ("streams", "datagrams_from")},
             }
-        return found[host]
+        return by_host[host]
 
     by_workload: dict[int, list[Generated]] = defaultdict(list)
     for flow in plan.generated:
@@ -260,22 +260,22 @@ def tasks(
             case _:
                 _add_timed(task, plan, flows)
     if experiment.transport.tcprand is not None:
-        _add_tcprand(found, experiment.transport.tcprand, experiment.seed, plan, library)
-    return found
+        _add_tcprand(by_host, experiment.transport.tcprand, experiment.seed, plan, library)
+    return by_host
 
 
 def _add_tcprand(
-    found: Mapping[str, dict[str, Any]],
+    by_host: Mapping[str, dict[str, Any]],
     tcprand: TcpRand,
     seed: int,
     plan: Plan,
     library: Path | None,
 ) -> None:
-    """What each sender needs for payloads of random sizes: a seed for each connection, by port."""
+    """Adds what senders need for payloads of random sizes: a seed for each connection, by port."""
     for flow in plan.generated:
         if flow.size_bytes is None:
             continue
-        mine = found[flow.src].setdefault(
+        mine = by_host[flow.src].setdefault(
             "tcprand",
             {
                 "library": str(library),
@@ -284,7 +284,7 @@ def _add_tcprand(
                 "seeds": {},
             },
         )
-        # An incast's connection goes on with its numbers from block to block.
+        # An incast's connection keeps its numbers from block to block.
         own = random.Random(f"{seed} tcprand generated {flow.flow}").getrandbits(64)
         mine["seeds"].setdefault(str(flow.sport), own)
 

@@ -1,10 +1,11 @@
-"""Our own sender and receiver, for what iperf cannot send.
+"""Our own sender and receiver, for flows that iperf cannot send.
 
-That is TCPRand's payloads, Multipath TCP, and flows of a length that iperf does not keep.
+These are flows with TCPRand's payloads or Multipath TCP, and flows of a length that iperf rounds.
 
-In C, compiled by the run that needs it: at 1 Gbps a flow of small payloads is some hundred thousand
-writes a second, handed to the kernel by sendmmsg(2). stream.c is a program that sends one flow or
-receives many; tcprand.c, TCPRand's payloads, is part of it, and a library of the traffic generator.
+They are in C and compiled by the run that needs them. At 1 Gbps a flow of small payloads makes some
+hundred thousand writes a second, which sendmmsg(2) hands to the kernel. stream.c is a program that
+sends one flow or receives many. tcprand.c has TCPRand's payloads; it is part of that program, and
+also a library of the traffic generator.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ PROGRAM = Path(__file__).with_name("stream.c")
 PAYLOADS = Path(__file__).with_name("tcprand.c")
 HELD_START = Path(__file__).with_name("held_start.c")
 IPERF_DURATION_NS = 10_000_000
-"""iperf(1) cuts a time off to hundredths of a second."""
+"""iperf(1) cuts a duration to hundredths of a second."""
 IPERF_LEAST_BYTES = 60
-"""Asked for less than its own header, iperf sends without end."""
+"""If it is asked for less than its own header, iperf never stops sending."""
 UNPACED_BPS = 10**12
-"""Above any link here: a rate that limits nothing, and has TCP pace by its own."""
+"""A rate above that of any link. It limits nothing, and TCP paces by its own rate."""
 
 
 def needed(transport: Transport) -> bool:
-    """Whether flows with these settings are ours to send and to receive."""
+    """Whether our own programs send and receive flows with these settings."""
     return transport.tcprand is not None or transport.mptcp is not None
 
 
 def sends(flow: Flow) -> bool:
-    """Whether a flow is ours to send, be it to iperf's server."""
+    """Whether our own program sends a flow; iperf's server may still receive it."""
     if needed(flow.transport):
         return True
     if flow.size_bytes is not None:
@@ -44,14 +45,14 @@ def sends(flow: Flow) -> bool:
 
 
 def build(folder: Path, commands: Commands) -> Path:
-    """Compiles the program into a folder; its path. Raises CommandError."""
+    """Compiles the program into a folder and returns its path. Raises CommandError."""
     program = folder / "stream"
     commands.run(["cc", "-O2", "-o", str(program), str(PROGRAM), str(PAYLOADS), "-lm"])
     return program
 
 
 def build_library(folder: Path, commands: Commands) -> Path:
-    """Compiles TCPRand's payloads as a shared library, of tcprand.h; its path.
+    """Compiles TCPRand's payloads as a shared library (tcprand.h) and returns its path.
 
     Raises:
         CommandError: the compiler failed.
@@ -64,7 +65,7 @@ def build_library(folder: Path, commands: Commands) -> Path:
 
 
 def build_held_start(folder: Path, commands: Commands) -> Path:
-    """Compiles what has iperf wait for the word of its start, see held_start.c; its path.
+    """Compiles the library that makes iperf wait for its start (held_start.c); its path.
 
     Raises:
         CommandError: the compiler failed.
@@ -75,7 +76,7 @@ def build_held_start(folder: Path, commands: Commands) -> Path:
 
 
 def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:
-    """The command line of a receiver of any number of flows."""
+    """The command line of a receiver, which takes any number of flows."""
     argv = [str(program), "receive", "--port", str(port)]
     argv += ["--congestion-control", transport.congestion_control]
     return argv + (["--mptcp"] if transport.mptcp else [])
@@ -86,8 +87,12 @@ def sender_arguments(
 ) -> list[str]:
     """The command line that sends one flow.
 
-    Its start adds to the epoch time `t_start_ns`; without one it is told its start once connected.
-    `seed` is the experiment's; each flow draws numbers of its own from it.
+    Args:
+        program: our own program.
+        flow: the flow.
+        seed: the experiment's seed, from which each flow draws its own numbers.
+        t_start_ns: the epoch time to which the flow's start adds; without it the program is told
+            its start once it has connected.
     """
     transport = flow.transport
     argv = [str(program), "send", "--from", f"{flow.src_ip}:{flow.sport}"]
@@ -116,7 +121,7 @@ def sender_arguments(
 
 
 def adaptive_numbers(tcprand: TcpRand) -> str | None:
-    """Algorithm 1's parameters as tcprand.h takes them; None where rMin is fixed."""
+    """Algorithm 1's parameters in the form of tcprand.h; None where rMin is fixed."""
     adaptive = tcprand.adaptive
     if adaptive is None:
         return None
@@ -125,11 +130,11 @@ def adaptive_numbers(tcprand: TcpRand) -> str | None:
 
 
 def pacing_rate_bps(transport: Transport) -> int | None:
-    """What SO_MAX_PACING_RATE (socket(7)) is to be set to; None: it is left alone.
+    """The value of SO_MAX_PACING_RATE (socket(7)) to set; None leaves it alone.
 
-    Any value makes TCP space its packets by a timer of its own, by the rate that it works out of
-    window and round trip where that is less (net/core/sock.c). With fq at the port only a rate
-    that is asked for is set: fq itself has TCP work out its rate.
+    Any value makes TCP space its packets by its own timer. If the rate that TCP computes from
+    window and round trip is lower, that one holds (net/core/sock.c). With fq at the port only a
+    requested rate is set, because fq itself makes TCP compute its rate.
     """
     if transport.pacing == "internal":
         return transport.pacing_rate_bps or UNPACED_BPS
@@ -149,13 +154,13 @@ def smallest_payload(text: str) -> tuple[int, int] | None:
 
 
 def check_smallest_payload(tcprand: TcpRand, used: tuple[int, int], where: str) -> None:
-    """Raises ReadBackError where rMin was another than requested."""
+    """Raises ReadBackError where rMin differs from the request."""
     least, most = used
     if tcprand.adaptive is not None:
-        wanted = f"{tcprand.adaptive.theta} and more"
+        requested = f"{tcprand.adaptive.theta} and more"
         fits = tcprand.adaptive.theta <= least
     else:
-        wanted = f"{tcprand.min_payload} to {tcprand.min_payload}"
+        requested = f"{tcprand.min_payload} to {tcprand.min_payload}"
         fits = least == most == tcprand.min_payload
     if not fits:
-        raise ReadBackError(where, "smallest payload", wanted, f"{least} to {most}")
+        raise ReadBackError(where, "smallest payload", requested, f"{least} to {most}")
