@@ -10,5 +10,5 @@ site=$(realpath -m "${1:-site}")
 # Without --quiet, because that keeps warnings from being counted, and no warning would fail the build.
 output=$(NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --site-dir "$site" 2>&1) \
     || { printf '%s\n' "$output" >&2; exit 1; }
-.venv/bin/python -m scripts.manual "$site/outcast.1"
+.venv/bin/python scripts/manual.py "$site/outcast.1"
 printf 'docs: %s/index.html, %s/outcast.1\n' "$site" "$site"

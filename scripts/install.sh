@@ -154,7 +154,7 @@ compile_analysis() {
 
 # Writes the manual page to where man(1) looks for it if .venv/bin is in PATH.
 write_manual() {
-    as_owner "$venv/bin/python" -I -m scripts.manual "$venv/share/man/man1/outcast.1"
+    as_owner "$venv/bin/python" -I "$root/scripts/manual.py" "$venv/share/man/man1/outcast.1"
     say "manual: man -M $venv/share/man outcast"
 }
 

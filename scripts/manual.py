@@ -1,6 +1,6 @@
 """The manual page outcast(1), made from the command line's own help.
 
-`python -m scripts.manual FILE` writes it; scripts/install.sh and scripts/docs.sh call it.
+`python scripts/manual.py FILE` writes it; scripts/install.sh and scripts/docs.sh call it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the configuration reference and the editors' schema from the models.
 
-`python -m scripts.reference` writes docs/config.md and configs/schema.json. A test fails if they
+`python scripts/reference.py` writes docs/config.md and configs/schema.json. A test fails if they
 are not up to date.
 """
 
