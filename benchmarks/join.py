@@ -72,7 +72,7 @@ def make_captures(folder: Path, packets: int) -> int:
     from tests.golden import model
 
     traffic = model.make_traffic(1, round(packets * 0.55), load=1.0)
-    captures = model.captures(model.taildrop(traffic, 16_384, 10**9))
+    captures = model.captures(model.drop_tail(traffic, 16_384, 10**9))
     for path in model.write_captures(folder, captures).values():
         path.read_bytes()
     return sum(capture.size for capture in captures.values())

@@ -65,7 +65,7 @@ def make_run(folder: Path, packets: int) -> Path:
     from tests.golden import model
     from tests.golden.run_directory import write_run
 
-    traffic = model.taildrop(model.make_traffic(1, packets, load=1.05), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(1, packets, load=1.05), 16_384, 10**9)
     duration_ns = int(traffic.t_in[-1] - traffic.t_in[0])
     directory = write_run(folder / "run", traffic, duration_ns // 1_000_000 * 1_000_000)
     analyze(directory)

@@ -43,7 +43,7 @@ async () => {
 
 
 def make_run(folder: Path, seed: int, packets: int, limit: int = 16_384) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(seed, packets), limit, 10**9)
+    traffic = model.drop_tail(model.make_traffic(seed, packets), limit, 10**9)
     span_ns = int(traffic.t_in[-1] - traffic.t_in[0])
     directory = write_run(folder / "run", traffic, span_ns // 1_000_000 * 1_000_000)
     analyze(directory)
@@ -326,7 +326,7 @@ def test_drawings_have_words_and_controls_have_names(page: Page) -> None:
 
 
 def test_a_run_without_drops(tmp_path: Path, open_page: Open) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     page = open_page(report.write(directory))

@@ -39,7 +39,7 @@ def outcast(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def make_run(folder: Path) -> None:
     """A run directory of some 300 KB whose captures can be analysed."""
     folder.mkdir()
-    traffic = model.taildrop(model.make_traffic(7, 2_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
     write_run(folder, traffic, 100_000_000)
 
 

@@ -33,7 +33,7 @@ MEMORY_BYTES = 600 << 20
 
 def seeds() -> list[bytes]:
     """Whole captures to damage."""
-    traffic = model.taildrop(model.make_traffic(1, 12), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(1, 12), 16_384, 10**9)
     plain = model.PCAP_HEADER + model.captures(traffic)["in1"].tobytes()
     frames = [plain[24 + 82 * n + 16 : 24 + 82 * (n + 1)] for n in range(6)]
     six = bytes.fromhex("86dd6000000000200640") + bytes(range(32)) + frames[0][34:66]

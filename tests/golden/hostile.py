@@ -126,7 +126,7 @@ def make_bases(folder: Path) -> Bases:
     from tests.golden import fake_run, submission
     from tests.golden.run_directory import write_run
 
-    traffic = model.taildrop(model.make_traffic(1, 300), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(1, 300), 16_384, 10**9)
     run = write_run(folder / "run", traffic, 20_000_000)
     analysis.analyze(run)
     figures.draw(run)

@@ -79,7 +79,7 @@ class Traffic:
         return len(self.t_in)
 
 
-def taildrop(traffic: Traffic, limit: int, rate_bps: int, count_packets: bool = False) -> Traffic:
+def drop_tail(traffic: Traffic, limit: int, rate_bps: int, count_packets: bool = False) -> Traffic:
     """Passes the packets through a FIFO of `limit` bytes (or packets) that sends at `rate_bps`.
 
     A packet leaves the queue when the one before it has been sent, as a shaper releases it.

@@ -26,7 +26,7 @@ KERNEL = "5eed" * 16
 @functools.cache
 def traffic(seed: int, queue_kind: str) -> model.Traffic:
     limit = 16_384 if queue_kind == "tbf" else 30_000
-    return model.taildrop(model.make_traffic(seed, 1_600), limit, 10**9)
+    return model.drop_tail(model.make_traffic(seed, 1_600), limit, 10**9)
 
 
 def golden_run(target: Path, wanted: Experiment, **changes: object) -> RunDirectory:

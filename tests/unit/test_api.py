@@ -45,7 +45,7 @@ class GoldenEngine:
 
     def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
         on_event({"event": "phase", "phase": "setup"})
-        traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+        traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
         golden = write_run(directory.path / "golden", traffic, 20_000_000)
         for path in golden.path.iterdir():
             shutil.move(path, directory.path / path.name)
@@ -66,7 +66,7 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
     return outcast.analyze(directory.path).path
 

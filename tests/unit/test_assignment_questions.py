@@ -22,7 +22,7 @@ MS = 1_000_000
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(9, 3_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("questions") / "run", traffic, 40 * MS)
     analyze(directory)
     tree: dict[str, Any] = json.loads(directory.summary.read_text())
@@ -103,7 +103,7 @@ def test_the_right_answer(run: RunDirectory, question: Any) -> None:
 
 
 def test_a_run_without_what_is_asked_for_has_no_right_answer(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 300), 10**9, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 300), 10**9, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20 * MS)
     analyze(directory)
     of = {question.key: question.known(Run(directory)) for question in QUESTIONS}

@@ -48,7 +48,7 @@ def test_what_left_first_was_there_before() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("bins") / "run", traffic, 80_000_000)
     analyze(directory)
     return directory

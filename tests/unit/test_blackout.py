@@ -75,7 +75,7 @@ def test_flows_of_a_chain_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_against_a_slow_count(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(5, 20_000, (2, 3, 5)), 9000, 10**9)
+    traffic = model.drop_tail(model.make_traffic(5, 20_000, (2, 3, 5)), 9000, 10**9)
     paths = model.write_captures(tmp_path, model.captures(traffic))
     captures = read_captures(list(paths.items()))
     end = int(traffic.t_in[-1]) + 10**9

@@ -28,7 +28,7 @@ from tests.golden.run_directory import with_records, write_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("figures") / "run", traffic, 80_000_000)
     analyze(directory)
     return directory
@@ -154,7 +154,7 @@ def test_any_time_of_the_queue(run: RunDirectory, tmp_path: Path) -> None:
 
 
 def test_a_run_without_drops(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     assert len(figures.draw(directory)) == 9
@@ -165,7 +165,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
 
 
 def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 2000, (5, 45)), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
     drawn = Run(directory)
@@ -183,7 +183,7 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 300), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 300), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze"):
         figures.draw(directory)

@@ -21,7 +21,7 @@ DURATION_NS = 80_000_000
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    traffic = model.taildrop(model.make_traffic(9, 3_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, DURATION_NS)
     analyze(directory)
     return Run(directory)

@@ -23,7 +23,7 @@ RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.js
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(1, 300), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(1, 300), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analysis.analyze(directory)
     directory.seal()

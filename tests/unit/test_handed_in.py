@@ -37,7 +37,7 @@ MERGED = "a0: &a0 {k: 1}\n" + "".join(
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(1, 40), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(1, 40), 16_384, 10**9)
     return write_run(tmp_path / "run", traffic, 20_000_000)
 
 

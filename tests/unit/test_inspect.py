@@ -57,7 +57,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.taildrop(model.make_traffic(8, 3_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
     folder = tmp_path_factory.mktemp("inspect") / "run"
     write_run(folder, traffic, 50_000_000)
     assert outcast(["analyze", str(folder)]) == 0

@@ -345,7 +345,7 @@ def read_all(folder: Path, traffic: model.Traffic) -> list[PortCapture]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_reference_switch(tmp_path: Path, seed: int) -> None:
-    traffic = model.taildrop(model.make_traffic(seed, 50_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(seed, 50_000), 16_384, 10**9)
     captures = read_all(tmp_path, traffic)
     end = int(traffic.t_in[-1]) + 10**9
     got = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
@@ -378,7 +378,7 @@ def test_conservation_whatever_the_captures_lost(
     """in = out + dropped + in flight + before the output, and nothing is used twice."""
     rng = np.random.default_rng(seed)
     traffic = model.make_traffic(seed, 400, tuple(flows), load=load)
-    traffic = model.taildrop(traffic, limit, 10**9)
+    traffic = model.drop_tail(traffic, limit, 10**9)
     made = model.captures(traffic)
     for name, records in made.items():
         lost = lost_out if name == "out" else lost_in

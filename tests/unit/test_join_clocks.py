@@ -18,7 +18,7 @@ MS = 1_000_000
 
 @pytest.fixture(scope="module")
 def traffic() -> model.Traffic:
-    return model.taildrop(model.make_traffic(21, 40_000), 16_384, 10**9)
+    return model.drop_tail(model.make_traffic(21, 40_000), 16_384, 10**9)
 
 
 def shift(records: np.ndarray, add_ns: int, first: int = 0) -> np.ndarray:

@@ -17,7 +17,7 @@ from tests.golden import model
 
 @pytest.fixture(scope="module")
 def traffic() -> model.Traffic:
-    return model.taildrop(model.make_traffic(31, 3_000), 16_384, 10**9)
+    return model.drop_tail(model.make_traffic(31, 3_000), 16_384, 10**9)
 
 
 def packet(traffic: model.Traffic, row: int) -> IP:

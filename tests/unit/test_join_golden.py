@@ -63,7 +63,7 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     seed, flows, packets = request.param
     rng = np.random.default_rng(seed)
     traffic = with_equal_packets(model.make_traffic(seed, packets, flows), seed)
-    traffic = model.taildrop(traffic, 16_384, 10**9)
+    traffic = model.drop_tail(traffic, 16_384, 10**9)
     made = {}
     # The inputs' captures begin 10 ms late, the output's ends 10 ms early.
     begins = int(traffic.t_in[0]) + 10 * MS

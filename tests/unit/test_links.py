@@ -112,7 +112,7 @@ def record(port: str, node: str, neighbour: str, **values: Any) -> LinkRecord:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(7, 2_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
     return write_run(tmp_path / "run", traffic, 100_000_000)
 
 

@@ -13,7 +13,7 @@ from scapy.utils import PcapNgWriter, PcapWriter
 
 from outcast.analysis.capture.headers import HAS_TIMESTAMP
 from outcast.analysis.capture.pcap import PortCapture, read_capture
-from tests.golden.model import captures, make_traffic, taildrop, write_captures
+from tests.golden.model import captures, drop_tail, make_traffic, write_captures
 
 PACKETS = 60_000
 
@@ -110,7 +110,7 @@ def test_every_packet_of_the_golden_captures(
     tmp_path: Path, flows_per_port: tuple[int, ...]
 ) -> None:
     """More bytes than one block, and with 1500 flows more than the table first has room for."""
-    traffic = taildrop(make_traffic(3, PACKETS, flows_per_port), 16384, 10**9)
+    traffic = drop_tail(make_traffic(3, PACKETS, flows_per_port), 16384, 10**9)
     packets = 0
     for name, path in write_captures(tmp_path, captures(traffic)).items():
         expected = by_dpkt(path)

@@ -91,7 +91,7 @@ def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("limit", [3000, 16_384])
 def test_the_reference_switch(tmp_path: Path, limit: int) -> None:
-    traffic = model.taildrop(model.make_traffic(11, 30_000), limit, 10**9)
+    traffic = model.drop_tail(model.make_traffic(11, 30_000), limit, 10**9)
     paths = model.write_captures(tmp_path, model.captures(traffic))
     captures = read_captures(list(paths.items()))
     end = int(traffic.t_in[-1]) + 10**9

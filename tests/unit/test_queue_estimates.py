@@ -30,8 +30,8 @@ def joined(folder: Path, traffic: model.Traffic) -> Joined:
 
 
 @pytest.mark.parametrize("limit", [9000, 16_384, 40_000])
-def test_the_capacity_of_a_taildrop_queue(tmp_path: Path, limit: int) -> None:
-    got = joined(tmp_path, model.taildrop(model.make_traffic(3, 20_000), limit, 10**9))
+def test_the_capacity_of_a_drop_tail_queue(tmp_path: Path, limit: int) -> None:
+    got = joined(tmp_path, model.drop_tail(model.make_traffic(3, 20_000), limit, 10**9))
     found = capacity(got, replay(got), 0)
     assert found is not None
     assert found.unit == "bytes"
@@ -46,7 +46,7 @@ def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path: Path) -
     traffic = model.make_traffic(4, 20_000)
     rng = np.random.default_rng(4)
     traffic = replace(traffic, payload=rng.integers(0, 1448, len(traffic)))
-    got = joined(tmp_path, model.taildrop(traffic, 11, 10**9, count_packets=True))
+    got = joined(tmp_path, model.drop_tail(traffic, 11, 10**9, count_packets=True))
     found = capacity(got, replay(got), 0)
     assert found is not None
     assert (found.unit, found.at_least, found.below) == ("packets", 11, 12)
@@ -54,7 +54,7 @@ def test_a_queue_that_counts_packets_is_told_from_one_of_bytes(tmp_path: Path) -
 
 def test_a_latency_before_the_queue_blurs_the_level(tmp_path: Path) -> None:
     """The captures see a packet before the queue does. Shifting by the latency corrects that."""
-    traffic = model.taildrop(model.make_traffic(5, 20_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(5, 20_000), 16_384, 10**9)
     early = replace(traffic, t_in=traffic.t_in - 30_000)
     got = joined(tmp_path, early)
     blurred = capacity(got, replay(got), 0)
@@ -68,7 +68,7 @@ def test_a_latency_before_the_queue_blurs_the_level(tmp_path: Path) -> None:
 
 
 def test_without_drops_there_is_no_level(tmp_path: Path) -> None:
-    got = joined(tmp_path, model.taildrop(model.make_traffic(6, 500, load=0.2), 10**6, 10**9))
+    got = joined(tmp_path, model.drop_tail(model.make_traffic(6, 500, load=0.2), 10**6, 10**9))
     assert capacity(got, replay(got), 0) is None
 
 

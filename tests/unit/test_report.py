@@ -178,7 +178,7 @@ def test_quantities_for_reading() -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("report") / "run", traffic, 30_000_000)
     analyze(directory)
     return directory
@@ -236,7 +236,7 @@ def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
 def test_a_run_that_was_not_analysed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcast(["report", str(tmp_path)]) == 2
     assert "no manifest.json" in capsys.readouterr().err
-    traffic = model.taildrop(model.make_traffic(9, 300), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 300), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     assert outcast(["report", str(directory.path)]) == 2
     assert "no summary.json; `outcast analyze" in capsys.readouterr().err
@@ -275,7 +275,7 @@ def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
 
 
 def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:
-    traffic = model.taildrop(model.make_traffic(9, 600), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 600), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 3_000_000)
     analyze(directory)
     assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))

@@ -27,7 +27,7 @@ ONE_SEGMENT_BPS = 1448 * 8 / 0.08
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    traffic = model.taildrop(model.make_traffic(9, 6_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("measures") / "run", traffic, DURATION_NS)
     analyze(directory)
     return directory

@@ -18,7 +18,7 @@ from tests.golden.run_directory import with_records, write_run
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    traffic = model.taildrop(model.make_traffic(9, 1_000), 16_384, 10**9)
+    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
     directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
     analyze(directory)
     return directory.path

@@ -26,7 +26,7 @@ DURATION_NS = 100_000_000
 
 @pytest.fixture(scope="module")
 def traffic() -> model.Traffic:
-    return model.taildrop(model.make_traffic(7, 8_000), 16_384, 10**9)
+    return model.drop_tail(model.make_traffic(7, 8_000), 16_384, 10**9)
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +369,7 @@ def held_link(tried_again: int) -> model.Traffic:
         if other <= tried_again:
             rows.append((1, 80_000_000 + 50_000 * other, other, 0))
     port, t, flow, seq = np.array(sorted(rows, key=lambda row: row[1]), np.int64).T
-    return model.taildrop(
+    return model.drop_tail(
         model.Traffic(
             port=port,
             t_in=1_700_000_000_000_000_000 + t,

@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two analysed runs, `q1` and `q2`, of different packets."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2):
-        traffic = model.taildrop(model.make_traffic(seed, 300), 16_384, 10**9)
+        traffic = model.drop_tail(model.make_traffic(seed, 300), 16_384, 10**9)
         analysis.analyze(write_run(folder / f"q{seed}", traffic, 20_000_000))
     return folder
 

@@ -168,7 +168,7 @@ def test_drops_are_counted_once_and_all_else_comes_out(
     assert statistics["backlog_packets"] == statistics["backlog_bytes"] == 0
 
 
-def test_taildrop_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> None:
+def test_drop_tail_holds_its_limit_and_no_more(outcomes: dict[str, Outcome]) -> None:
     """One frame on its way, and as many queued as the limit holds."""
     assert outcomes["tbf"].forwarded.tolist() == [True] * 11 + [False] * 39
     # HTB lets its tokens go below zero, so a second frame is on its way with the first.
@@ -189,7 +189,7 @@ def test_marking_begins_at_the_threshold_and_leaves_out_none(
     assert found.own == {"early": 0, "at_limit": 50 - accepted, "marked": 50 - first}
 
 
-def test_what_cannot_be_marked_is_only_taildropped(outcomes: dict[str, Outcome]) -> None:
+def test_what_cannot_be_marked_is_only_dropped_at_the_limit(outcomes: dict[str, Outcome]) -> None:
     found = outcomes["marking without ECN"]
     assert found.ecn.tolist() == [0] * 31 + [-1] * 19
     assert found.statistics["marks"] == 0

@@ -193,14 +193,14 @@ def test_an_ordinary_user_without_capabilities(home: Path) -> None:
     assert (target / "summary.json").stat().st_uid == NOBODY
 
 
-def test_the_lone_flow_starves_behind_taildrop_and_not_behind_sfq(tmp_path: Path) -> None:
+def test_the_lone_flow_starves_behind_drop_tail_and_not_behind_sfq(tmp_path: Path) -> None:
     """The paper's main effect, which a fair queue removes (figures 3(f) and 15(b)).
 
     The margin: over ten seeds of 0.5 s the ratio was 3.8 and more (docs/virtual.md).
     """
-    taildrop = run("fig3c", tmp_path / "taildrop")
-    assert taildrop["outcast_ratio"] > 2
-    drops = taildrop["drops"]
+    drop_tail = run("fig3c", tmp_path / "drop_tail")
+    assert drop_tail["outcast_ratio"] > 2
+    drops = drop_tail["drops"]
     lone, many = sorted(drops, key=lambda port: drops[port]["packets"])
     rates = [drops[port]["dropped"] / drops[port]["packets"] for port in (lone, many)]
     assert rates[0] > 3 * rates[1]
