@@ -1,17 +1,18 @@
 /* The synthetic blackout (section 4.3 of the Outcast paper): forwards frames between a switch
- * port's link and the switch, and in ON periods drops all that comes in from the link.
+ * port's link and the switch. In ON periods it drops everything that comes in from the link.
  *
  *   blackout_switch LINK SWITCH DROPS ON_NS OFF_MEAN_NS SEED RESULT
  *
- * LINK and SWITCH are interfaces. With ON_NS of 0 an ON period lasts until DROPS packets have been
- * dropped, else ON_NS, whether or not a packet comes. The time from an ON period's end to the
- * next one's beginning is exponential with a mean of OFF_MEAN_NS. The first OFF period begins with
- * the first TCP segment that carries data: connections are made, and paths probed, undisturbed.
+ * LINK and SWITCH are interfaces. If ON_NS is 0, an ON period lasts until DROPS packets have been
+ * dropped. Otherwise it lasts ON_NS, whether or not a packet comes. The time from an ON period's
+ * end to the next one's beginning is exponential with a mean of OFF_MEAN_NS. The first OFF period
+ * begins with the first TCP segment that carries data, so that nothing disturbs connecting and
+ * probing.
  *
- * From SIGUSR1 on it drops nothing: what comes after the flows' end tells what was lost before it.
- * Says `ready`, forwards until SIGTERM, then writes RESULT: packets taken in and dropped, frames
- * lost in its own sockets, and every ON period's beginning, end and drops, on the common clock.
- * One process for each direction; of the way back it drops nothing.
+ * From SIGUSR1 on it drops nothing, because what comes after the flows' end shows what was lost
+ * before. It says `ready` and forwards until SIGTERM. Then it writes RESULT: packets taken in and
+ * dropped, frames lost in its own sockets, and the beginning, end and drops of every ON period, on
+ * the common clock. There is one process for each direction; on the way back it drops nothing.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -103,7 +104,7 @@ static int open_port(const char *name)
     return fd;
 }
 
-/* A frame and when the kernel took it in; its length, or -1 where none has come. */
+/* Takes a frame and the time at which the kernel got it. Returns its length, or -1 if none came. */
 static ssize_t receive(int fd, unsigned char *frame, int64_t *stamp_ns)
 {
     union {
@@ -133,7 +134,7 @@ static ssize_t receive(int fd, unsigned char *frame, int64_t *stamp_ns)
     return length;
 }
 
-/* A full queue at the port drops the frame, as it would one of the switch's own. */
+/* A full queue at the port drops the frame, as it drops frames of the switch itself. */
 static void forward(int fd, const unsigned char *frame, size_t length)
 {
     if (send(fd, frame, length, 0) < 0 && errno != ENOBUFS && errno != EINTR)
@@ -197,7 +198,7 @@ int main(int count, char **words)
     int64_t now_ns = 0;
     random_state = strtoull(words[6], NULL, 10);
 
-    /* Without SA_RESTART: a signal ends the waiting. */
+    /* SA_RESTART is not set, because a signal must end the waiting. */
     const struct sigaction action = { .sa_handler = stop };
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);

@@ -1,10 +1,10 @@
 /* Preloaded into ovs-vswitchd where the kernel's bridge forwards for it (ld.so(8), LD_PRELOAD).
  *
- * Open vSwitch's userspace datapath reads every frame of every port through a packet socket, with
- * a filter on it that leaves out those that the port sends (lib/netdev-linux.c). Frames to a
- * single host are forwarded by the bridge, by Open vSwitch's own entries; see forwarding.py. This
- * puts a filter in the place of that one which leaves Open vSwitch only what the bridge does not
- * forward, or every frame would be sent twice.
+ * Open vSwitch's userspace datapath reads every frame of every port through a packet socket. A
+ * filter on that socket leaves out frames that the port sends (lib/netdev-linux.c). The bridge
+ * forwards frames to a single host by Open vSwitch's own entries; see forwarding.py. So this
+ * library replaces the filter by one that leaves Open vSwitch only what the bridge does not
+ * forward. Without it every frame would be sent twice.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

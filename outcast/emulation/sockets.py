@@ -90,8 +90,8 @@ def sample_sockets(netns: int | None) -> list[SocketSample]:
     Raises:
         OSError: the kernel refuses the request.
     """
-    wanted = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
-    messages = list(_dump(netns, wanted, _CONNECTIONS))
+    extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
+    messages = list(_dump(netns, extensions, _CONNECTIONS))
     t_ns = time.time_ns()
     samples = (parse_socket(message, t_ns) for message in messages)
     return [sample for sample in samples if sample is not None]
@@ -108,10 +108,10 @@ def inet_diag_request(
     """Struct inet_diag_req_v2 (linux/inet_diag.h) for TCP over IPv4.
 
     Args:
-        extensions: a bit for each attribute that the answer is to have.
+        extensions: a bit for each attribute that is asked for.
         states: a bit for each state that is asked for.
-        ports: source and destination of the one socket that is asked for.
-        addresses: the same of its addresses, 16 bytes each.
+        ports: source and destination port of the one socket that is asked for.
+        addresses: its source and destination address, 16 bytes each.
     """
     return (
         struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, extensions, 0, states)
@@ -199,13 +199,13 @@ def _mptcp_token(ulp_info: bytes) -> int | None:
 
 
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
-    """Every flow's sockets, at both ends, have what was asked for.
+    """Checks that every flow's sockets, at both ends, have what was asked for.
 
-    The sender's congestion control and pacing rate, selective acknowledgements and ECN as
-    negotiated; at the receiver its congestion control.
+    At the sender these are congestion control, pacing rate, and the negotiated selective
+    acknowledgements and ECN. At the receiver it is the congestion control.
 
     Raises:
-        ReadBackError: naming the first flow that has not, or that was never seen.
+        ReadBackError: a flow has other settings, or no socket was seen; the error names the first.
     """
     by_port = {sample.local_port: sample for sample in samples}
     receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
@@ -241,14 +241,14 @@ def _on(value: bool) -> str:
 
 
 def check_min_rto(samples: Sequence[SocketSample], effective_ns: int) -> None:
-    """The sockets' timeouts go down to the minimum RTO and not below.
+    """Checks that the sockets' timeouts go down to the minimum RTO and not below.
 
-    A timeout is the smoothed RTT plus four times its variation, or plus the minimum where that is
-    more (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). Where no socket is as near to its RTT as
-    the minimum and its own variation allow, the setting has not taken, whatever the route shows.
+    A timeout is the smoothed RTT plus four times its variation, or plus the minimum if that is more
+    (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). If no socket's timeout is as near to its RTT as
+    the minimum and its own variation allow, the setting has no effect, whatever the route shows.
 
     Raises:
-        ReadBackError: with the nearest timeout seen.
+        ReadBackError: the error has the nearest timeout seen.
     """
     above_ms = [
         ((sample.rto_us - sample.rtt_us) / 1e3, _VARIATION_MARGIN * sample.rttvar_us / 1e3)

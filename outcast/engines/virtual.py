@@ -50,8 +50,8 @@ class VirtualEngine:
                     raise FeatureMissingError(
                         f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
                     )
-        for each in plan_transport.all_of(experiment):
-            require_congestion_control(each.congestion_control)
+        for tcp in plan_transport.all_of(experiment):
+            require_congestion_control(tcp.congestion_control)
         require_compiler(experiment)
         boot.require(limits.processes(make_plan(experiment)))
 
@@ -114,12 +114,14 @@ class VirtualEngine:
 def _record_kernel(directory: RunDirectory, kernel: Kernel) -> None:
     """Adds to the manifest what the guest cannot know about its own kernel."""
     manifest = directory.read_manifest()
-    made = {
+    built_from = {
         "source": f"{kernel.source} {kernel.version}",
         "recipe": kernel.recipe,
         "sha256": kernel.sha256,
     }
-    directory.write_manifest(manifest.model_copy(update={"kernel": {**manifest.kernel, **made}}))
+    directory.write_manifest(
+        manifest.model_copy(update={"kernel": {**manifest.kernel, **built_from}})
+    )
 
 
 def _kernel() -> Kernel:

@@ -1,13 +1,13 @@
-/* Preloaded into iperf (ld.so(8), LD_PRELOAD): the start is told when all clients have connected.
+/* Preloaded into iperf (ld.so(8), LD_PRELOAD). It lets the run set the start when all clients have
+ * connected.
  *
- * iperf takes the time of its first write on its command line alone (--txstart-time). On a machine
- * that is slow or busy no time chosen beforehand is late enough for all to have connected. iperf's
- * client connects and then waits for that time by one call of clock_nanosleep(2), in its
- * Client::StartSynch. That call waits here for the word of the run first, and then until the time
- * that it was told.
+ * iperf takes the time of its first write only on its command line (--txstart-time). On a slow or
+ * busy machine no time chosen beforehand is late enough for all clients to connect. iperf's client
+ * connects and then waits for that time by one call of clock_nanosleep(2), in Client::StartSynch.
+ * Here that call first waits until the run tells the start, and then until that time.
  *
- * The client sends the time of its command line along, and the server waits for it before it
- * reads. That one is another now, so a server, whose OUTCAST_IPERF is `server`, reads at once.
+ * The client also sends the time of its command line, and the server waits for it before it reads.
+ * That time no longer holds. So a server, whose OUTCAST_IPERF is `server`, reads at once.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

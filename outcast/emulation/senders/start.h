@@ -1,8 +1,8 @@
-/* How a sender that is connected and holds back learns when it is to begin.
+/* How a connected sender learns when to begin.
  *
  * It says `ready` in a line of its standard output, where iperf may have written part of another
- * line; on its standard input it is then told the start, in
- * nanoseconds of the common clock (CLOCK_REALTIME), as a line in decimal.
+ * line. Then the start comes on its standard input: a line in decimal, in nanoseconds of the common
+ * clock (CLOCK_REALTIME).
  */
 #ifndef OUTCAST_START_H
 #define OUTCAST_START_H
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The start that it is told; -1 where its input ends before it is told one. */
+/* Waits for the start and returns it; -1 if the input ends before. */
 static inline int64_t await_start_ns(void)
 {
     static const char ready[] = "\nready\n";

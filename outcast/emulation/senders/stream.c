@@ -1,12 +1,12 @@
-/* One TCP flow, where iperf cannot send it: payloads of random sizes, and Multipath TCP.
+/* Sends a TCP flow that iperf cannot send: with payloads of random sizes, or Multipath TCP.
  *
  *   stream send --from ADDRESS:PORT --to ADDRESS:PORT [--start EPOCH_NS]
  *               (--duration NS | --bytes N) --congestion-control NAME [--pacing-rate BYTES_PER_S]
  *               [--mptcp] [--seed N (--min-payload N | --adaptive SIGMA2,MU,NU_TAU,NU_OMEGA,THETA)]
  *   stream receive --port N --congestion-control NAME [--mptcp]
  *
- * The sender connects at once and holds back until its start, which it is told once connected
- * (start.h) where it was not given one. It ends when the receiver has read all and closed. Its last
+ * The sender connects at once and waits for its start. If --start does not give it, the sender is
+ * told once it has connected (start.h). It ends when the receiver has read all and closed. Its last
  * line is `BYTES bytes in WRITES writes, smallest payload LEAST to MOST`.
  */
 #define _GNU_SOURCE
@@ -215,7 +215,7 @@ int main(int count, char **words)
     if (connect(fd, (struct sockaddr *) &to, sizeof to))
         fail("connect");
     if (mptcp) {
-        /* The further connections are made once the first has carried data. */
+        /* The kernel makes the further connections once the first has carried data. */
         if (send(fd, block, 1, MSG_NOSIGNAL) != 1)
             fail("sending");
         if (bytes > 0)

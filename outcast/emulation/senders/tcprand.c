@@ -1,9 +1,9 @@
 /* See tcprand.h.
  *
- * TCPRand draws every payload's size from [rMin, MSS]. On an unmodified kernel a segment of its own
- * is a write with MSG_EOR, without Nagle's algorithm and without segmentation offloads. Sizes are
- * drawn a few segments ahead of the wire: TCP_NOTSENT_LOWAT keeps the kernel from taking more than
- * it can send soon.
+ * TCPRand draws every payload's size from [rMin, MSS]. On an unmodified kernel a write with MSG_EOR
+ * becomes a segment of its own, if Nagle's algorithm and segmentation offloads are off. Sizes are
+ * drawn a few segments ahead of the wire, because TCP_NOTSENT_LOWAT keeps the kernel from taking
+ * more than it can send soon.
  */
 #define _GNU_SOURCE
 #include "tcprand.h"
@@ -24,8 +24,8 @@ struct adaptive {
     double sigma2, mu, nu_tau, nu_omega, theta;
 };
 
-/* What is known of CUBIC's epoch from the socket: its window after the last loss (alpha, which
- * TCP_INFO has as ssthresh), and from it the window before (Wmax). */
+/* CUBIC's epoch, as far as the socket shows it: the window after the last loss (alpha, which is
+ * ssthresh in TCP_INFO), and the window before that loss (Wmax), which follows from it. */
 struct epoch {
     double alpha, w_max;
 };
@@ -35,7 +35,7 @@ struct tcprand {
     int is_adaptive, least, batch, mss;
     struct adaptive by;
     struct epoch epoch;
-    /* What the kernel has not taken of a payload that it has begun to take. */
+    /* The rest of a payload of which the kernel has taken the beginning. */
     int rest;
     int from, to;
     int64_t writes;
@@ -58,9 +58,9 @@ int min_payload(double cwnd, struct epoch epoch, struct adaptive by, int mss)
     return (int) fmin(mss, fmax(mss * (1 - phi), by.theta));
 }
 
-/* A new loss shows as another ssthresh. CUBIC sets it to 717/1024 of the window, and takes as its
- * maximum less than that window where it had not reached the one before: fast convergence
- * (net/ipv4/tcp_cubic.c, cubictcp_recalc_ssthresh). */
+/* A new loss shows as another ssthresh. CUBIC sets it to 717/1024 of the window. If the window had
+ * not reached the maximum before, CUBIC takes less than the window as its new maximum: fast
+ * convergence (net/ipv4/tcp_cubic.c, cubictcp_recalc_ssthresh). */
 struct epoch after(struct epoch epoch, uint32_t ssthresh)
 {
     const double beta = 717.0 / 1024;
