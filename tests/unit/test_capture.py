@@ -7,6 +7,7 @@ import pytest
 from outcast.emulation import capture
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.errors import RunError
+from outcast.records.run_directory import CaptureRecord, RunDirectory
 
 CLOSING = """tcpdump: listening on s1-eth1, link-type EN10MB (Ethernet), snapshot length 128 bytes
 24511 packets captured
@@ -43,3 +44,28 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path)
         else:
             with pytest.raises(RunError, match=f"has {room} bytes, too few for the 24511 packets"):
                 capture.stop([one], tmp_path)
+
+
+def test_captures_are_read_where_their_block_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = CaptureRecord(
+        port="s1-eth1",
+        direction="out",
+        file="captures/s1-eth1.out.pcap",
+        captured=1,
+        received_by_filter=1,
+        dropped_by_kernel=0,
+    )
+    calls: list[str] = []
+    monkeypatch.setattr(capture, "start", lambda *given: calls.append("start") or [])
+    monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])
+    captures = capture.Captures([], RunDirectory(tmp_path), tmp_path, SystemCommands())
+    with captures:
+        assert captures.records == []
+    assert captures.records == [record]
+    assert calls == ["start", "stop"]
+    with pytest.raises(RunError, match="lost"), captures:
+        raise RunError("lost")
+    # An orderly end would hold up the error, and its own failure would hide it.
+    assert calls == ["start", "stop", "start"]

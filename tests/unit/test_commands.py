@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,3 +149,12 @@ def test_an_inner_program_that_was_lost_is_said_with_its_phase() -> None:
     assert str(reader.lost(1, trace)) == (
         "the run's inner program: exit status 1 during the traffic: ImportError: no numpy"
     )
+
+
+def test_what_was_started_ends_with_the_block(tmp_path: Path) -> None:
+    with SystemCommands() as commands:
+        process = commands.spawn(
+            "a sleeper", ["sleep", "99"], stdout=tmp_path / "out", stderr=tmp_path / "err"
+        )
+        assert process.popen.poll() is None
+    assert process.popen.returncode == -signal.SIGKILL
