@@ -64,9 +64,9 @@ def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
     )
 
 
-def differences(one: Summary, other: Summary) -> list[str]:
+def differences(stated: Summary, fresh: Summary) -> list[str]:
     """The keys in which two summaries differ, with dots between levels. `wall_s` is left out."""
-    first, second = (dict(_leaves(s.model_dump(exclude={"wall_s"}))) for s in (one, other))
+    first, second = (dict(_leaves(s.model_dump(exclude={"wall_s"}))) for s in (stated, fresh))
     return [
         key
         for key in dict.fromkeys((*first, *second))
@@ -110,7 +110,7 @@ def _leaves(tree: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, tree
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=1e-12) or one == other
-    return bool(one == other)
+def _equal(stated: Any, fresh: Any) -> bool:
+    if isinstance(stated, float) and isinstance(fresh, float):
+        return math.isclose(stated, fresh, rel_tol=_RELATIVE, abs_tol=1e-12) or stated == fresh
+    return bool(stated == fresh)

@@ -103,11 +103,14 @@ def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
     return ""
 
 
-def _environment(one: Manifest, other: Manifest) -> str:
+def _environment(submitted: Manifest, fresh: Manifest) -> str:
     """What else could make two runs differ, besides configuration and seed; empty if nothing."""
     for what, there, here in (
-        ("outcast", one.outcast, other.outcast),
-        *((name, version, other.versions.get(name)) for name, version in one.versions.items()),
+        ("outcast", submitted.outcast, fresh.outcast),
+        *(
+            (name, version, fresh.versions.get(name))
+            for name, version in submitted.versions.items()
+        ),
     ):
         if there != here:
             return f"made with {what} {there}, here is {here}"
