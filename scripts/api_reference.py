@@ -1,6 +1,6 @@
 """The second half of docs/api.md, made from the docstrings of what `import outcast` offers.
 
-`python -m scripts.api_reference` writes it. A test fails if the page differs from the code.
+`python scripts/api_reference.py` writes it. A test fails if the page differs from the code.
 """
 
 from __future__ import annotations

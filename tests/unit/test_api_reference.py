@@ -8,7 +8,7 @@ from scripts import api_reference
 
 def test_the_reference_is_what_the_code_says() -> None:
     text = api_reference.PAGE.read_text(encoding="utf-8")
-    hint = "python -m scripts.api_reference writes it"
+    hint = "run: python scripts/api_reference.py"
     assert text.endswith(api_reference.markdown()), hint
     assert [name for name in outcast.__all__ if f"{name}`" not in text] == ["__version__"]
 
