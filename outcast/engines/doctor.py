@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from outcast import netlink
@@ -18,6 +19,7 @@ from outcast.engines import modules
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.modules import State
+from outcast.errors import FeatureMissingError
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
 
@@ -31,7 +33,6 @@ QDISCS: Mapping[str, Options] = {
 
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
 
-INSTALL = "run scripts/install.sh"
 _SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Folders in root's and the guest's PATH, which an ordinary user's PATH may lack."""
 
@@ -67,17 +68,78 @@ class Diagnosis:
     engines: dict[str, bool]
 
 
+_MININET = "Mininet's Python package"
+_MININET_REMEDY = (
+    "install Debian's package mininet (scripts/install.sh does), and make the virtual environment "
+    "from /usr/bin/python3 with --system-site-packages"
+)
+_FRAMEWORK = "Ryu or os-ken"
+_FRAMEWORK_REMEDY = "install Python's packages os-ken and eventlet (scripts/install.sh does)"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that runs need.
+
+    Attributes:
+        name: what people call it.
+        package: Debian's package that has it.
+        virtual: whether each run of the virtual engine needs it, too.
+    """
+
+    name: str
+    package: str
+    virtual: bool = True
+
+
 PROGRAMS = {
-    "mnexec": "Mininet",
-    "ovs-vswitchd": "Open vSwitch",
-    "iperf": "iperf 2",
-    "tcpdump": "tcpdump",
-    "tc": "iproute2",
-    "ethtool": "ethtool",
-    "unshare": "unshare",
-    "setpriv": "setpriv",
-    "cc": "a C compiler",
+    "mnexec": Program("Mininet", "mininet"),
+    "ovs-vswitchd": Program("Open vSwitch", "openvswitch-switch"),
+    "iperf": Program("iperf 2", "iperf"),
+    "tcpdump": Program("tcpdump", "tcpdump"),
+    "tc": Program("iproute2", "iproute2"),
+    "ethtool": Program("ethtool", "ethtool"),
+    "unshare": Program("unshare", "util-linux", virtual=False),
+    "setpriv": Program("setpriv", "util-linux", virtual=False),
+    "cc": Program("a C compiler", "gcc", virtual=False),
 }
+
+
+def require_programs() -> None:
+    """Checks that all that the inner program of either engine starts and imports is installed.
+
+    Python packages are looked up and not imported, because an import takes half a second.
+
+    Raises:
+        FeatureMissingError: names what is missing, with its remedy.
+    """
+    missing = [finding for finding in _programs(virtual=True) if not finding.present]
+    if find_spec("mininet") is None:
+        missing.append(Finding(_MININET, False, "", _MININET_REMEDY))
+    if find_spec("eventlet") is None or not any(map(find_spec, ("ryu", "os_ken"))):
+        missing.append(Finding(_FRAMEWORK, False, "", _FRAMEWORK_REMEDY))
+    if missing:
+        remedies = dict.fromkeys(finding.remedy for finding in missing)
+        names = " and ".join(finding.feature for finding in missing)
+        raise FeatureMissingError(f"not installed here: {names}; {'; '.join(remedies)}")
+
+
+def _programs(*, virtual: bool = False) -> list[Finding]:
+    """Findings of the programs; of those that the virtual engine needs if `virtual`."""
+    return [
+        Finding(
+            program.name,
+            shutil.which(command, path=_path()) is not None,
+            command,
+            f"install Debian's package {program.package} (scripts/install.sh does)",
+        )
+        for command, program in PROGRAMS.items()
+        if program.virtual or not virtual
+    ]
+
+
+def _packages() -> list[Finding]:
+    return [_importable("mininet.net", _MININET, _MININET_REMEDY), _controller_framework()]
 
 
 def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None) -> Diagnosis:
@@ -99,11 +161,7 @@ def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None
             "run as root, or use --engine virtual, which needs no root",
         )
     ]
-    programs = [
-        Finding(name, shutil.which(program, path=_path()) is not None, program, INSTALL)
-        for program, name in PROGRAMS.items()
-    ]
-    packages = [_importable("mininet.net", "Mininet's Python package"), _controller_framework()]
+    programs, packages = _programs(), _packages()
     looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
     # To try a qdisc that is only on disk would make the kernel load its module.
     probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
@@ -144,8 +202,10 @@ def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", "network namespaces", modules.congestion_control("cubic")]
     needed += [finding.feature for finding in (*programs, *packages)]
+    in_guest = [finding.feature for finding in (kernel, *_programs(virtual=True), *packages)]
     return Diagnosis(
-        tuple(findings), {"realtime": present.issuperset(needed), "virtual": kernel.present}
+        tuple(findings),
+        {"realtime": present.issuperset(needed), "virtual": present.issuperset(in_guest)},
     )
 
 
@@ -210,11 +270,11 @@ def _effective_ms(hz: int) -> str:
     return f"{effective / 1e6:g} ms"
 
 
-def _importable(module: str, name: str) -> Finding:
+def _importable(module: str, name: str, remedy: str) -> Finding:
     try:
         __import__(module)
     except ImportError as error:
-        return Finding(name, False, str(error), INSTALL)
+        return Finding(name, False, str(error), remedy)
     return Finding(name, True, module)
 
 
@@ -222,8 +282,8 @@ def _controller_framework() -> Finding:
     try:
         from controllers import openflow
     except ImportError as error:
-        return Finding("Ryu or os-ken", False, str(error), INSTALL)
-    return Finding("Ryu or os-ken", True, openflow.framework)
+        return Finding(_FRAMEWORK, False, str(error), _FRAMEWORK_REMEDY)
+    return Finding(_FRAMEWORK, True, openflow.framework)
 
 
 def set_up(

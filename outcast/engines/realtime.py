@@ -76,6 +76,7 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "root is missing: the realtime engine makes network namespaces; run it as root"
             )
+        doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
         plan = make_plan(experiment)
         limits.require(_limits(plan), _WHO)

@@ -42,6 +42,7 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
+        doctor.require_programs()
         kernel = _kernel()
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
