@@ -93,7 +93,7 @@ def run(
     workflow.require_free(target)
     with absolute_search_paths():
         kernel.provide(experiment, progress)
-        engine = choice.choose(experiment)
+        engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         with shown.of_run(progress) as on_event:
             outcome = workflow.execute(experiment, engine, target, on_event)
     measured.note(measured.of_single_run(outcome.directory, experiment), measured.default_file())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from outcast.engines import Engine
 from outcast.engines.realtime import RealtimeEngine
 from outcast.engines.virtual import VirtualEngine
@@ -9,10 +11,14 @@ from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 
 
-def choose(experiment: Experiment) -> Engine:
+def choose(experiment: Experiment, on_fallback: Callable[[str], None] | None = None) -> Engine:
     """The engine that the experiment names; for `auto` the first one that can run it.
 
     The virtual engine comes first, because its results do not depend on this machine's speed.
+
+    Args:
+        experiment: what is to run.
+        on_fallback: told in a sentence why `auto` became real time.
 
     Raises:
         FeatureMissingError: no engine can run it; the error names what each one lacks.
@@ -32,5 +38,9 @@ def choose(experiment: Experiment) -> Engine:
         except FeatureMissingError as error:
             lacking.append(f"{engine.name}: {error}")
         else:
+            if lacking and on_fallback is not None:
+                on_fallback(
+                    f"runs in real time, where results depend on this machine; {lacking[0]}"
+                )
             return engine
     raise FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")

@@ -58,7 +58,7 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run in, on an engine that takes no time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda experiment: GoldenEngine())
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: GoldenEngine())
     monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast.engines import doctor, virtual
+from outcast.engines import choice, doctor, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import FeatureMissingError
@@ -67,3 +67,21 @@ def test_doctor_knows_that_the_guest_needs_programs_too(without: set[str]) -> No
     assert not diagnosis.engines["virtual"]
     (tcpdump,) = (finding for finding in diagnosis.findings if finding.feature == "tcpdump")
     assert tcpdump.remedy == "install Debian's package tcpdump (scripts/install.sh does)"
+
+
+def test_why_auto_is_real_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(engine: object, asked: object) -> None:
+        raise FeatureMissingError("no room for the guest's memory")
+
+    monkeypatch.setattr(virtual.VirtualEngine, "require", refuse)
+    monkeypatch.setattr(realtime.RealtimeEngine, "require", lambda engine, asked: None)
+    told: list[str] = []
+    auto = experiment.load(CONFIG)
+    assert choice.choose(auto, told.append).name == "realtime"
+    assert told == [
+        "runs in real time, where results depend on this machine; virtual: no room for the "
+        "guest's memory"
+    ]
+    told.clear()
+    choice.choose(auto.model_copy(update={"engine": "realtime"}), told.append)
+    assert told == []
