@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 import configs
 from outcast import experiment
+from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun
@@ -77,16 +75,7 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
     """
     if not config.exists():
         raise ConfigError(f"{config}: there is no such file; a checkout of the project has it")
-    loaded = experiment.load(
-        config, [f"{key}={_as_yaml(value)}" for key, value in settings.items()]
-    )
-    make_plan(loaded, where=str(config))
-    return loaded
-
-
-def _as_yaml(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
-    return text.removesuffix("...\n").strip()
+    return load(config, settings)
 
 
 def make_missing(
