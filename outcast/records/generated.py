@@ -1,4 +1,4 @@
-"""What became of every generated flow: the schedule and the programs' rows, put together."""
+"""The result of every generated flow, from the schedule and from the rows that programs wrote."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ class Completed:
     """One generated flow.
 
     Attributes:
-        planned: as it was scheduled.
-        start_ns, end_ns: after the traffic's start: when it was to start (when its turn came, for
-            flows without a time of their own), and when its last byte arrived; None where it
-            never started, or had not ended at the end of the experiment.
-        late_ns: from the planned to the actual start.
-        received_bytes: up to the end; of a stream, its datagrams' payload.
+        planned: the flow in the schedule.
+        start_ns: the planned start after the traffic's start. A flow without a time of its own
+            starts when its turn comes. None if it never started.
+        end_ns: when its last byte arrived, after the traffic's start. None if it had not ended at
+            the end of the experiment.
+        late_ns: the time from the planned to the actual start.
+        received_bytes: bytes up to the end. For a stream, the payload of its datagrams.
         sent, received: datagrams of a stream.
-        retransmits, timeouts: of its connection; timeouts from Linux 6.7 on.
-        error: why it failed, where it did.
+        retransmits, timeouts: the kernel's counts for its connection. Linux counts timeouts from
+            6.7 on.
+        error: why it failed; None if it did not.
     """
 
     planned: Generated
@@ -49,32 +51,32 @@ class Completed:
 
     @property
     def completion_ns(self) -> int | None:
-        """The flow completion time: from the planned start to the last byte's arrival."""
+        """The flow completion time, from the planned start to the arrival of the last byte."""
         if self.end_ns is None or self.start_ns is None:
             return None
         return self.end_ns - self.start_ns
 
 
 def schedule_file(directory: RunDirectory) -> Path:
-    """The schedule, a JSON line for each flow."""
+    """Path of the schedule, which has a line of JSON for each flow."""
     return directory.flows / "schedule.jsonl"
 
 
 def result_file(directory: RunDirectory, host: str) -> Path:
-    """What a host's program wrote."""
+    """Path of the rows that a host's program wrote."""
     return directory.flows / f"generated.{host}.jsonl"
 
 
 def read_rows(directory: RunDirectory) -> Iterator[dict[str, Any]]:
-    """The rows of all programs. Raises InputError where a file cannot be read."""
+    """Reads the rows of all programs. Raises InputError if a file cannot be read."""
     for file in sorted(directory.flows.glob("generated.*.jsonl")):
         for told, row in _lines(file, TypeAdapter(_Row)):
-            # What only some versions tell is left to who asks for it.
+            # A key that only some versions write stays, and the caller looks for it.
             yield {**told, **row.model_dump(exclude_unset=True)}
 
 
 class _Row(BaseModel):
-    """What is used of a program's row, of either side of a flow."""
+    """The keys of a program's row that are used, from the sender or the receiver of a flow."""
 
     side: str
     flow: int | None = None
@@ -91,10 +93,10 @@ class _Row(BaseModel):
 
 
 def read(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
-    """Every generated flow of a run; none where it had no workloads.
+    """Reads every generated flow of a run. A run without workloads has none.
 
     Raises:
-        InputError: a file is missing or broken, or a row is of no planned flow.
+        InputError: a file is missing or broken, or a row belongs to no planned flow.
     """
     schedule = schedule_file(directory)
     if not schedule.exists():
@@ -140,7 +142,7 @@ def _complete(
 
 
 def _lines(file: Path, kind: TypeAdapter[_Kind]) -> Iterator[tuple[dict[str, Any], _Kind]]:
-    """Each line as it stands there, and checked."""
+    """Gives each line of JSON twice: as it is written, and as a checked record."""
     for number, line in enumerate(handed_in.read_text(file).splitlines(), 1):
         try:
             tree = handed_in.parse_json(line)

@@ -1,4 +1,4 @@
-"""Whether two runs are the same, to the byte of their captures; and if not, what differs first."""
+"""Compares the captures of two runs byte by byte, and says what differs first."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RECORD = struct.Struct("<IIII")
 
 
 def require_equal(one: RunDirectory, other: RunDirectory) -> int:
-    """The number of captures, all equal byte by byte.
+    """Requires that all captures are equal byte by byte. Returns their number.
 
     Raises:
-        ReplayError: naming what differs first, causes before effects: the configuration, the
-            kernel, the programs, then the captures' packets.
-        InputError: where one of the two is no finished run's directory.
+        ReplayError: something differs. Its text names causes before effects: the configuration,
+            the kernel, the programs, then the packets of the captures.
+        InputError: one of the two is not the directory of a finished run.
     """
     first, second = one.read_manifest(), other.read_manifest()
     cause = _cause(first, second)
@@ -42,7 +42,10 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
             if (at_ns := _first_difference(one.path / name, other.path / name)) is not None
         ]
         if not known:
-            raise ReplayError(f"{different[0]} differs, where is not kept{because}")
+            raise ReplayError(
+                f"{different[0]} differs; the packet is unknown, because a capture was not kept"
+                f"{because}"
+            )
         at_ns, name = min(known)
         raise ReplayError(
             f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
@@ -51,20 +54,20 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
 
 
 def require_finished(directory: RunDirectory) -> None:
-    """Raises InputError where this is no finished run's directory with its captures' hashes."""
+    """Raises InputError if this is not the directory of a finished run with hashes of captures."""
     _digests(directory, directory.read_manifest())
 
 
 def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
-    """Raises InputError where a run of this experiment could not be a replay of the one there.
+    """Raises InputError if a run of this experiment could not replay the run in the directory.
 
     Args:
-        directory: of a finished run.
-        experiment: resolved, as its run directory will have it.
+        directory: the directory of a finished run.
+        experiment: the resolved experiment, as its own run directory will have it.
     """
     there, here = (
-        each.model_dump(mode="json", by_alias=True)
-        for each in (load_resolved(directory.config), experiment)
+        config.model_dump(mode="json", by_alias=True)
+        for config in (load_resolved(directory.config), experiment)
     )
     for key, value in there.items():
         if here.get(key) != value:
@@ -75,17 +78,19 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
 
 
 def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
-    """SHA-256 of every capture as it was made, be it compressed or removed since."""
+    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too."""
     known = {**manifest.dropped, **manifest.files}
-    found = {}
+    digests = {}
     for record in manifest.captures:
         name = record.file.removesuffix(COMPRESSED)
         if record.file not in known:
             raise InputError(
                 f"{directory.manifest}: has no hash of {record.file}; allowed is a finished run"
             )
-        found[name] = known[record.file] if name == record.file else _digest(directory.path / name)
-    return found
+        digests[name] = (
+            known[record.file] if name == record.file else _digest(directory.path / name)
+        )
+    return digests
 
 
 def _digest(path: Path) -> str:
@@ -100,7 +105,7 @@ def _digest(path: Path) -> str:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A capture, compressed or not. Raises InputError where it cannot be read."""
+    """Opens a capture, compressed or not. Raises InputError if it cannot be read."""
     compressed = path.with_name(path.name + COMPRESSED)
     try:
         if not compressed.exists():
@@ -112,7 +117,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _cause(first: Manifest, second: Manifest) -> str:
-    """What the manifests say that could make the runs differ."""
+    """Names the first difference between two manifests that could make the runs differ."""
     if first.files.get("config.yaml") != second.files.get("config.yaml"):
         for key, value in first.requested.items():
             if second.requested.get(key) != value:
@@ -134,7 +139,7 @@ def _cause(first: Manifest, second: Manifest) -> str:
 
 
 def _first_difference(one: Path, other: Path) -> int | None:
-    """Nanoseconds after the first packet at which two captures differ; None where one is gone."""
+    """Returns when two captures differ, in ns after the first packet; None if one is gone."""
     if not all(
         path.exists() or path.with_name(path.name + COMPRESSED).exists() for path in (one, other)
     ):
@@ -150,7 +155,7 @@ def _first_difference(one: Path, other: Path) -> int | None:
 
 
 def _records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Time stamp and bytes of every packet of a capture that our tcpdump wrote (pcap-savefile(5)).
+    """Gives the time stamp and the bytes of every packet in a capture of ours (pcap-savefile(5)).
 
     Foreign captures are read by outcast.analysis.capture.pcap.
     """

@@ -39,12 +39,12 @@ from outcast.records.effective import COUNTED
 _Model = TypeVar("_Model", bound=BaseModel)
 
 MOST_TIME_NS = 1 << 62
-"""The year 2116, as of a capture's stamps."""
+"""The latest time stamp of a capture, in the year 2116."""
 MOST_SPAN_NS = 1 << 60
-"""36 years; with a time it still fits into 64 bits."""
+"""36 years. The sum of a time and a span still fits into 64 bits."""
 MOST_HOPS = 10_000
 MOST_COUNT = 1 << 53
-"""Of packets and bytes: a float still tells one from the next."""
+"""The most packets or bytes, because a float distinguishes all whole numbers up to here."""
 
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _TimeNs = Annotated[int, Field(ge=0, le=MOST_TIME_NS)]
@@ -67,7 +67,7 @@ class SubflowRecord(_Record):
 
 
 class FlowRecord(_Record):
-    """One flow as it was started: who, where to, and over which ports of the bottleneck."""
+    """One flow that was started: its sender and receiver, and its ports at the bottleneck."""
 
     flow: _FlowNumber
     group: _FlowNumber
@@ -78,15 +78,17 @@ class FlowRecord(_Record):
     dst_ip: _Address
     dport: _Port
     hops: int = Field(
-        ge=1, le=MOST_HOPS, description="its class: links on a shortest path; its own may be longer"
+        ge=1,
+        le=MOST_HOPS,
+        description="its class, the number of links on a shortest path; its own path may be longer",
     )
     path: list[_Name] = Field(
-        max_length=MOST_HOPS, description="node names of the path that it takes, sender first"
+        max_length=MOST_HOPS, description="names of the nodes on its path, the sender first"
     )
     return_path: list[_Name] = Field(
         default_factory=list,
         max_length=MOST_HOPS,
-        description="the same of its acknowledgements, receiver first",
+        description="the path of its acknowledgements, the receiver first",
     )
     ingress: _Name | None = Field(description="the bottleneck's port that the flow enters by")
     start_ns: _SpanNs = Field(description="planned start after the traffic's start")
@@ -94,12 +96,13 @@ class FlowRecord(_Record):
     size_bytes: _Count | None
     congestion_control: str
     subflows: list[SubflowRecord] = Field(
-        default_factory=list, description="of Multipath TCP, besides the flow's own ports"
+        default_factory=list,
+        description="further connections of Multipath TCP, besides the flow's own",
     )
 
 
 class QueueRecord(_Record):
-    """The bottleneck's queue as it was read back from the kernel."""
+    """The bottleneck's queue, read back from the kernel."""
 
     kind: str
     rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
@@ -108,8 +111,8 @@ class QueueRecord(_Record):
     delay_ns: _SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
     drops: Drops = Field(
         default="at_limit",
-        description="when it drops: arrivals that find it full, other arrivals too, or also "
-        "packets that it had taken",
+        description="which packets it drops: arrivals that find it full, other arrivals too, or "
+        "also packets that it had queued",
     )
 
 
@@ -140,7 +143,7 @@ class BlackoutRecord(_Record):
     """What the synthetic blackout's switch did; blackout.json has every ON period."""
 
     port: _Name
-    packets: _Count = Field(description="that came in from the link")
+    packets: _Count = Field(description="packets that came in from the link")
     dropped: _Count
     periods: _Count
 
@@ -148,7 +151,7 @@ class BlackoutRecord(_Record):
 class TrafficRecord(_Record):
     """When flows ran, on the captures' clock."""
 
-    t_start_ns: _TimeNs = Field(description="epoch time at which flows with start 0 were to begin")
+    t_start_ns: _TimeNs = Field(description="epoch time of the planned start of flows with start 0")
     t_end_ns: _TimeNs = Field(description="epoch time at which the last flow had ended")
     duration_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the experiment's duration")
 
@@ -160,7 +163,7 @@ class TrafficRecord(_Record):
 
 
 class Manifest(handed_in.Versioned):
-    """What ran. `requested` and `effective` are flat dictionaries, setting to value."""
+    """What ran. `requested` and `effective` map settings to values."""
 
     outcast: str
     name: str
@@ -175,17 +178,17 @@ class Manifest(handed_in.Versioned):
     flows: list[FlowRecord]
     generated_hosts: list[str] = Field(
         default_factory=list,
-        description="that send generated flows, which the counters of a host then hold too",
+        description="hosts that send generated flows, which their counters include",
     )
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
     warnings: list[str] = Field(
         default_factory=list,
-        description="what makes the run's timing doubtful, each in one line with its remedy",
+        description="why the run's timing is doubtful, one line for each reason with its remedy",
     )
     wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default_factory=dict, description="phase to seconds by the host's clock"
+        default_factory=dict, description="seconds that each phase took by the host's clock"
     )
     files: dict[handed_in.FileName, str] = Field(
         default_factory=dict, description="SHA-256 of every file"
@@ -217,7 +220,7 @@ class Manifest(handed_in.Versioned):
 
 
 def _growth(counter: str, before: object, after: object) -> int:
-    """Raises InputError where a counter is none, or went back."""
+    """Returns a counter's growth. Raises InputError if it is no counter or went back."""
     if isinstance(before, int) and isinstance(after, int) and 0 <= before <= after <= MOST_COUNT:
         return after - before
     raise InputError(f"counters.json: {counter}: {before!r} before the flows, {after!r} after")
@@ -230,7 +233,7 @@ class PortCounters(_Record):
     after: dict[str, Any]
 
     def delta(self, counter: str) -> int:
-        """How much a counter of the root qdisc (`drops`, `packets`, `bytes`) grew."""
+        """Returns the growth of a counter of the root qdisc (`drops`, `packets`, `bytes`)."""
         return _growth(counter, self.before.get(counter), self.after.get(counter))
 
 
@@ -241,12 +244,12 @@ class HostCounters(_Record):
     after: dict[str, int]
 
     def delta(self, counter: str) -> int:
-        """How much a counter (`TcpRetransSegs`, `TcpExtTCPTimeouts`) grew; absent means 0."""
+        """Returns the growth of a counter, as `TcpRetransSegs`. An absent counter is 0."""
         return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
 
 
 class LinkTotals(_Record):
-    """What an interface had sent at some time; bytes with Ethernet headers."""
+    """What an interface had sent up to some time. Bytes include Ethernet headers."""
 
     packets: _Count
     bytes: _Count
@@ -259,9 +262,13 @@ class LinkRecord(_Record):
     node: _Name
     neighbour: _Name = Field(description="the node that it sends to")
     rate_bps: int = Field(gt=0, le=MOST_COUNT)
-    flows: list[_FlowNumber] = Field(description="whose data is to cross it")
-    acknowledged: list[_FlowNumber] = Field(description="whose acknowledgements are to cross it")
-    other: bool = Field(description="whether anything else may")
+    flows: list[_FlowNumber] = Field(
+        description="numbers of the flows whose data crosses it by plan"
+    )
+    acknowledged: list[_FlowNumber] = Field(
+        description="numbers of the flows whose acknowledgements cross it by plan"
+    )
+    other: bool = Field(description="whether other traffic may cross it")
     before: LinkTotals
     after: LinkTotals
 
@@ -344,8 +351,10 @@ class RunDirectory:
         write_text(self.plan, stored.dumps(plan))
 
     def read_manifest(self) -> Manifest:
-        """The manifest. Raises InputError where there is none or it cannot be read, and where
-        the folder holds what no run leaves, as a link or a FIFO.
+        """Reads the manifest.
+
+        Raises InputError if there is none, if it cannot be read, or if the folder holds what no
+        run leaves, as a link or a FIFO.
         """
         # Without a manifest it is no run, and may be any large folder.
         if os.path.lexists(self.manifest):
@@ -353,7 +362,7 @@ class RunDirectory:
         return read_record(self.manifest, Manifest)
 
     def read_counters(self) -> Counters:
-        """The counters. Raises InputError where there are none or they cannot be read."""
+        """Reads the counters. Raises InputError if there are none or they cannot be read."""
         return read_record(self.counters, Counters)
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -363,7 +372,7 @@ class RunDirectory:
         write_text(self.counters, counters.model_dump_json(indent=1) + "\n")
 
     def seal(self, **changes: Any) -> Manifest:
-        """Rewrites the manifest with `changes` and the hashes of all other files."""
+        """Writes the manifest anew with these changes and with the hashes of all other files."""
         files = {
             str(path.relative_to(self.path)): sha256(path)
             for path in sorted(self.path.rglob("*"))
@@ -377,7 +386,7 @@ class RunDirectory:
 def read_record(
     path: Path, model: type[_Model], hint: str = "a folder that `outcast run` wrote is needed"
 ) -> _Model:
-    """A record of a run. Raises InputError where it is missing, with the hint, or not readable."""
+    """Reads a record of a run. Raises InputError if it is missing, with the hint, or unreadable."""
     try:
         return handed_in.read_model(path, model)
     except FileNotFoundError:

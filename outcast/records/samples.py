@@ -6,7 +6,7 @@ zstd-compressed:
   for each message: i64 time in ns since the epoch, u32 index of its source, u32 length, message
 ```
 
-All integers are little-endian; a message is as the kernel sent it (netlink(7)).
+All integers are little-endian. A message stands as the kernel sent it (netlink(7)).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SOCKETS_FILE = "sockets.zst"
 PORTS_FILE = "ports.zst"
 
 MOST_BYTES = 1 << 30
-"""Of a file of samples, decompressed; it is read whole."""
+"""The most that a decompressed file of samples may have, because it is read whole."""
 
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<qII")
 _LEVEL = 1
-"""Compression takes time from the run; the messages of one source differ little."""
+"""The lowest, because compression takes time from the run. The messages of one source are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Sample:
     """One message of the kernel.
 
     Attributes:
-        t_ns: when the sample that it is of began, on the captures' clock.
-        source: index of what it tells of.
+        t_ns: when its sample began, on the captures' clock.
+        source: index of the port or flow that it describes.
         message: a whole netlink message with its header.
     """
 
@@ -52,7 +52,7 @@ class Sample:
 
 
 class SamplesWriter:
-    """Writes samples under a temporary name; the file has its own when it is closed well."""
+    """Writes samples under a temporary name. The file gets its own name if no error occurs."""
 
     def __init__(self, path: Path, every_ns: int, sources: Sequence[str]) -> None:
         self._path = path
@@ -93,9 +93,9 @@ class SamplesFile:
     """A file of samples, read whole.
 
     Attributes:
-        every_ns: how far apart samples were to be.
-        sources: what they tell of: ports by name, flows by number.
-        samples: in the order of their taking.
+        every_ns: the requested time between samples.
+        sources: the ports (by name) or flows (by number) that the samples describe.
+        samples: in the order in which they were taken.
     """
 
     every_ns: int
@@ -104,7 +104,7 @@ class SamplesFile:
 
 
 def read_samples(path: Path) -> SamplesFile:
-    """Reads a file of samples. Raises InputError where it is none or is cut off."""
+    """Reads a file of samples. Raises InputError if it is another file or is cut off."""
     try:
         with (
             handed_in.opened(path) as stream,

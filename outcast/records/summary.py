@@ -1,4 +1,4 @@
-"""What a run comes down to: summary.json, as a typed model."""
+"""summary.json, the main numbers of a run, as a typed model."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ class ClassSummary(_Part):
     timeouts: int | None
     retransmits: int | None
     halted_s: float | None = Field(
-        default=None, description="the silences before timeouts, of all flows; see `tcp`"
+        default=None, description="time that all flows were silent before timeouts; see `tcp`"
     )
     recovering_s: float | None = Field(
         default=None,
-        description="time that the kernel spent in recoveries after timeouts, of all flows; null "
+        description="time that all flows spent in recovery after timeouts, by the kernel; null "
         "before Linux 6.7",
     )
     rtt_ms: SpreadSummary | None = Field(
-        default=None, description="of segments, from the input port on; `capture: {ports: all}`"
+        default=None,
+        description="round trips of segments from the input port on; needs `capture: {ports: all}`",
     )
     srtt_ms: SpreadSummary | None = Field(
-        default=None, description="the senders' smoothed round trips, over the samples"
+        default=None, description="the senders' smoothed round trips in the samples"
     )
     cwnd: SpreadSummary | None = Field(
-        default=None, description="congestion windows in segments, over the samples"
+        default=None, description="congestion windows of the samples, in segments"
     )
 
 
@@ -81,12 +82,12 @@ class PortDrops(_Part):
 
 
 class CapacitySummary(_Part):
-    """The level from which on the queue refused packets, estimated from the captures."""
+    """The level at which the queue began to drop arrivals, estimated from the captures."""
 
     unit: Literal["bytes", "packets"]
     at_least: int
     below: int | None
-    confidence: float = Field(description="1 explains every packet taken or refused, 0.5 none")
+    confidence: float = Field(description="1 explains every packet queued or dropped, 0.5 none")
     configured: int | None = Field(description="the limit in this unit, where there is one")
     agrees: bool | None = Field(description="whether the configured limit is within the bounds")
 
@@ -96,24 +97,27 @@ class QueueSummary(_Part):
 
     counted: Literal["all", "forwarded"] = Field(
         default="all",
-        description="which packets its length counts; a queue that drops what it had taken held "
-        "more than what it forwarded",
+        description="which packets its length counts; a queue that drops packets after queueing "
+        "them held more than it forwarded",
     )
     length_bytes: SpreadSummary | None
     sojourn_ms: SpreadSummary | None
-    switch_latency_us: float = Field(description="usual stay of a packet that finds it empty")
+    switch_latency_us: float = Field(
+        description="usual sojourn time of a packet that finds the queue empty"
+    )
     capacity: CapacitySummary | None
     utilisation: float | None = Field(
         description="frames that left over the link's rate, in the main interval"
     )
     marks: int | None = Field(
-        description="packets that the queue marked while it was sampled; null without samples"
+        description="packets that the queue marked during sampling; null without samples"
     )
 
 
 class PhaseSummary(_Part):
-    """When within a packet time packets came in around blackouts: shares of tenths of it,
-    counted from the last departure.
+    """When packets came in around blackouts, within the packet time after the last departure.
+
+    Each list has the shares of the ten tenths of a packet time.
     """
 
     packet_time_us: float
@@ -125,13 +129,13 @@ class PhaseSummary(_Part):
 
 
 class TcpSummary(_Part):
-    """What TCP did, as far as the bottleneck saw it, of the flows of one hop count."""
+    """What TCP did for the flows of one hop count, seen from the bottleneck."""
 
     retransmissions: int
     spurious: int
     timeouts: int
     halted_s: float = Field(
-        description="the silences before these timeouts within the duration, of all flows"
+        description="time that all flows were silent before these timeouts, within the duration"
     )
 
 
@@ -139,7 +143,7 @@ class TimesSummary(_Part):
     """Flow completion times of generated flows: from the planned start to the last byte."""
 
     flows: int
-    finished: int = Field(description="the times are of these")
+    finished: int = Field(description="flows that finished; the times are theirs")
     mean_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
@@ -152,9 +156,9 @@ class CompletionSummary(_Part):
 
     kind: str
     flows: int
-    unfinished: int = Field(description="of the TCP ones, at the end of the experiment")
+    unfinished: int = Field(description="TCP flows that had not ended at the end of the experiment")
     not_started: int
-    failed: int = Field(description="with an error; completions.parquet names it")
+    failed: int = Field(description="flows with an error, which completions.parquet names")
     goodput_bps: float = Field(
         description="bytes that arrived, from the first start to the end of the last flow or, "
         "where some did not end, of the experiment"
@@ -163,7 +167,9 @@ class CompletionSummary(_Part):
     datagrams_lost: int | None
     retransmits: int | None
     timeouts: int | None = Field(description="null before Linux 6.7, which does not count them")
-    latest_start_ms: float = Field(description="how late a flow started after its time")
+    latest_start_ms: float = Field(
+        description="the longest time from a planned start to the actual one"
+    )
     times: dict[str, TimesSummary] = Field(
         description="all; short: below 100 KB; long: above 10 MB; medium: between (KB = 1000 B)"
     )
@@ -176,12 +182,12 @@ class CaptureSummary(_Part):
     inferred_drops: int
     qdisc_drops: int
     blackout_drops: int = Field(
-        default=0, description="by the word of a synthetic blackout's switch"
+        default=0, description="drops that a synthetic blackout's switch counted itself"
     )
     unmatched: int = Field(description="packets that left without having been seen coming in")
     in_flight: int = Field(description="packets undecided at the end of the capture")
     trusted: bool
-    reasons: list[str] = Field(description="why not trusted")
+    reasons: list[str] = Field(description="why the run cannot be trusted")
 
 
 class FairnessSummary(_Part):
@@ -196,7 +202,7 @@ class ChangeSummary(_Part):
     """Flows that joined or left."""
 
     t_s: float
-    flows: int = Field(description="active from then on")
+    flows: int = Field(description="flows that are active from then on")
     fair_after_s: float | None = Field(
         description="until the end of the first of the shortest sliding windows with an index of "
         "0.9; null where the next change came first"
@@ -204,7 +210,7 @@ class ChangeSummary(_Part):
 
 
 class SynchronisationSummary(_Part):
-    """Correlation of each two flows' congestion windows over the samples."""
+    """Correlation of the congestion windows of every two flows over the samples."""
 
     flows: int
     samples: int
@@ -219,7 +225,9 @@ class SamplesSummary(_Part):
     every_s: float
     taken: int
     missed: int
-    longest_ms: float = Field(description="that taking one took, on the run's clock")
+    longest_ms: float = Field(
+        description="the longest time that one sample took on the run's clock"
+    )
 
 
 class Summary(handed_in.Versioned):

@@ -16,7 +16,7 @@ VERMILION, BLUE, GREEN, WINE, VIOLET, BROWN = (
 )
 MORE = (*("#001580", "#441B59", "#7900F2", "#800000", "#A6008A", "#F200CA", "#315359", "#8800CC"),)
 GREY = "#8C8C8C"
-"""For what is beside the point: levels, marks of time, packets of unknown fate."""
+"""The colour of what matters least: levels, marks of time, packets of unknown fate."""
 SERIES = (BLUE, GREEN, WINE, VIOLET, BROWN, *MORE)
 """For curves that are no classes, such as ports or swept values."""
 PALETTE = (VERMILION, *SERIES)

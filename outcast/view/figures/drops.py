@@ -19,11 +19,11 @@ from outcast.view.figures.style import ShownFigure, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, class_colours, port_colours
 
 ZOOM_PACKETS = 40
-"""So many packet times are shown of a blackout, that each packet can be told apart."""
+"""Packet times of a blackout that are shown. With more, packets would run into each other."""
 LONGEST_BAR = 10
-"""Chains longer than this share one bar."""
+"""Chains that are longer than this share one bar."""
 MOST_PORTS = 6
-"""The chains of more input ports are added up."""
+"""If there are more input ports than this, their chains are added up."""
 
 
 def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
@@ -59,7 +59,7 @@ def _by_class(run: Run) -> list[Bars]:
 
 
 def _by_port(run: Run) -> list[Bars]:
-    """Of each input port, or, where they are many, of all together."""
+    """Chains of each input port. If there are many ports, chains of all together."""
     ports = {
         run.port_label(port): np.array(chain_counts(part.chains, LONGEST_BAR))
         for port, part in run.summary.drops.items()

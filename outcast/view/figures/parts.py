@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 
 LOGARITHMIC_FROM = 20.0
-"""An axis whose greatest amount is so many times the least is logarithmic."""
+"""An axis is logarithmic if its greatest amount is at least this many times its least."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Marks:
 
 
 def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, Array, Array]:
-    """Centres, lows and highs over `factor`; without an interval both bounds are the centre."""
+    """Returns centres, lows and highs over `factor`; without an interval all are the centre."""
     rows = []
     for interval in intervals:
         center = np.nan if interval.value is None else interval.value

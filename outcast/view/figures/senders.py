@@ -17,7 +17,7 @@ from outcast.view.palette import GREY, class_colours, flow_colours
 MOST_LINES = 6
 """Beyond this many flows, classes are drawn instead of flows."""
 _BINS = 200
-"""Captured round trips, one for each segment, are summed up in so many bins."""
+"""Bins over time in which captured round trips are averaged. Each segment has one round trip."""
 
 
 def flow_label(flow: FlowRecord) -> str:
@@ -127,7 +127,7 @@ def windows_over_time(run: Run) -> Figure | None:
 
 
 def timeouts_by_class(run: Run) -> Figure | None:
-    """TCPRand's figure 9: timeouts of a flow by count and by the time that they halted it."""
+    """TCPRand's figure 9: how often a flow timed out, and how long it was silent before that."""
     classes = run.summary.classes
     if not classes:
         return None

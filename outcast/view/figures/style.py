@@ -46,7 +46,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def lighter(path: Path) -> bytes:
-    """A stored PNG with a palette of 128 colours: a quarter to a third of the bytes.
+    """Returns a stored PNG with 128 colours, which has a quarter to a third of the bytes.
 
     Raises InputError where the file is no picture.
     """
@@ -61,7 +61,7 @@ def lighter(path: Path) -> bytes:
 
 
 def nothing(axes: Axes, text: str) -> None:
-    """Says in the place of a picture why there is nothing to show."""
+    """Says why there is nothing to show, in place of a picture."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
 

@@ -30,7 +30,7 @@ class Line:
 
 
 def dash(place: int) -> str | None:
-    """What tells curves apart besides their colour."""
+    """Dash patterns, so that curves differ not only in colour."""
     return (None, "8 4", "2 3", "10 3 2 3")[place % 4]
 
 
@@ -168,7 +168,7 @@ def _curve(x: Array, line: Line, at: object) -> list[Element]:
 
 
 def legend(lines: Sequence[Line]) -> Element | None:
-    """Names of the curves; none where there is one curve only."""
+    """Names of the curves. A single curve needs none."""
     if len(lines) < 2:
         return None
     return element(

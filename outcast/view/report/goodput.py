@@ -18,12 +18,12 @@ from outcast.view.report.page import section
 from outcast.view.terminal.tables import format_bps
 
 MOST_FLOWS = 200
-"""So many flows are listed; flows.parquet has them all."""
+"""The most flows that are listed. flows.parquet has all of them."""
 MOST_CURVES = 6
-"""So many flows of a single class have a curve each in the chart."""
+"""The most flows of a single class that have a curve each in the chart."""
 MOST_BINS = 500
 MOST_STEPS = 110
-"""Of the small curves in the list of flows."""
+"""Points of the small curves in the list of flows."""
 
 
 def _rates(run: Run) -> tuple[Array, dict[int, Array]]:
@@ -40,13 +40,13 @@ def _rates(run: Run) -> tuple[Array, dict[int, Array]]:
 
 
 def coarser(rate: Array, together: int) -> Array:
-    """Means of so many bins each; the last one may be of fewer."""
+    """Returns means over groups of `together` bins. The last group may have fewer."""
     first = np.arange(0, rate.size, together)
     return np.asarray(np.add.reduceat(rate, first) / np.diff(np.append(first, rate.size)))
 
 
 def goodput(run: Run) -> Element:
-    """Goodput per class, over time and in the mean, and of every flow."""
+    """Goodput of each class over time and on average, and of every flow."""
     edges, rates = _rates(run)
     colours = class_colours(run.hops)
     fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
@@ -170,7 +170,7 @@ def fairness(run: Run) -> Element:
 
 
 def _sliding_fairness(frame: pl.DataFrame) -> Element:
-    """Of the windows of the analysis, which count the flows that are active all the while."""
+    """A table of the analysis's windows. A window counts the flows that are active throughout."""
     frame = frame.with_columns(width=pl.col("t_end") - pl.col("t_start"))
     grid = frame.select("t_end").unique().sort("t_end")
     widths = frame["width"].unique().sort().to_list()

@@ -15,7 +15,7 @@ from outcast.view.report.page import section
 
 BINS = 250
 LONGEST = 10
-"""Chains longer than this share one column."""
+"""Chains that are longer than this share one column."""
 
 
 def queue(run: Run) -> Element:

@@ -1,4 +1,4 @@
-"""The report's parts on what a run may have measured besides; none where it has not."""
+"""The report's parts on what only some runs measure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 
 MOST_ROWS = 60
-"""So many rows of a table are shown; the Parquet file has them all."""
+"""The most rows of a table that are shown. The Parquet file has all of them."""
 MOST_POINTS = 400
 
 
 def sections(run: Run) -> list[Element]:
-    """Those for which the run has a table."""
+    """Returns the parts for which the run has a table."""
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element]], ...] = (
         ("completions", completions),
         ("sockets", sockets),
@@ -57,7 +57,7 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
 def _over_time(
     frame: pl.DataFrame, by: str, value: str, groups: Sequence[tuple[object, str, str]]
 ) -> tuple[np.ndarray, list[Line]]:
-    """The mean of a column over time, in seconds, for each group: its value, label, colour."""
+    """Returns a curve for each group: the mean of a column over time in seconds."""
     times = frame["t"].unique().sort()
     width_ns = max(1, (int(times[-1]) - int(times[0])) // MOST_POINTS) if times.len() > 1 else 1
     binned = (

@@ -20,7 +20,7 @@ Encoding = Literal["plain", "signed", "delta"]
 GREATEST = 1 << 53
 """JavaScript's numbers are exact below this."""
 LEVEL = 6
-"""Of deflate: 9 takes three times as long for 1 % less."""
+"""The level of deflate, because level 9 takes three times as long and saves 1 %."""
 
 
 def pack(tables: Mapping[str, Mapping[str, tuple[Encoding, Array]]]) -> tuple[dict[str, Any], str]:

@@ -16,9 +16,9 @@ from outcast.view.palette import PALETTE, flow_colours, series_colour
 from outcast.view.report.packed import Encoding, pack
 
 MOST_PACKETS = 2_000_000
-"""A page carries at most so many packets, of 3 to 7 bytes each, and every one that was dropped."""
+"""The most packets in a page, besides all that were dropped. A packet takes 3 to 7 bytes."""
 NEAR_PACKETS = 64
-"""Thinned or not, so many packets before and after each that was dropped are kept."""
+"""So many packets are always kept before and after each dropped one."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _output(run: Run, port: str) -> dict[str, Any]:
 
 
 def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
-    """Places of a column's texts in `names`; -1 for null."""
+    """Returns the place of each text in `names`, and -1 for null."""
     texts = column.cast(pl.String)
     codes = texts.replace_strict(
         {name: place for place, name in enumerate(names)}, default=-1, return_dtype=pl.Int64
@@ -174,7 +174,7 @@ def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
 
 
 def _entered(run: Run, packets: pl.DataFrame) -> Array:
-    """When each packet entered its queue or was refused by it; where unknown when it came in."""
+    """Returns when each packet was queued or dropped; if that is unknown, when it came in."""
     entered = packets["t_in"].to_numpy().copy()
     events = (
         run.scan("queue")
@@ -187,12 +187,12 @@ def _entered(run: Run, packets: pl.DataFrame) -> Array:
 
 
 def _order_of_leaving(t_out: Array) -> Array:
-    """Rows in the order in which they left, those that did not at the end."""
+    """Returns the rows in the order in which packets left. Those that never left come last."""
     return np.argsort(np.where(t_out < 0, np.iinfo(np.int64).max, t_out), kind="stable")
 
 
 def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
-    """Sequence numbers less the one that was next in turn of their flow, modulo 2^32, signed."""
+    """Returns sequence numbers minus the next expected one of their flow (signed, modulo 2^32)."""
     expected = np.zeros(seq.size, np.int64)
     order = np.argsort(flow, kind="stable")
     follows = (seq + payload)[order]

@@ -27,10 +27,10 @@ from outcast.units import format_time
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
-"""How long before the first row shown a packet that is still queued may have come in."""
+"""A packet that is still queued came in at most this long before the first row shown."""
 
 _MOST_NAMED = 20
-"""Flows or ports that a message lists."""
+"""The most flows or ports that a message lists."""
 
 RESULTS = {"forwarded": "FOUND", "dropped": "DROP", "unknown": "UNKNOWN"}
 
@@ -39,7 +39,7 @@ _COLUMNS = (
     *("verdict", "egress", "t_out", "queue_bytes"),
 )
 _TEXTS = ("src", "dst", "ingress", "verdict", "egress")
-"""The columns of text; all others hold whole numbers."""
+"""Columns that hold text. All others hold whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _refusing(path: Path) -> AbstractContextManager[None]:
 
 
 def _remarks(source: Path) -> list[str]:
-    """What a run's queue does that its content does not show."""
+    """Notes on queues that also drop packets which they had queued."""
     if not source.is_dir():
         return []
     return [
@@ -97,7 +97,7 @@ def _remarks(source: Path) -> list[str]:
 
 
 def _open(source: Path) -> tuple[pl.LazyFrame, int]:
-    """The table of packets, and the time from which times are counted."""
+    """Returns the table of packets, and the time from which times are counted."""
     run = Run(source) if source.is_dir() else None
     path = source if run is None else source / "packets.parquet"
     table = scan_table(path) if run is None else run.scan("packets")
@@ -128,12 +128,12 @@ def _noting_none(rows: Iterator[_Row], note: Callable[[str], None]) -> Iterator[
 
 
 def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
-    """The values there are, in order."""
+    """Returns the distinct values of a column, in order."""
     return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
 
 
 def _named(values: Sequence[Any]) -> str:
-    """`there are 0, 1, 2, ..., 12` for a message."""
+    """Lists values for a message: `there are 0, 1, 2, ..., 12`."""
     texts = [str(value) for value in values]
     if len(texts) > _MOST_NAMED:
         texts = [*texts[: _MOST_NAMED - 1], "...", texts[-1]]
@@ -141,7 +141,7 @@ def _named(values: Sequence[Any]) -> str:
 
 
 def _require_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
-    """The rows of a flow. Raises ConfigError where there is none."""
+    """Returns the condition for rows of a flow. Raises ConfigError if there is no such flow."""
     address, separator, port = flow.rpartition(":")
     if flow.isdecimal():
         numbers = _values(table, pl.col("flow"))
@@ -161,7 +161,7 @@ def _require_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
 
 
 def require_time(source: Path, around_ns: int, within_ns: int) -> None:
-    """Raises ConfigError where all packets came in before or after `around_ns` ± `within_ns`."""
+    """Raises ConfigError if all packets came in before or after `around_ns` ± `within_ns`."""
     table, start_ns = _open(source)
     _require_time(table, start_ns, around_ns, within_ns)
 
@@ -264,7 +264,7 @@ def _rows(
 
 
 def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
-    """The rows in order, a slice at a time."""
+    """Gives the rows in order, and reads a slice of them at a time."""
     for batch in frame.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
         yield from batch.iter_rows(named=True)
 
@@ -358,7 +358,7 @@ def _csv(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
 
 
 def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
-    """One array, a packet a line."""
+    """Gives one array with a line for each packet."""
     yield "["
     before: str | None = None
     for row in rows:
@@ -379,7 +379,7 @@ def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
 
 
 def detail(source: Path, row: int) -> str:
-    """Every header field of one packet of a run, as scapy shows them, and what became of it.
+    """Returns all header fields of one packet of a run as scapy shows them, and its fate.
 
     Raises InputError where there is no such packet or its capture does not hold it.
     """
@@ -413,7 +413,7 @@ def detail(source: Path, row: int) -> str:
 
 
 def _frames_at(path: Path, stamp_ns: int) -> Iterator[tuple[int, bytes]]:
-    """The captured bytes of the packets of one moment, with their link type."""
+    """Gives the link type and the captured bytes of all packets with this time stamp."""
     for block in CaptureFile(path).blocks():
         for place in (block.stamp_ns[: block.count] == stamp_ns).nonzero()[0].tolist():
             offset, length = int(block.offset[place]), int(block.length[place])

@@ -14,11 +14,11 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import ClassSummary, CompletionSummary, Summary
 
 MOST_ROWS = 40
-"""More flows than these are shown by class only; flows.parquet has them all."""
+"""More flows than this are shown by class only. flows.parquet has all of them."""
 
 
 def format_bps(rate_bps: float) -> str:
-    """A rate for people: three digits and a unit."""
+    """Writes a rate with three digits and a unit."""
     for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
         if abs(rate_bps) >= factor:
             return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
@@ -67,7 +67,7 @@ def _heading(summary: Summary) -> Text:
 
 
 def _table(*columns: str, left: Iterable[str]) -> Table:
-    """Headings of two lines where one would be so wide that 80 columns cut values off."""
+    """Headings; some have two lines, because 80 columns would cut values off."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
@@ -122,14 +122,14 @@ def _class_table(summary: Summary) -> Table:
 
 
 def _halted(summary: Summary, part: ClassSummary) -> str:
-    """The share of a flow's time that it was silent before timeouts."""
+    """Returns the share of a flow's time in which it was silent before timeouts."""
     if part.halted_s is None:
         return "-"
     return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
 
 
 def _round_trip(part: ClassSummary) -> str:
-    """The mean of the senders' smoothed round trips; where none was sampled, of the captured."""
+    """Returns the mean smoothed round trip of the senders, else the mean captured round trip."""
     found = part.srtt_ms or part.rtt_ms
     return f"{found.mean:.3g} ms" if found is not None else "-"
 
@@ -153,7 +153,7 @@ def _port_table(summary: Summary) -> Table:
 
 
 def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
-    """The generated flows by size."""
+    """A table of the generated flows by size."""
     table = _table(
         *("workload", "size", "flows", "unfinished", "mean", "median", "95 %", "99 %", "goodput"),
         left=("workload", "size"),
