@@ -1,5 +1,5 @@
 """Senders over time: round trips (the Outcast paper's figure 2(b)), congestion windows (figure 17
-of the TCPRand paper), and timeouts by count and by the time halted (its figure 9).
+of the TCPRand paper), and timeouts by count and by the time spent waiting for them (its figure 9).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def timeouts_by_class(run: Run) -> Figure | None:
     for axes, values, what in zip(
         figure.subplots(1, 2),
         (counts, shares),
-        ("timeouts of a flow", "time halted before timeouts (%)"),
+        ("timeouts of a flow", "time waiting for timeouts (%)"),
         strict=True,
     ):
         bars = axes.bar(np.arange(len(colours)), values, 0.6, color=list(colours.values()))

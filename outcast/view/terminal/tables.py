@@ -101,7 +101,7 @@ def _flow_table(flows: pl.DataFrame) -> Table:
 def _class_table(summary: Summary) -> Table:
     table = _table(
         *("class", "flows", "mean\ngoodput", "least", "share", "retrans-\nmits", "timeouts"),
-        *("halted", "round\ntrip"),
+        *("RTO\nwait", "round\ntrip"),
         left=("class",),
     )
     for hops, part in summary.classes.items():
@@ -115,13 +115,13 @@ def _class_table(summary: Summary) -> Table:
             share,
             _number(part.retransmits),
             _number(part.timeouts),
-            _halted(summary, part),
+            _awaiting_rto(summary, part),
             _round_trip(part),
         )
     return table
 
 
-def _halted(summary: Summary, part: ClassSummary) -> str:
+def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
     """Returns the share of a flow's time in which it was silent before timeouts."""
     if part.halted_s is None:
         return "-"
