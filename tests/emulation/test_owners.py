@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,14 +55,12 @@ def user(number: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    """A folder like /tmp."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+def shared() -> Iterator[Path]:
+    """A folder like /tmp. It is not below pytest's folder, which each start of pytest closes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        yield folder
 
 
 @pytest.fixture
