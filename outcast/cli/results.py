@@ -217,12 +217,10 @@ def _draw_cdf(
 
 
 def _save(figure: Any, path: Path) -> Path:
-    import matplotlib
-
     from outcast.view.figures import style
 
     try:
-        with matplotlib.rc_context(style.STYLE):
+        with style.styled():
             return style.save(figure, path)
     except OSError as error:
         raise ConfigError(f"-o {files.describe(error)}") from None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ from outcast.view.figures.parts import (
     draw_shares,
     set_amounts,
 )
-from outcast.view.figures.style import STYLE
+from outcast.view.figures.style import styled
 from outcast.view.palette import SERIES, series_colour
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
@@ -59,7 +58,7 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str) -> Drawn | No
         value: the name of the value to draw.
     """
     name = heading(value)
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "outcast"}):
+    with styled({"svg.hashsalt": "outcast"}):
         if not groups or not groups[0].at:
             figure = cdf(rows, [], value)
             return Drawn(_svg(figure), f"The distribution of {name} over {rows.height} runs.")

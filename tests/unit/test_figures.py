@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import polars as pl
 import pytest
@@ -20,7 +23,7 @@ from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, queue
+from outcast.view.figures import drops, goodput, queue, style
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -204,3 +207,26 @@ def test_a_picture_by_its_name(drawn: Run) -> None:
 def test_no_state_of_pyplot() -> None:
     code = "import sys, outcast.view.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_that_draw_at_once_leave_the_settings_as_they_were() -> None:
+    before = dict(matplotlib.rcParams)
+    inside = threading.Event()
+
+    def first() -> None:
+        with style.styled():
+            inside.set()
+            # Enough for the second thread to begin before the first one restores the settings.
+            time.sleep(0.2)
+
+    def second() -> None:
+        inside.wait()
+        with style.styled():
+            time.sleep(0.4)
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert dict(matplotlib.rcParams) == before

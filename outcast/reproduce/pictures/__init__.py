@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure, FigureBase
 
 from outcast.reproduce.pictures import curves, drops, goodput
 from outcast.reproduce.pictures.parts import Runs, Size
 from outcast.reproduce.recipe import Recipe
-from outcast.view.figures.style import STYLE, save
+from outcast.view.figures.style import save, styled
 
 
 def draw(recipe: Recipe, runs: Runs, path: Path) -> None:
     """Draws the recipe's figure into a PNG file, which is written whole or not at all."""
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure = Figure(layout="constrained")
         figure.set_size_inches(*PICTURES[recipe.picture.kind](figure, recipe, runs))
         save(figure, path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from outcast.errors import InputError
@@ -22,7 +21,7 @@ from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, good
 from outcast.view.figures.link import link_over_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
-from outcast.view.figures.style import STYLE, save
+from outcast.view.figures.style import save, styled
 
 __all__ = ["FIGURES", "draw", "draw_queue", "figure"]
 
@@ -51,7 +50,7 @@ def figure(run: Run, name: str) -> Figure:
     """
     if name not in FIGURES:
         raise InputError(f"figure {name}: allowed are {', '.join(FIGURES)}")
-    with run.reading(), matplotlib.rc_context(STYLE):
+    with run.reading(), styled():
         drawn = FIGURES[name](run)
     if drawn is None:
         raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
@@ -65,7 +64,7 @@ def draw(directory: RunDirectory) -> list[Path]:
     """
     run = Run(directory)
     paths = []
-    with run.reading(), matplotlib.rc_context(STYLE):
+    with run.reading(), styled():
         for name, make in FIGURES.items():
             path = directory.path / f"{name}.png"
             drawn = make(run)

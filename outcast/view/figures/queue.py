@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,7 +14,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import around, worst_blackout
 from outcast.view.figures.parts import Marks, draw_lanes
-from outcast.view.figures.style import STYLE, ShownFigure, nothing, save, time_unit
+from outcast.view.figures.style import ShownFigure, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
 EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
@@ -38,7 +37,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
     run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns
     low, high = middle - within_ns, middle + within_ns
-    with run.reading(), matplotlib.rc_context(STYLE):
+    with run.reading(), styled():
         busiest = (
             run.scan("queue")
             .filter(pl.col("t").is_between(low, high))

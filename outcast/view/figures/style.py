@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,26 @@ STYLE: dict[Any, Any] = {
 }
 
 
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def styled(more: Mapping[Any, Any] | None = None) -> Iterator[None]:
+    """Draws with our style, and with `more` settings of matplotlib; then restores the user's.
+
+    The settings are the whole process's. Without a lock, a second thread would take our style for
+    the user's, and leave it behind.
+    """
+    with _one_at_a_time, matplotlib.rc_context({**STYLE, **(more or {})}):
+        yield
+
+
 class ShownFigure(Figure):
     """A figure that a notebook displays by itself, also where pyplot is not loaded."""
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
-        with matplotlib.rc_context(STYLE):
+        with styled():
             self.savefig(stream, format="png", dpi=100)
         return stream.getvalue()
 
