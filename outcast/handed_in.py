@@ -81,6 +81,8 @@ def opened(path: Path) -> FileIO:
         FileNotFoundError: if there is no such file.
         OSError: if it cannot be opened, or is a folder, a FIFO, a device or a socket.
     """
+    if "\0" in os.fspath(path):
+        raise OSError("the name holds a null character")
     # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:

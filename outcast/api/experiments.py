@@ -25,6 +25,11 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
         ConfigError: in one line, the file and line or the override, what is wrong, and what is
             allowed.
     """
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise ConfigError(
+            f"overrides: {type(overrides).__name__}; allowed is a mapping, as "
+            '{"links.rate": "1gbit"}'
+        )
     return checked(experiment.read(Path(path), overrides or {}))
 
 

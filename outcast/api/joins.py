@@ -13,6 +13,7 @@ from outcast.analysis.capture.pcap import PortCapture, read_captures
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.records.run_directory import MOST_SPAN_NS
 from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
@@ -95,10 +96,7 @@ def join_captures(
         ConfigError: a name or a time is refused.
         InputError: a capture is missing or broken, or nothing can be joined.
     """
-    try:
-        max_sojourn_ns = parse_time_ns(max_sojourn)
-    except ValueError as error:
-        raise ConfigError(f"max_sojourn: {error}") from None
+    max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
     ports = [
         (_port_name(name), Path(path)) for side in (inputs, outputs) for name, path in side.items()
     ]
@@ -114,6 +112,18 @@ def join_captures(
         blackout.port_chains(joined),
         (*_flaws(captures), *joined.clocks),
     )
+
+
+def parse_max_sojourn_ns(text: object, where: str) -> int:
+    """Parses the longest sojourn time. Raises ConfigError, which begins with `where`."""
+    try:
+        longest_ns = parse_time_ns(text)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    # Within no time every packet would count as dropped. The join adds this to a packet's time.
+    if not 0 < longest_ns <= MOST_SPAN_NS:
+        raise ConfigError(f"{where}: {text}; allowed is 1ns to {MOST_SPAN_NS // 10**9}s")
+    return longest_ns
 
 
 def _port_name(name: str) -> str:

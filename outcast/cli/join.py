@@ -10,7 +10,6 @@ import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
-from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
@@ -128,15 +127,12 @@ def command(
     for path in written.values():
         if path.suffix not in (".parquet", ".csv"):
             raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
-    try:
-        parse_time_ns(max_sojourn)
-    except ValueError as error:
-        raise ConfigError(f"--max-sojourn: {error}") from None
     ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
 
-    from outcast.api.joins import join_captures
+    from outcast.api.joins import join_captures, parse_max_sojourn_ns
     from outcast.records.tables import write_table
 
+    parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
     result = join_captures(
         ports_in, ports_out, destinations=addresses, routed=routed, max_sojourn=max_sojourn
     )

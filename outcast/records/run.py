@@ -44,8 +44,27 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What was built for the run; None where an older outcast stored no plan."""
-        return self.directory.read_plan() if self.directory.plan.exists() else None
+        """What was built for the run; None where an older outcast stored no plan.
+
+        Raises InputError if the manifest has other paths or ports, because then another network
+        ran than a drawing of the plan would show.
+        """
+        if not self.directory.plan.exists():
+            return None
+        plan = self.directory.read_plan()
+        planned = [plan.bottleneck, *plan.others]
+        if [list(flow.path) for flow in plan.flows] != [flow.path for flow in self.manifest.flows]:
+            differ = "paths of the flows"
+        elif [port.egress for port in planned] != [
+            record.egress for record in self.manifest.bottlenecks
+        ]:
+            differ = "bottlenecks"
+        else:
+            return plan
+        raise InputError(
+            f"{self.directory.plan}: is the plan of another run, because manifest.json has other "
+            f"{differ}"
+        )
 
     @cached_property
     def summary(self) -> Summary:

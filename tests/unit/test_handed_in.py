@@ -367,6 +367,7 @@ def test_names_cannot_act_on_the_terminal(
     manifest["flows"][0]["path"][0] = "[red]h2"
     manifest["name"] = "[/]golden"
     (given / "manifest.json").write_text(json.dumps(manifest))
+    (given / "plan.json").unlink()  # A plan with other names would be refused.
     assert cli.invoke(["analyze", str(given)]) == (2 if "\udcff" in name else 0)
     assert cli.invoke(["inspect", str(tmp_path / f"{name} none")]) == 2
     told = capsys.readouterr()

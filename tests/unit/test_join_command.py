@@ -148,6 +148,8 @@ def test_a_cut_capture_is_used_as_far_as_it_goes(
         (["--in", "a"], "NAME=PCAP"),
         (["--in", "a=x", "--out", "b=y", "-o", "z.txt"], "end in .parquet or .csv"),
         (["--in", "a=x", "--out", "b=y", "--max-sojourn", "5"], "--max-sojourn"),
+        (["--in", "a=x", "--out", "b=y", "--max-sojourn", "0s"], "--max-sojourn: 0s; allowed is"),
+        (["--in", "a=x", "--out", "b=y", "--max-sojourn", "9999999h"], "--max-sojourn: 9999999h"),
         (["--in", "a=x", "--out", "b=y", "-o", "z.csv", "--queue", "z.csv"], "three different"),
         (["--in", "a=nowhere.pcap", "--out", "b=y"], "No such file"),
         (["--out", "b=b.pcap"], "b.pcap"),

@@ -340,6 +340,7 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
     alone = with_records(
         read,
         manifest=read.manifest.model_copy(update={"flows": []}),
+        plan=None,
         summary=read.summary.model_copy(update=of_workload),
     )
     text = report.make(alone)
@@ -367,6 +368,6 @@ def test_few_flows_of_one_class_have_a_curve_each(run: RunDirectory) -> None:
         update={"classes": {"3": read.summary.classes["3"]}, "windows": {}}
     )
     manifest = read.manifest.model_copy(update={"flows": few})
-    text = report.make(with_records(read, manifest=manifest, summary=summary))
+    text = report.make(with_records(read, manifest=manifest, plan=None, summary=summary))
     assert "Goodput of every flow, in bins of" in text
     assert f"{few[0].flow}: {few[0].src}" in text

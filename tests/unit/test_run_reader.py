@@ -9,8 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import configs
 from outcast.analysis import analyze
 from outcast.errors import InputError
+from outcast.experiment import load
+from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -96,3 +99,22 @@ def test_the_time_of_a_frame(run: Run) -> None:
     # Then it is the value that the analysis measured.
     measured = run.summary.phase[record.egress].packet_time_us * 1e3
     assert with_records(run, manifest=manifest).frame_ns == round(measured)
+
+
+@pytest.mark.parametrize(
+    ("config", "differ"), [("fig3c", "paths of the flows"), (None, "bottlenecks")]
+)
+def test_the_plan_of_another_run_is_not_shown(run: Run, config: str | None, differ: str) -> None:
+    if config:
+        run.directory.write_plan(make_plan(load(configs.find(config))))
+    else:
+        document = json.loads(run.directory.plan.read_text())
+        document["bottleneck"] |= {"egress": "s1-eth3", "ingress": ["s1-eth2"]}
+        run.directory.plan.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=rf"plan\.json: is the plan of another run.* {differ}$"):
+        _ = run.plan
+
+
+def test_a_name_with_a_null_character_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be read: the name holds a null character"):
+        _ = Run(Path("a\0b")).manifest
