@@ -35,7 +35,7 @@ def commands(
     Yields:
         The command's context, whose `command_path` is what a user types, and the command.
     """
-    ctx = ctx or click.Context(group, info_name="outcast")
+    ctx = ctx or click.Context(group, info_name="outcast", **group.context_settings)
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         if command is None or command.hidden:
@@ -78,7 +78,8 @@ def _command(ctx: click.Context, command: click.Command) -> Iterator[str]:
         yield from _paragraph(paragraph)
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
-        if record is not None:
+        # An argument has no help of its own; the command's usage names it.
+        if record is not None and record[1]:
             yield from _item(record[0], record[1])
     if command.epilog:
         yield ".PP"

@@ -44,7 +44,7 @@ def _of_config(folder: Folder, identity: Identity, task: tasks.Task) -> list[str
         gaps = tasks.gaps(folder.config(task))
         if gaps:
             lines = ", ".join(str(line) for line in gaps)
-            return [f"{name}: {tasks.GAP} is still in line {lines}"]
+            return [f"{name}: {tasks.GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"]
         config = experiment.load(folder.config(task))
     except OutcastError as error:
         return [str(error).replace(f"{folder.path}/", "")]

@@ -99,6 +99,7 @@ def command(
 
         listing.require_time(source, around_ns, within_ns)
         figures.draw_queue(RunDirectory(source), around_ns, within_ns, png)
+        terminal.echo_path(png)
         return
     chosen = listing.Filter(
         port=port,

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from outcast import experiment
+from outcast.view.figures import FIGURES
 from scripts.docs_hook import ROOT_PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -133,3 +134,9 @@ def test_every_experiment_that_the_docs_run_is_accepted_with_its_settings() -> N
         if (_HANDED_OUT / Path(config).name).exists():
             continue
         experiment.load(ROOT / config.rstrip(":,;)"), overrides)
+
+
+def test_every_picture_has_a_row() -> None:
+    rows = (ROOT / "docs/analysis.md").read_text()
+    for name in FIGURES:
+        assert f"| `{name}.png` |" in rows

@@ -133,7 +133,7 @@ def sentences(run: Run) -> list[str]:
         for workload in (run.summary.completions or {}).values()
     ]
     starts = {flow.start_ns for flow in flows}
-    when = "all at once" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
+    when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     begin = f" They start {when}." if len(flows) > 1 else ""
     first = (
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
