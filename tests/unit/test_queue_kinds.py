@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import dropwhile
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
@@ -15,6 +17,7 @@ from outcast import netlink
 from outcast.emulation import rtnetlink
 from outcast.engines import doctor
 from outcast.errors import FeatureMissingError, RunError
+from outcast.experiment import queues
 from outcast.experiment.parts import Limit
 from outcast.experiment.queues import KINDS, Queue
 from outcast.experiment.queues.base import Drops, Qdisc, QueueKind
@@ -43,6 +46,19 @@ def test_a_kind_that_says_all_of_it_is_taken() -> None:
 def test_a_kind_that_leaves_out_a_part_is_refused_when_it_is_defined(part: str) -> None:
     with pytest.raises(TypeError, match=f"queue kind Mine: no {part}"):
         kind({name: value for name, value in WHOLE.items() if name != part})
+
+
+def test_a_file_of_a_kind_is_not_forgotten() -> None:
+    """Each file that names a kind has its class in `Queue`, and a name that no other kind has."""
+    named = {
+        f"{queues.__name__}.{path.stem}"
+        for path in Path(queues.__path__[0]).glob("*.py")
+        if re.search(r"^    kind: Literal\[", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert named
+    assert named == {each.__module__ for each in KINDS}
+    names = [each.model_fields["kind"].annotation for each in KINDS]
+    assert len(set(names)) == len(names)
 
 
 def examples() -> Iterator[QueueKind]:
