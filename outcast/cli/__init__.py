@@ -48,6 +48,13 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"outcast.cli.{cmd_name}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the verbs with their whole summaries; click's own cuts them to one line."""
+        commands = [(verb, self.get_command(ctx, verb)) for verb in VERBS]
+        rows = [(verb, command.get_short_help_str(1000)) for verb, command in commands if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

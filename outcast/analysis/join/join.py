@@ -531,7 +531,7 @@ def _judge(
     options: JoinOptions,
     flows: int,
 ) -> tuple[I8, I8]:
-    """Verdict and note of every arrival (rule 4)."""
+    """Verdict and note of every arrival, by the rules under "Verdicts" in docs/join.md."""
     left_as = matched.left_as
     verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
     note = np.zeros(len(arrivals), np.int8)
