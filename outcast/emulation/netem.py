@@ -1,12 +1,12 @@
-"""Link delays to the nanosecond.
+"""Sets link delays to the nanosecond.
 
-tc(8) of iproute2 6.1 cuts a netem delay to whole microseconds and passes it in units of 64 ns: 5 us
-become 4992 ns. The kernel itself takes nanoseconds (TCA_NETEM_LATENCY64 in linux/pkt_sched.h). So
-the qdisc is set up by rtnetlink(7) here.
+This module sets up netem by rtnetlink(7), because tc(8) is too coarse. tc of iproute2 6.1 cuts a
+delay to whole microseconds and passes it in units of 64 ns, so 5 us become 4992 ns. The kernel
+itself takes nanoseconds (TCA_NETEM_LATENCY64 in linux/pkt_sched.h).
 
-With jitter alone, netem lets a packet overtake the one before it, which no cable does. With a rate
-it sends no packet before the last one has gone (net/sched/sch_netem.c, netem_enqueue). So it gets a
-rate at which every packet takes 0 ns.
+With jitter alone, netem lets a packet overtake the one before it, which no cable does. With a rate,
+netem sends no packet before the last one has gone (net/sched/sch_netem.c, netem_enqueue). So a
+qdisc with jitter also gets a rate, one at which every packet takes 0 ns.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _PARAMETERS = struct.Struct("=6I")
 def replace_root(
     interface: str, handle: int, *, delay_ns: int, jitter_ns: int, limit_packets: int
 ) -> None:
-    """Makes netem the root qdisc of an interface of the calling thread's network namespace.
+    """Makes netem the root qdisc of an interface in the calling thread's network namespace.
 
     Args:
         interface: its name.
         handle: the qdisc's major number.
         delay_ns: how long each packet waits.
-        jitter_ns: how far that varies to either side, uniformly; packets keep their order.
+        jitter_ns: the most by which the delay varies, up or down, uniformly. Packets keep their
+            order.
         limit_packets: how many packets can wait.
 
     Raises:

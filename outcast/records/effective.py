@@ -1,8 +1,8 @@
 """The settings in effect during a run, as the kernel and the programs showed them.
 
-The inner program puts the record together when the run has ended, and manifest.json has it as one
-flat object, setting to value. The analysis counts with a few of them; it reads them here too, so
-that no other module knows their names.
+The inner program collects them when the run has ended. manifest.json holds them as one flat object
+that maps a setting to its value. The analysis computes with a few of them. It reads them here,
+because then no other module has to know their names.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class HostSettings:
     """TCP's settings at the hosts.
 
     Attributes:
-        route_min_rto_ms: the minimum RTO of the hosts' routes; by host where its own differs from
-            that of the configuration's `transport`, which stands under the empty name.
+        route_min_rto_ms: the minimum RTO of the hosts' routes. The empty name holds that of the
+            configuration's `transport`; a host's name holds one that differs from it.
         sysctls: values that were set at every host, by their names with dots.
-        own_sysctls: by host, those that differ there, because a group of flows asks for others.
-        recorded_sysctls: values that influence TCP and were left as the kernel has them.
+        own_sysctls: by host, the values that differ there, because a group of flows asks for them.
+        recorded_sysctls: values that influence TCP and that the run did not change.
         offloads: whether the interfaces' offloads are on.
     """
 
@@ -34,7 +34,7 @@ class HostSettings:
     offloads: bool
 
     def flat(self) -> dict[str, Any]:
-        """Setting to value."""
+        """Returns them as a map from setting to value."""
         return {
             **{
                 f"{host}.rto_min_route_ms" if host else "rto_min_route_ms": value_ms
@@ -56,15 +56,15 @@ class QueueSettings:
     """The qdiscs of every port.
 
     Attributes:
-        bottleneck: the settings of the studied port; their names depend on the kind of queue.
-        ports: ports with the same settings, and these settings.
+        bottleneck: the settings of the studied port. Their names depend on the kind of queue.
+        ports: each item names the ports that share settings, and holds these settings.
     """
 
     bottleneck: Mapping[str, Any]
     ports: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]
 
     def flat(self) -> dict[str, Any]:
-        """Setting to value."""
+        """Returns them as a map from setting to value."""
         flat = {f"bottleneck.{name}": value for name, value in self.bottleneck.items()}
         for number, (names, settings) in enumerate(self.ports):
             flat[f"ports.{number}"] = " ".join(names)
@@ -74,14 +74,16 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How paths were chosen; `hash`, its seed and the split only where switches choose by one.
+    """How paths were chosen.
+
+    `hash`, `hash_seed` and `split` are None unless switches choose paths by a hash.
 
     Attributes:
         kind: one of controllers.routes.KINDS.
         openflow: the version that the switches speak.
-        hash: what is hashed.
+        hash: the fields that are hashed.
         hash_seed: the hash's seed.
-        split: how many flows each of the ports got that share the traffic.
+        split: how many flows each port got, for ports that share the traffic.
     """
 
     kind: str
@@ -96,10 +98,10 @@ class Start:
     """How the flows' common start came about.
 
     Attributes:
-        connect_s: how long all flows took to connect.
+        connect_s: the time until all flows had connected.
         start_set: when the start was set.
-        notice_s: how long before it the flows were told; None where it was set beforehand.
-        lead_s: from the first client's start to the first flow's.
+        notice_s: how long before the start the flows were told it; None if it was set beforehand.
+        lead_s: the time from the first client's start to the first flow's start.
     """
 
     connect_s: float
@@ -113,10 +115,10 @@ class Sampling:
     """How sockets and queues were sampled.
 
     Attributes:
-        every_ns: the time from one sample to the next; 0 where none was taken.
-        taken: times at which all was asked.
-        missed: times that had passed when the sample before was done.
-        longest_ns: the longest that one took, on the run's clock.
+        every_ns: the time from one sample to the next; 0 if none was taken.
+        taken: how many samples were taken.
+        missed: how many samples were skipped, because the one before was not done in time.
+        longest_ns: the longest time that one sample took, on the run's clock.
     """
 
     every_ns: int
@@ -130,18 +132,18 @@ class Effective:
     """All settings in effect.
 
     Attributes:
-        hosts: TCP's at the hosts.
-        arrivals_core: the core that processes all arrivals; None where the machine has one core.
-        queues: of every port.
+        hosts: TCP's settings at the hosts.
+        arrivals_core: the core that processes all arrivals; None if the machine has one core.
+        queues: the qdiscs of every port.
         forwarding: what forwards packets at the switches.
         routing: how paths were chosen.
         mptcp_subflows: by host, how many subflows a connection there can have.
         start: how the flows' common start came about.
-        workloads: facts on the generated flows, by their whole names.
-        sampling: of sockets and queues.
-        load: shares of the CPU, by their whole names; empty under virtual time.
-        min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None where the
-            kernel does not tell its tick.
+        workloads: facts on the generated flows; keys are whole setting names.
+        sampling: how sockets and queues were sampled.
+        load: shares of the CPU; keys are whole setting names. It is empty under virtual time.
+        min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
+            does not tell its tick.
         controller_framework: Ryu or os-ken.
     """
 
@@ -159,7 +161,7 @@ class Effective:
     controller_framework: str
 
     def flat(self) -> dict[str, Any]:
-        """Setting to value, as manifest.json has them."""
+        """Returns them as manifest.json has them, a map from setting to value."""
         return {
             **self.hosts.flat(),
             **({} if self.arrivals_core is None else {"arrivals_core": self.arrivals_core}),
@@ -181,16 +183,16 @@ def _given(prefix: str, part: Routing | Start | Sampling) -> dict[str, Any]:
 
 
 COUNTED = (_MIN_RTO, *(f"{_SAMPLES}{name}" for name in Sampling.__dataclass_fields__))
-"""Names of the settings that the analysis counts with; each is a whole number, 0 or above."""
+"""Names of the settings that the analysis computes with. Each is a whole number, 0 or above."""
 
 
 def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:
-    """How a run was sampled, by its manifest's settings; None where it was not."""
+    """Returns how a run was sampled, from its manifest's settings; None if it was not."""
     if not flat.get(f"{_SAMPLES}every_ns"):
         return None
     return Sampling(**{name: flat[f"{_SAMPLES}{name}"] for name in Sampling.__dataclass_fields__})
 
 
 def min_rto_ns_of(flat: Mapping[str, Any]) -> int | None:
-    """A run's smallest minimum RTO, by its manifest's settings; None where that is not known."""
+    """Returns a run's smallest minimum RTO, from its manifest's settings; None if unknown."""
     return flat.get(_MIN_RTO) or None

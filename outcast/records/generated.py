@@ -1,4 +1,4 @@
-"""The result of every generated flow, from the schedule and from the rows that programs wrote."""
+"""Reads the result of every generated flow from the schedule and the programs' rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_rows(directory: RunDirectory) -> Iterator[dict[str, Any]]:
     """Reads the rows of all programs. Raises InputError if a file cannot be read."""
     for file in sorted(directory.flows.glob("generated.*.jsonl")):
         for told, row in _lines(file, TypeAdapter(_Row)):
-            # A key that only some versions write stays, and the caller looks for it.
+            # Callers also look for keys that only some versions write.
             yield {**told, **row.model_dump(exclude_unset=True)}
 
 
@@ -92,8 +92,12 @@ class _Row(BaseModel):
     error: str | None = None
 
 
-def read(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
+def read_generated_flows(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
     """Reads every generated flow of a run. A run without workloads has none.
+
+    Args:
+        directory: the run's directory.
+        t_start_ns: the traffic's start, from which the flows' times count.
 
     Raises:
         InputError: a file is missing or broken, or a row belongs to no planned flow.
@@ -106,9 +110,11 @@ def read(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
     for row in read_rows(directory):
         if row["side"] in sides:
             sides[row["side"]][row.get("flow", -1)] = row
-    strange = {*sides["send"], *sides["receive"]} - {flow.flow for flow in planned}
-    if strange:
-        raise InputError(f"{directory.flows}: rows of flow {min(strange)}, which {schedule} lacks")
+    unplanned = {*sides["send"], *sides["receive"]} - {flow.flow for flow in planned}
+    if unplanned:
+        raise InputError(
+            f"{directory.flows}: rows of flow {min(unplanned)}, which {schedule} lacks"
+        )
     return [
         _complete(
             flow, sides["send"].get(flow.flow, {}), sides["receive"].get(flow.flow, {}), t_start_ns

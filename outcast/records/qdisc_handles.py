@@ -1,10 +1,10 @@
-"""The handles of a port's qdiscs, the same everywhere.
+"""The handles of a port's qdiscs. They are the same at every port.
 
 ```
 1:  netem, only where a link has a delay
 2:  the shaper: tbf or htb; its drop counter counts all drops below it
 3:  the queue
-4:  what the queue's kind has below that: what holds the packets of a marking queue
+4:  a qdisc below the queue, if its kind needs one: it holds the packets of a marking queue
 ```
 """
 

@@ -1,8 +1,8 @@
 """What the kernel counted at a port's queue.
 
-The shaper's counters are those of the whole port: every drop below it is reported to it once,
-whether the queue refused a packet, dropped it while queued or dropped it when its turn came
-(qdisc_tree_reduce_backlog in the kernel's net/sched/sch_api.c).
+The shaper's counters are those of the whole port, because the kernel reports every drop below the
+shaper to it once (qdisc_tree_reduce_backlog in net/sched/sch_api.c). That covers a packet that the
+queue refused, one dropped while queued, and one dropped when its turn came.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MARKS = ("marked", "marked_at_threshold")
 
 
 def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
+    """Returns bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
 
     Args:
-        shown: pyroute2's messages of RTM_GETQDISC of this port.
+        shown: pyroute2's answer to RTM_GETQDISC for this port.
 
     Raises:
-        ReadBackError: where the port has no shaper of ours.
+        ReadBackError: the port has no shaper of ours.
     """
     stats = _qdisc(shown, SHAPER_HANDLE).get_attr("TCA_STATS2")
     basic = stats.get_attr("TCA_STATS_BASIC")
@@ -42,19 +42,20 @@ def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """A port's queue in numbers, since the qdiscs were made.
+    """Returns what a port's queue holds, and what it has counted since its qdiscs were made.
 
     Args:
-        shown: pyroute2's messages of RTM_GETQDISC of this port.
+        shown: pyroute2's answer to RTM_GETQDISC for this port.
 
     Returns:
-        `backlog_bytes` and `backlog_packets`: what is queued now, below the shaper;
-        `drops`: packets refused or dropped, each once; `marks`: packets given the CE codepoint
-        (RFC 3168), which are not dropped; `sent_packets` and `sent_bytes`: dequeued towards the
-        wire; `overlimits`: the shaper's count of packets that had to wait.
+        - `backlog_bytes`, `backlog_packets`: what is queued now below the shaper.
+        - `drops`: packets refused or dropped. Each counts once.
+        - `marks`: packets that got the CE codepoint (RFC 3168). They are not dropped.
+        - `sent_packets`, `sent_bytes`: what was dequeued towards the wire.
+        - `overlimits`: the shaper's count of packets that had to wait.
 
     Raises:
-        ReadBackError: where the port has no shaper or no queue of ours.
+        ReadBackError: the port has no shaper or no queue of ours.
     """
     shaper = counters(shown)
     leaf = _qdisc(shown, QUEUE_HANDLE)
@@ -63,7 +64,8 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {
         "backlog_bytes": shaper["backlog"],
         "backlog_packets": shaper["qlen"],
-        # CoDel tells its parents of drops with the next packet it hands over.
+        # CoDel reports a drop to the shaper only with the next packet that it dequeues. Until then
+        # the queue's own count is ahead.
         "drops": max(shaper["drops"], stats.get_attr("TCA_STATS_QUEUE")["drops"]),
         "marks": sum(own.get(name, 0) for name in _MARKS),
         "sent_packets": shaper["packets"],
@@ -73,24 +75,24 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """What a port's queue counts besides what all qdiscs count; empty for kinds without.
+    """Returns the counters that only this kind of queue has; empty if the kind has none.
 
     Args:
-        shown: pyroute2's messages of RTM_GETQDISC of this port.
+        shown: pyroute2's answer to RTM_GETQDISC for this port.
 
     Raises:
-        ReadBackError: where the port has no queue of ours.
+        ReadBackError: the port has no queue of ours.
     """
     leaf = _qdisc(shown, QUEUE_HANDLE)
     return decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))
 
 
 def decode(kind: str, own: Any) -> dict[str, int]:
-    """The counters of a qdisc's own statistics, by our names for them.
+    """Decodes a qdisc's own statistics. Returns its counters by our names.
 
     Args:
-        kind: the qdisc's name.
-        own: TCA_STATS_APP as pyroute2 gives it; None where the qdisc has none.
+        kind: the qdisc's name, as `codel`.
+        own: TCA_STATS_APP as pyroute2 gives it; None if the qdisc has none.
     """
     if own is None or kind not in _OWN_COUNTERS:
         return {}

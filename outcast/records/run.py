@@ -1,4 +1,7 @@
-"""The one reader of a finished run: its records, its tables, and what follows from them."""
+"""Reads a finished run: its records, its tables, and what follows from them.
+
+Other modules read a finished run through `Run`.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from outcast.records.tables import read_table, refusing, scan_table
 class Run:
     """A finished and analysed run.
 
-    Records are read when they are first asked for, and kept. Tables are read at every call and
-    not kept, because a sweep or a reproduction holds hundreds of runs.
+    A record is read at its first use and then kept. A table is read at every call and not kept,
+    because a sweep or a reproduction holds hundreds of runs.
 
     Attributes:
         directory: the paths of the run's files.
 
-    Every reader raises InputError where its file is missing or cannot be read.
+    Every reader raises InputError if its file is missing or cannot be read.
     """
 
     def __init__(self, directory: RunDirectory | Path) -> None:
@@ -44,10 +47,10 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What was built for the run; None where an older outcast stored no plan.
+        """What was built for the run; None if an older outcast stored no plan.
 
-        Raises InputError if the manifest has other paths or ports, because then another network
-        ran than a drawing of the plan would show.
+        Raises InputError if the manifest has other paths or ports, because a drawing of the plan
+        would then show a network that did not run.
         """
         if not self.directory.plan.exists():
             return None
@@ -84,7 +87,7 @@ class Run:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the run cannot be trusted; empty where it can."""
+        """Why the run cannot be trusted; empty if it can."""
         if self.trusted:
             return []
         return self.summary.capture.reasons or ["no reason is given"]
@@ -95,11 +98,11 @@ class Run:
         return sorted(path.stem for path in self.directory.path.glob("*.parquet"))
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """A table by its name, of which only the columns and rows asked for are read."""
+        """Opens a table by its name. Only the columns and rows that are used are read."""
         return scan_table(self._table_file(name))
 
     def table(self, name: str) -> pl.DataFrame:
-        """A whole table by its name."""
+        """Reads a whole table by its name."""
         return read_table(self._table_file(name))
 
     def _table_file(self, name: str) -> Path:
@@ -117,9 +120,10 @@ class Run:
         return path / f"{name}.parquet"
 
     def reading(self) -> AbstractContextManager[None]:
-        """Wraps the use of tables: InputError where one is broken or lacks a column.
+        """Turns errors from tables into InputError, within a `with` block.
 
-        A table of another program or version can be whole and lack a column.
+        A table may be broken. It may also be whole and lack a column, because another program or
+        version wrote it.
         """
         path = self.directory.path
         remedy = f"; `outcast analyze {path}` writes them anew"
@@ -127,23 +131,23 @@ class Run:
 
     @property
     def hops(self) -> list[int]:
-        """The hop counts of the flows, each once, the fewest first."""
+        """The distinct hop counts of the flows, in ascending order."""
         return sorted({flow.hops for flow in self.manifest.flows})
 
     def port_hops(self, port: str) -> list[int]:
-        """The hop counts of the flows that come in by a port, the fewest first."""
+        """Returns the distinct hop counts of the flows that come in by a port, ascending."""
         return sorted({flow.hops for flow in self.manifest.flows if flow.ingress == port})
 
     def port_label(self, port: str) -> str:
-        """An input port's name with the classes of the flows that come in by it."""
+        """Returns an input port's name with the classes of its flows: `s1-eth2 (2-hop)`."""
         classes = ", ".join(f"{hops}-hop" for hops in self.port_hops(port))
         return f"{port} ({classes})" if classes else port
 
     @property
     def frame_ns(self) -> int:
-        """How long a full frame takes at the first bottleneck.
+        """The transmission time of a full frame at the first bottleneck.
 
-        Without a rate of its queue it is the packet time that the analysis measured there.
+        If the queue has no rate, this is the packet time that the analysis measured there.
         """
         record = self.manifest.bottlenecks[0]
         if record.queue.rate_bps:

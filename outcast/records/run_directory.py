@@ -1,8 +1,8 @@
-"""The run directory: what a run wrote, described well enough to be analysed on any machine.
+"""The run directory: what a run wrote. It holds all that its analysis needs, on any machine.
 
 ```
 config.yaml         the experiment, resolved
-plan.json           what was to be built, captured and sent (outcast.plan.stored)
+plan.json           what was planned: the network, captures and flows (outcast.plan.stored)
 manifest.json       this module's Manifest: what ran, on what, with which settings in effect
 captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
@@ -204,15 +204,16 @@ class Manifest(handed_in.Versioned):
             "bottlenecks": [record.egress for record in self.bottlenecks],
             "captures": [(record.port, record.direction) for record in self.captures],
             **{
-                f"bottlenecks: {each.egress}: ingress": [*each.ingress] for each in self.bottlenecks
+                f"bottlenecks: {record.egress}: ingress": [*record.ingress]
+                for record in self.bottlenecks
             },
         }
-        for key, given in names.items():
-            if len(set(given)) < len(given):
+        for key, values in names.items():
+            if len(set(values)) < len(values):
                 raise ValueError(f"{key}: one is there twice")
         for key in COUNTED:
             value = self.effective.get(key)
-            if value is None:  # as the smallest RTO of a kernel that does not tell its clock's rate
+            if value is None:  # for example the minimum RTO, if the kernel does not tell its tick
                 continue
             if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
                 raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
@@ -339,7 +340,7 @@ class RunDirectory:
         return self.path / "log.txt"
 
     def read_plan(self) -> Plan:
-        """The stored plan. Raises InputError where there is none or it cannot be read."""
+        """Reads the stored plan. Raises InputError if there is none or it cannot be read."""
         try:
             return stored.read_plan(self.plan)
         except FileNotFoundError:
@@ -353,10 +354,10 @@ class RunDirectory:
     def read_manifest(self) -> Manifest:
         """Reads the manifest.
 
-        Raises InputError if there is none, if it cannot be read, or if the folder holds what no
-        run leaves, as a link or a FIFO.
+        Raises InputError if there is none or it cannot be read. Raises it too if the folder holds
+        what no run leaves, for example a link or a FIFO.
         """
-        # Without a manifest it is no run, and may be any large folder.
+        # A folder without a manifest is no run. It is not searched, because it may be large.
         if os.path.lexists(self.manifest):
             handed_in.require_plain(self.path)
         return read_record(self.manifest, Manifest)
@@ -386,7 +387,10 @@ class RunDirectory:
 def read_record(
     path: Path, model: type[_Model], hint: str = "a folder that `outcast run` wrote is needed"
 ) -> _Model:
-    """Reads a record of a run. Raises InputError if it is missing, with the hint, or unreadable."""
+    """Reads a record of a run.
+
+    Raises InputError if it cannot be read. If it is missing, the error has the hint.
+    """
     try:
         return handed_in.read_model(path, model)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The file of raw samples: the kernel's own netlink messages with the time of each.
+"""The file of raw samples: the kernel's own netlink messages, each with its time.
 
 ```
 zstd-compressed:
@@ -6,7 +6,7 @@ zstd-compressed:
   for each message: i64 time in ns since the epoch, u32 index of its source, u32 length, message
 ```
 
-All integers are little-endian. A message stands as the kernel sent it (netlink(7)).
+All integers are little-endian. A message is stored as the kernel sent it (netlink(7)).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SOCKETS_FILE = "sockets.zst"
 PORTS_FILE = "ports.zst"
 
 MOST_BYTES = 1 << 30
-"""The most that a decompressed file of samples may have, because it is read whole."""
+"""The most bytes of a decompressed file of samples. There is a limit, because it is read whole."""
 
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<qII")
 _LEVEL = 1
-"""The lowest, because compression takes time from the run. The messages of one source are alike."""
+"""The lowest level, because compression takes time from the run. Messages of a source are alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class ClassSummary(_Part):
     """The flows of one hop count.
 
     `timeouts` and `retransmits` are the kernel's own counts (`TcpExtTCPTimeouts`,
-    `TcpRetransSegs`) at the sending hosts over the whole run; null where a host sends flows of
-    more than one class, and in the windows.
+    `TcpRetransSegs`) at the sending hosts over the whole run. They are null in the windows. They
+    are also null if a host sends flows of more than one class, because it counts them together.
     """
 
     flows: int
@@ -37,36 +37,38 @@ class ClassSummary(_Part):
     timeouts: int | None
     retransmits: int | None
     halted_s: float | None = Field(
-        default=None, description="time that all flows were silent before timeouts; see `tcp`"
+        default=None,
+        description="time waiting for timeouts, summed over the flows; see `tcp`",
     )
     recovering_s: float | None = Field(
         default=None,
-        description="time that all flows spent in recovery after timeouts, by the kernel; null "
-        "before Linux 6.7",
+        description="time in recovery after timeouts, summed over the flows, as the kernel "
+        "counts it; null before Linux 6.7",
     )
     rtt_ms: SpreadSummary | None = Field(
         default=None,
-        description="round trips of segments from the input port on; needs `capture: {ports: all}`",
+        description="round trips from the input port to the receiver and back; needs "
+        "`capture: {ports: all}`",
     )
     srtt_ms: SpreadSummary | None = Field(
-        default=None, description="the senders' smoothed round trips in the samples"
+        default=None, description="smoothed round trips of the senders' sockets, from the samples"
     )
     cwnd: SpreadSummary | None = Field(
-        default=None, description="congestion windows of the samples, in segments"
+        default=None, description="congestion windows in segments, from the samples"
     )
 
 
 class Window(_Part):
     """Goodput over one interval of the run."""
 
-    start_s: float = Field(description="after the traffic's start")
+    start_s: float = Field(description="time after the traffic's start")
     end_s: float
     jain_index: float | None
     total_goodput_bps: float
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None = Field(
-        description="mean of the class with the most hops over that with the fewest; null where "
-        "there is one class only or the class with the fewest hops got nothing"
+        description="mean goodput of the class with the most hops, divided by that of the class "
+        "with the fewest; null if there is only one class or the divisor is 0"
     )
 
 
@@ -82,13 +84,16 @@ class PortDrops(_Part):
 
 
 class CapacitySummary(_Part):
-    """The level at which the queue began to drop arrivals, estimated from the captures."""
+    """The queue length at which arrivals began to be dropped, estimated from the captures."""
 
     unit: Literal["bytes", "packets"]
     at_least: int
     below: int | None
-    confidence: float = Field(description="1 explains every packet queued or dropped, 0.5 none")
-    configured: int | None = Field(description="the limit in this unit, where there is one")
+    confidence: float = Field(
+        description="1 if the bounds explain every packet queued or dropped, 0.5 if they explain "
+        "none"
+    )
+    configured: int | None = Field(description="the configured limit in this unit, if it has one")
     agrees: bool | None = Field(description="whether the configured limit is within the bounds")
 
 
@@ -97,17 +102,17 @@ class QueueSummary(_Part):
 
     counted: Literal["all", "forwarded"] = Field(
         default="all",
-        description="which packets its length counts; a queue that drops packets after queueing "
-        "them held more than it forwarded",
+        description="which packets the length counts; `forwarded` for a queue that also drops "
+        "packets after queueing them, so that it held more",
     )
     length_bytes: SpreadSummary | None
     sojourn_ms: SpreadSummary | None
     switch_latency_us: float = Field(
-        description="usual sojourn time of a packet that finds the queue empty"
+        description="usual sojourn time in µs of a packet that finds the queue empty"
     )
     capacity: CapacitySummary | None
     utilisation: float | None = Field(
-        description="frames that left over the link's rate, in the main interval"
+        description="rate of the frames that left, divided by the link's rate, in the main interval"
     )
     marks: int | None = Field(
         description="packets that the queue marked during sampling; null without samples"
@@ -115,9 +120,9 @@ class QueueSummary(_Part):
 
 
 class PhaseSummary(_Part):
-    """When packets came in around blackouts, within the packet time after the last departure.
+    """How long after the last departure packets came in, during blackouts and before them.
 
-    Each list has the shares of the ten tenths of a packet time.
+    Each list has ten shares, one for each tenth of a packet time.
     """
 
     packet_time_us: float
@@ -135,7 +140,7 @@ class TcpSummary(_Part):
     spurious: int
     timeouts: int
     halted_s: float = Field(
-        description="time that all flows were silent before these timeouts, within the duration"
+        description="time waiting for these timeouts, summed over the flows, within the duration"
     )
 
 
@@ -143,7 +148,7 @@ class TimesSummary(_Part):
     """Flow completion times of generated flows: from the planned start to the last byte."""
 
     flows: int
-    finished: int = Field(description="flows that finished; the times are theirs")
+    finished: int = Field(description="flows that finished; the times cover these only")
     mean_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
@@ -160,8 +165,8 @@ class CompletionSummary(_Part):
     not_started: int
     failed: int = Field(description="flows with an error, which completions.parquet names")
     goodput_bps: float = Field(
-        description="bytes that arrived, from the first start to the end of the last flow or, "
-        "where some did not end, of the experiment"
+        description="rate of the bytes that arrived, from the first start to the end of the last "
+        "flow, or to the end of the experiment if a flow did not end"
     )
     datagrams_sent: int | None
     datagrams_lost: int | None
@@ -171,7 +176,8 @@ class CompletionSummary(_Part):
         description="the longest time from a planned start to the actual one"
     )
     times: dict[str, TimesSummary] = Field(
-        description="all; short: below 100 KB; long: above 10 MB; medium: between (KB = 1000 B)"
+        description="by size: `all`, `short` (below 100 KB), `medium`, `long` (above 10 MB); "
+        "1 KB is 1000 bytes"
     )
 
 
@@ -182,10 +188,10 @@ class CaptureSummary(_Part):
     inferred_drops: int
     qdisc_drops: int
     blackout_drops: int = Field(
-        default=0, description="drops that a synthetic blackout's switch counted itself"
+        default=0, description="drops that the switch of a synthetic blackout counted"
     )
-    unmatched: int = Field(description="packets that left without having been seen coming in")
-    in_flight: int = Field(description="packets undecided at the end of the capture")
+    unmatched: int = Field(description="packets that left and that no capture saw come in")
+    in_flight: int = Field(description="packets whose fate was undecided at the end of the capture")
     trusted: bool
     reasons: list[str] = Field(description="why the run cannot be trusted")
 
@@ -202,15 +208,15 @@ class ChangeSummary(_Part):
     """Flows that joined or left."""
 
     t_s: float
-    flows: int = Field(description="flows that are active from then on")
+    flows: int = Field(description="number of active flows from then on")
     fair_after_s: float | None = Field(
-        description="until the end of the first of the shortest sliding windows with an index of "
-        "0.9; null where the next change came first"
+        description="time until Jain's index reaches 0.9 in one of the shortest sliding windows, "
+        "counted to that window's end; null if the next change came first"
     )
 
 
 class SynchronisationSummary(_Part):
-    """Correlation of the congestion windows of every two flows over the samples."""
+    """Correlation of the congestion windows of each pair of flows over the samples."""
 
     flows: int
     samples: int
@@ -237,8 +243,8 @@ class Summary(handed_in.Versioned):
     engine: Literal["realtime", "virtual"]
     duration_s: float
     interval: Literal["whole", "all active"] = Field(
-        description="what the figures below cover: the whole duration, or the time during which "
-        "all flows were active"
+        description="what the numbers below cover: the whole duration, or the time in which all "
+        "flows were active"
     )
     start_s: float
     end_s: float
@@ -246,16 +252,16 @@ class Summary(handed_in.Versioned):
     total_goodput_bps: float
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
-    windows: dict[str, Window] = Field(description="by their length, as `100ms`")
+    windows: dict[str, Window] = Field(description="by length, for example `100ms`")
     drops: dict[str, PortDrops] = Field(description="by input port")
     flow_chains: dict[str, dict[str, int]] = Field(
-        description="by hop count: chains of consecutive drops of one flow, by length"
+        description="chains of consecutive drops of one flow, by hop count and then by length"
     )
     tcp: dict[str, TcpSummary] = Field(description="by hop count")
     queue: dict[str, QueueSummary] = Field(description="by output port")
     phase: dict[str, PhaseSummary] = Field(description="by output port")
     fairness: dict[str, FairnessSummary] = Field(
-        description="over sliding windows, by their length; empty where no two flows were active"
+        description="by length of the sliding windows; empty if no two flows were ever active"
     )
     convergence: list[ChangeSummary] = Field(description="every time that flows joined or left")
     synchronisation: SynchronisationSummary | None
@@ -264,7 +270,8 @@ class Summary(handed_in.Versioned):
         default=None, description="generated flows, by the index of their workload"
     )
     warnings: list[str] = Field(
-        description="the manifest's, and where one flow held the link against all others"
+        description="the manifest's warnings, and one if a single flow held the link against all "
+        "others"
     )
     capture: CaptureSummary
     wall_s: dict[str, float]

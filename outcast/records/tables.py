@@ -1,7 +1,7 @@
-"""The one reader and the one writer of tables in Parquet and CSV.
+"""Reads and writes tables in Parquet and CSV.
 
-Nothing else opens a table by its name, because polars takes `[`, `*`, `?`, `~` and `=` in a name
-for patterns, the home folder and columns. It would answer with another file's rows.
+No other module opens a table by its name, because polars gives `[`, `*`, `?`, `~` and `=` in a
+name a meaning: a pattern, the home folder or a column. It would return another file's rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outcast.errors import InputError
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Writes Parquet or, for a name ending in .csv, CSV. Raises InputError where it cannot."""
+    """Writes CSV if the name ends in .csv, else Parquet. Raises InputError if it cannot."""
     try:
         with files.writing(path) as stream:
             if path.suffix == ".csv":
@@ -31,13 +31,16 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
 
 
 MOST_EXPANSION = 1000
-"""How many bytes of values one byte of a file may stand for; ten is usual."""
+"""How many bytes of values one byte of a file may expand to. Ten is usual."""
 _ALWAYS_BYTES = 1 << 30
 _VALUE_BYTES = 8
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A whole table. Raises as `scan_table`, and where it is broken or does not fit into memory."""
+    """Reads a whole table.
+
+    Raises InputError as `scan_table` does, and if the table is broken or exceeds the memory.
+    """
     table = scan_table(path)
     with refusing(f"{path}: cannot be read as a table"):
         needed = _value_bytes(table)
@@ -48,15 +51,15 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def scan_table(path: Path) -> pl.LazyFrame:
-    """A table, read when it is needed; CSV where the name ends so, else Parquet.
+    """Opens a table that is read when it is used: CSV if its name ends in .csv, else Parquet.
 
     Raises:
-        InputError: it is missing, is no table, or would expand to a multiple of its size.
+        InputError: it is missing, is no table, or would expand far beyond its size.
     """
     with refusing(f"{path}: cannot be read as a table"):
         with handed_in.opened(path) as stream:
             size = os.fstat(stream.fileno()).st_size
-        # `~` is a name here, and the home folder for polars.
+        # An absolute path, because polars takes a leading `~` for the home folder.
         whole = path.absolute()
         if path.suffix == ".csv":
             return pl.scan_csv(whole, glob=False)
@@ -79,14 +82,18 @@ BROKEN = (
     *(ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError),
     *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
 )
-"""What code raises that was given a table, or records, that are not what they say they are."""
+"""What code raises on a table or a record whose content is not as declared."""
 
 
 @contextmanager
 def refusing(what: str, remedy: str = "") -> Iterator[None]:
-    """Around whatever uses tables or records that were handed in: InputError, saying `what`.
+    """Turns errors from tables and records that were handed in into InputError.
 
-    They can be whole, and lack a column, or hold text where numbers are needed.
+    Such a file can be whole and yet lack a column, or hold text where numbers are needed.
+
+    Args:
+        what: the start of the message: which file, and what failed.
+        remedy: the end of the message: what to do.
     """
     try:
         with _panics_untold():
@@ -106,13 +113,13 @@ def refusing(what: str, remedy: str = "") -> Iterator[None]:
 @contextmanager
 def _panics_untold() -> Iterator[None]:
     """Keeps the stack that polars prints for a broken file off standard error."""
-    # Two threads that exchange the descriptor would not put it back in the right order.
+    # Only the main thread swaps the descriptor, because two threads could restore it out of order.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     try:
         outside = os.dup(2)
-    except OSError:  # it is closed
+    except OSError:  # standard error is closed
         yield
         return
     with os.fdopen(os.memfd_create("stderr"), "r+b", buffering=0) as kept:

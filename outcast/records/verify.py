@@ -1,4 +1,4 @@
-"""Whether the files of a run directory are those whose hashes the manifest holds."""
+"""Compares the files of a run directory with the hashes in its manifest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outcast.records.run_directory import Manifest, RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Files that differ from the manifest's hashes, by their names in the run directory.
+    """Files that differ from the manifest, by their names in the run directory.
 
     Attributes:
-        changed: their hash is another.
-        missing: the manifest has a hash of them, and they are not there.
-        added: they are there, and the manifest has no hash of them.
+        changed: files whose hash is not the manifest's.
+        missing: files that the manifest has a hash of and the folder lacks.
+        added: files in the folder that the manifest has no hash of.
     """
 
     changed: tuple[str, ...]
@@ -25,7 +25,7 @@ class Differences:
 
 
 def differences(directory: RunDirectory, manifest: Manifest) -> Differences:
-    """Hashes every file of the run again and compares it with the manifest.
+    """Hashes every file of the run again and compares the hashes with the manifest's.
 
     Raises:
         InputError: the folder holds something that is neither a file nor a folder.

@@ -396,7 +396,7 @@ def test_rows_become_completions(
     lines = [{"side": "send", "flow": 0, **send}] if send else []
     lines += [{"side": "receive", "flow": 0, **receive}] if receive else []
     results.result_file(directory, "h1").write_text("\n".join(map(json.dumps, lines)))
-    (found,) = results.read(directory, 1000)
+    (found,) = results.read_generated_flows(directory, 1000)
     assert (found.start_ns, found.end_ns, found.late_ns) == (start_ns, end_ns, late_ns)
     assert found.completion_ns == (None if start_ns is None else 500 - start_ns)
 

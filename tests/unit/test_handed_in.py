@@ -284,7 +284,7 @@ def test_schedules_that_are_refused(text: str, said: str, run: RunDirectory) -> 
     run.flows.mkdir()
     (run.flows / "schedule.jsonl").write_text(text)
     with pytest.raises(InputError, match=rf"schedule\.jsonl:1: .*{said}"):
-        results.read(run, 0)
+        results.read_generated_flows(run, 0)
 
 
 @pytest.mark.parametrize("row", ['{"flow": 0}', '{"side": "send", "flow": 0, "t_begun": -1}', "[]"])
@@ -293,7 +293,7 @@ def test_rows_of_programs_that_are_refused(row: str, run: RunDirectory) -> None:
     (run.flows / "schedule.jsonl").write_text("")
     (run.flows / "generated.h2.jsonl").write_text(row)
     with pytest.raises(InputError, match=r"generated\.h2\.jsonl:1: "):
-        results.read(run, 0)
+        results.read_generated_flows(run, 0)
 
 
 @pytest.mark.parametrize("ending", ["zst", "gz"])

@@ -43,8 +43,8 @@ _SCHEMA = {
 
 
 def completed(analysis: Analysis) -> list[Completed]:
-    """Every generated flow of a run. Raises InputError; see `results.read`."""
-    return results.read(analysis.directory, analysis.manifest.traffic.t_start_ns)
+    """Reads every generated flow of a run. Raises InputError as `read_generated_flows` does."""
+    return results.read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
 
 
 def completion_table(analysis: Analysis) -> pl.DataFrame | None:

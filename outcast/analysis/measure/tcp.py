@@ -1,23 +1,27 @@
-"""TCP as the bottleneck sees it, from the data packets that came in there.
+"""Finds retransmissions, timeouts and round trips in the data packets that came in at a bottleneck.
 
 A *retransmission* is a segment below the highest sequence number that came in before it. It was
 sent again, because its first copy was lost here or on the way here. (If a network reorders, some
 first copies look like retransmissions.) It is *spurious* if all its bytes had come in before in
 packets that were forwarded.
 
-A *timeout* is a retransmission that no acknowledgement called for. Two conditions hold: the flow
-was idle for long enough, and what the sender heard last is older than usual by the minimum RTO, as
-the echoed time stamp tells (RFC 7323). Without time stamps the idle time alone decides.
+A *timeout* is a retransmission that no acknowledgement called for. Two conditions must hold:
 
-Long enough depends on the minimum RTO. Up to 10 ms it is one and a half times the minimum RTO,
-because the round trip that Linux adds and the tick that it is rounded up to count for much. Above
-that it is nine tenths of it, because the timer may have been set some time before the last segment
-passed here.
+- The flow was idle for long enough.
+- The echo of the time stamp (RFC 7323) is older than usual by the minimum RTO. It tells how old
+  the news was that the sender had heard last. Without time stamps the idle time alone decides.
+
+"Long enough" depends on the minimum RTO:
+
+- Up to 10 ms it is one and a half times the minimum RTO. The RTO is clearly longer than its
+  minimum there, because Linux adds the round trip and rounds up to its tick.
+- Above 10 ms it is nine tenths of the minimum RTO, because the timer may have been set some time
+  before the last segment passed here.
 
 If the very last segment is sent again, that is a tail loss probe (RFC 8985) and no timeout. The
-idle time before a timeout is what TCPRand's figure 9 shows. A timeout is missed if all copies of
-what timed out were lost on the way here. docs/analysis.md compares the result with the kernel's
-count.
+idle time before a timeout is the time waiting for it, which TCPRand's figure 9 shows. A timeout is
+missed if all copies of what timed out were lost on the way here. docs/analysis.md compares the
+result with the kernel's count.
 """
 
 from __future__ import annotations
@@ -33,16 +37,16 @@ from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.throughput import paint, unwrap
 
 SHORT_RTO_NS = 10_000_000
-"""Up to this minimum RTO, the round trip and the tick are a large part of a timeout."""
+"""Up to this minimum RTO, the round trip and the tick are a large part of an RTO."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """For each arrival of a join, why TCP sent it.
+    """For each arrival of a join, whether and why TCP sent it again. Arrays of one length.
 
     Attributes:
         retransmission, spurious: as the module defines them.
-        halted_ns: for a timeout, the flow's idle time before it; 0 for all other arrivals.
+        halted_ns: for a timeout, the time waiting for it; 0 for all other arrivals.
     """
 
     retransmission: Bool
@@ -86,7 +90,12 @@ def _classify(
 
 
 def resent(joined: Joined, min_rto_ns: int) -> Resent:
-    """Classifies every arrival. A packet that is not TCP is never a retransmission."""
+    """Classifies every arrival. A packet that is not TCP is never a retransmission.
+
+    Args:
+        joined: the arrivals with their verdicts.
+        min_rto_ns: the smallest minimum RTO of the senders.
+    """
     arrivals = joined.arrivals
     size = len(arrivals)
     if min_rto_ns <= SHORT_RTO_NS:
@@ -127,18 +136,18 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
 
 
 _TICKS_NS = (1_000, 1_000_000, 4_000_000, 10_000_000, 100_000_000)
-"""Usual units of time stamps. RFC 7323 allows 1 ms to 1 s; newer Linux also has 1 µs."""
-
+"""Usual ticks of the time stamps' clock. RFC 7323 allows 1 ms to 1 s; newer Linux also has 1 µs."""
 
 NEAR = 17
 """The usual age of an echo is the median over this many packets of its flow."""
 
 
 def _unheard(stamps: I64, tsecr: U32) -> I64:
-    """By how much longer than usual the sender of each packet had heard nothing.
+    """Returns by how much longer than usual each packet's sender had heard nothing, in ns.
 
-    The echoed time stamp is the receiver's clock when it sent what the sender heard last. Because
-    of the way here it is always somewhat old. The packets around tell how old it usually is.
+    A packet echoes the receiver's clock, read when the receiver sent what the sender heard last.
+    The echo is always somewhat old, because the packets take time. The packets around it tell how
+    old it usually is.
     """
     silence = np.diff(stamps, prepend=stamps[:1])
     echoes = np.flatnonzero(tsecr)
@@ -166,7 +175,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
 
 
 def rows_by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
-    """The rows of each flow that has any, in their order."""
+    """Returns (flow number, row indices in ascending order) for each flow that has packets."""
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))
     return [
@@ -193,11 +202,12 @@ class RoundTrips:
 
 @compiled
 def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: I64) -> None:
-    """For each segment, the delay of the first acknowledgement that covers it; -1 if unknown.
+    """Sets `rtt` to the delay of the first acknowledgement that covers each segment.
 
-    Only acknowledgements that advance count, and only for the last segment that they cover,
-    as in TCP. `clean` says that a segment was sent once (Karn's rule). An acknowledgement that
-    fills a hole tells nothing, because it waited for what was lost or sent again.
+    An entry stays -1 if its delay is unknown. An acknowledgement counts only if it advances,
+    and only for the last segment that it covers, as in TCP. `clean` says that a segment was sent
+    once (Karn's rule). An acknowledgement that fills a hole tells nothing, because it waited for
+    what was lost or sent again.
     """
     highest = ack[0] - 1
     segment = 0
@@ -219,12 +229,12 @@ def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: 
 
 
 def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -> RoundTrips:
-    """Round-trip times from data and the acknowledgements that passed the other way.
+    """Measures round-trip times from data and the acknowledgements that passed the other way.
 
     Args:
         data: the packets of a port that carry data.
-        flows: for each flow, its index, its rows in `data`, and the acknowledgement numbers of
-            the reverse flow with the times at which they passed the same port.
+        flows: for each flow, its index, its rows in `data`, the acknowledgement numbers of the
+            reverse flow, and the times in ns at which these passed the same port.
     """
     parts = []
     for number, rows, acks, seen in flows:

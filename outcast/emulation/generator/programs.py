@@ -151,7 +151,7 @@ class Programs:
         smallest = check_smallest_payloads(
             self._experiment.transport.tcprand, results.read_rows(self._directory)
         )
-        flows = results.read(self._directory, t_start_ns)
+        flows = results.read_generated_flows(self._directory, t_start_ns)
         late = [flow.late_ns for flow in flows if flow.late_ns is not None]
         facts: dict[str, Any] = {
             "workloads.flows": len(flows),
