@@ -344,7 +344,7 @@ def test_generated_traffic_alone(run: RunDirectory) -> None:
         summary=read.summary.model_copy(update=of_workload),
     )
     text = report.make(alone)
-    assert "20 generated flows (incast) ran, 1 of them not to the end, at 950 Mbps" in text
+    assert "20 generated flows (incast) ran, 1 did not finish, at 950 Mbps" in text
     assert "<dt>incast, median time</dt><dd>1.5 ms</dd>" in text
     assert "outcast ratio" not in text
 

@@ -1,7 +1,7 @@
 """report.html: a run as one page that opens offline in any browser.
 
-A part of the page is a function that returns a section; `page.document` puts sections into a page
-of its own, which an index over several runs uses as well.
+Each part of the page is a function that returns a section. `page.document` puts sections into one
+page. The index over several runs uses it too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "report.html"
 def write(directory: RunDirectory) -> Path:
     """Writes the report of an analysed run into its folder. Returns the file's path.
 
-    Raises InputError where the run has not been analysed or the file cannot be written.
+    Raises InputError if the run has not been analysed or the file cannot be written.
     """
     run = Run(directory)
     with run.reading():
@@ -37,11 +37,16 @@ def write(directory: RunDirectory) -> Path:
 
 
 def make(run: Run, most_packets: int = timeline.MOST_PACKETS) -> str:
-    """The report as text. `most_packets` is how many the viewer carries."""
-    made = timeline.make(run, most_packets)
+    """Returns the report as HTML.
+
+    Args:
+        run: an analysed run.
+        most_packets: the most packets that the viewer carries, besides dropped ones.
+    """
+    packed = timeline.make(run, most_packets)
     sections = [
         overview.words(run, network(run)),
-        viewer.part(run, made),
+        viewer.part(run, packed),
         *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.queue(run),
         losses.drops(run),
@@ -51,20 +56,20 @@ def make(run: Run, most_packets: int = timeline.MOST_PACKETS) -> str:
         glossary.words(bool(run.manifest.flows)),
     ]
     data = [
-        element("script", _harmless(made.header), type="application/json", id="viewer-header"),
-        element("script", made.payload, type="text/plain", id="viewer-data"),
+        element("script", _harmless(packed.header), type="application/json", id="viewer-header"),
+        element("script", packed.payload, type="text/plain", id="viewer-data"),
     ]
     title = f"{run.summary.name}: report"
     return document(title, overview.header(run), sections, data, viewer.SCRIPTS)
 
 
 def _harmless(json_text: str) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Returns the same JSON, escaped so that it cannot end the script element around it."""
     return json_text.replace("<", "\\u003c")
 
 
 def network(run: Run) -> Element:
-    """The drawing, from the run's plan; a sentence where an older outcast stored none."""
+    """Returns the drawing of the run's plan, or a sentence if an older outcast stored none."""
     if run.plan is None:
         return element("p", "No drawing of the topology: an older outcast stored no plan.")
     return draw(run.plan)

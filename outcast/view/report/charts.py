@@ -1,6 +1,7 @@
-"""Charts as inline SVG that stretches, with its labels as text of the page.
+"""Charts as inline SVG that stretches with the page.
 
-The labels are HTML, placed in per cent over the drawing, so that they stay legible at any width.
+The labels are HTML and not SVG, because text that stretches would be hard to read. They are placed
+over the drawing in per cent.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from outcast.analysis.compiled import Array
 from outcast.view.report.markup import Element, element
 
 UNITS = 1000
-"""The drawings' own coordinates go from 0 to this in both directions."""
+"""A drawing's own coordinates go from 0 to this in both directions."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: a value for each x, or for each interval between two of them (steps)."""
+    """One curve: a value for each x, or one for each interval between two x (drawn as steps)."""
 
     label: str
     colour: str
@@ -30,12 +31,12 @@ class Line:
 
 
 def dash(place: int) -> str | None:
-    """Dash patterns, so that curves differ not only in colour."""
+    """Returns the dash pattern of the curve at this place, because colour alone may not do."""
     return (None, "8 4", "2 3", "10 3 2 3")[place % 4]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`, about `count` of them."""
+    """Returns about `count` round numbers from `low` to `high`."""
     if not high > low:
         return [low]
     rough = (high - low) / count
@@ -74,19 +75,19 @@ def line_chart(
     limits: Sequence[tuple[str, float]] = (),
     height: int = 220,
 ) -> Element:
-    """Curves over x, from 0 upwards.
+    """Draws curves over x. The y axis begins at 0.
 
     Args:
-        title: above the chart.
-        description: what there is to see, for those who do not see it.
-        x: positions; with one more than there are values the curves are drawn as steps.
+        title: the text above the chart.
+        description: what the chart shows, for readers who cannot see it.
+        x: positions. If there is one more position than values, the curves are drawn as steps.
         lines: the curves.
         x_label: what the x axis shows, with its unit.
-        y_label: the same of the y axis.
-        least_top: the y axis reaches at least so far.
-        top: it reaches so far exactly.
-        limits: named levels, dashed.
-        height: of the drawing, in CSS pixels.
+        y_label: what the y axis shows, with its unit.
+        least_top: the y axis reaches at least this value.
+        top: the y axis ends exactly here; None fits it to the curves.
+        limits: named levels, drawn as dashed lines.
+        height: the height of the drawing in CSS pixels.
     """
     highest = max((float(np.nanmax(line.y)) for line in lines if line.y.size), default=0.0)
     highest = max([highest, least_top, *(level for _, level in limits)])
@@ -126,7 +127,10 @@ def line_chart(
 
 
 def _crowded_above(lines: Sequence[Line], level: float, ceiling: float) -> bool:
-    """Whether a name written above the level, at the right, would lie over more of the curves."""
+    """Returns whether a level's name would hide more of the curves above it than below it.
+
+    The name stands at the right end.
+    """
     ends = np.concatenate([line.y[-max(1, line.y.size // 8) :] for line in lines] or [np.zeros(0)])
     away = (ends - level) / ceiling
     return int(np.sum((away > 0) & (away < 0.12))) > int(np.sum((away < 0) & (away > -0.12)))
@@ -146,16 +150,16 @@ def _curve(x: Array, line: Line, at: object) -> list[Element]:
         points.append(at(float(x[place]), value))
         if steps:
             points.append(at(float(x[place + 1]), value))
-    made = []
+    drawn = []
     for run in runs:
         if not run:
             continue
         if line.filled:
             closed = [(run[0][0], float(UNITS)), *run, (run[-1][0], float(UNITS))]
-            made.append(
+            drawn.append(
                 element("path", d=_path(closed, True), fill=line.colour, fill_opacity="0.3")
             )
-        made.append(
+        drawn.append(
             element(
                 "path",
                 d=_path(run),
@@ -164,11 +168,11 @@ def _curve(x: Array, line: Line, at: object) -> list[Element]:
                 stroke_dasharray=line.dash,
             )
         )
-    return made
+    return drawn
 
 
 def legend(lines: Sequence[Line]) -> Element | None:
-    """Names of the curves. A single curve needs none."""
+    """Returns a list of the curves' names; None for a single curve, which needs none."""
     if len(lines) < 2:
         return None
     return element(
@@ -198,7 +202,7 @@ def legend(lines: Sequence[Line]) -> Element | None:
 
 
 def sparkline(y: Array, ceiling: float, colour: str, level: float | None, label: str) -> Element:
-    """A small curve for a table's cell, filled, from 0 to `ceiling`, with a dotted level."""
+    """Returns a small filled curve from 0 to `ceiling` for a table's cell, with a dotted level."""
     n = max(1, y.size)
     points = [(0.0, float(UNITS))]
     for place, value in enumerate(y.tolist()):
@@ -210,9 +214,9 @@ def sparkline(y: Array, ceiling: float, colour: str, level: float | None, label:
         dotted = element(
             "path", d=f"M0 {UNITS - level / ceiling * UNITS:.1f}H{UNITS}", class_="level-line"
         )
-    made = _svg(label, element("path", d=_path(points, True), fill=colour), dotted)
-    made.set("class", "sparkline")
-    return made
+    curve = _svg(label, element("path", d=_path(points, True), fill=colour), dotted)
+    curve.set("class", "sparkline")
+    return curve
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,7 @@ class Bar:
 
 
 def bars(title: str, bars_: Sequence[Bar], note: str | None = None) -> Element:
-    """Horizontal bars with their values written out, as a list."""
+    """Returns horizontal bars as a list. Each bar has its value as text."""
     most = max((bar.value for bar in bars_), default=0.0) or 1.0
     items = [
         element(

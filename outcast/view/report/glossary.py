@@ -1,4 +1,4 @@
-"""The words that a report uses, for who reads it without the documentation at hand."""
+"""The words that a report uses, for readers without the documentation at hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ OF_ALL = (
 
 
 def words(with_flows: bool) -> Element:
-    """A list of them, as docs/concepts.md has them; without classes for generated traffic alone."""
+    """Returns the words with their meaning, as in docs/concepts.md.
+
+    Without flows of the configuration, words on classes are left out. Generated flows have none.
+    """
     listed = (*OF_FLOWS, *OF_ALL) if with_flows else OF_ALL
     return section(
         "words",

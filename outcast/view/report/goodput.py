@@ -27,9 +27,9 @@ MOST_STEPS = 110
 
 
 def _rates(run: Run) -> tuple[Array, dict[int, Array]]:
-    """The bins' edges in seconds, and the goodput of every flow in each bin.
+    """Returns the bins' edges in seconds, and by flow the goodput in each bin in bit/s.
 
-    Of a long run so many bins are put together that there are MOST_BINS at most.
+    Neighbouring bins of a long run are merged, until there are at most MOST_BINS.
     """
     edges, rates = flow_rates(run)
     together = -(-(edges.size - 1) // MOST_BINS)
@@ -46,7 +46,7 @@ def coarser(rate: Array, together: int) -> Array:
 
 
 def goodput(run: Run) -> Element:
-    """Goodput of each class over time and on average, and of every flow."""
+    """Returns the section on goodput: of each class over time and on average, and of each flow."""
     edges, rates = _rates(run)
     colours = class_colours(run.hops)
     fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
@@ -90,7 +90,7 @@ def goodput(run: Run) -> Element:
             )
             for hops, part in run.summary.classes.items()
         ],
-        f"An equal share of what all got together would be {format_bps(fair_bps)} a flow.",
+        f"If all flows had shared equally, each would have got {format_bps(fair_bps)}.",
     )
     return section(
         "goodput", "Goodput", means, over_time, _windows(run), _flows(run, rates, fair_bps)
@@ -156,7 +156,7 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
 
 
 def fairness(run: Run) -> Element:
-    """Jain's index over time, in the analysis's windows."""
+    """Returns the section on Jain's index over time, in the windows of the analysis."""
     text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
     if run.summary.outcast_ratio is not None:
         text += (
@@ -170,7 +170,7 @@ def fairness(run: Run) -> Element:
 
 
 def _sliding_fairness(frame: pl.DataFrame) -> Element:
-    """A table of the analysis's windows. A window counts the flows that are active throughout."""
+    """Draws the analysis's windows. A window counts the flows that are active during all of it."""
     frame = frame.with_columns(width=pl.col("t_end") - pl.col("t_start"))
     grid = frame.select("t_end").unique().sort("t_end")
     widths = frame["width"].unique().sort().to_list()
@@ -182,7 +182,7 @@ def _sliding_fairness(frame: pl.DataFrame) -> Element:
         lines.append(Line(label, series_colour(place), y.to_numpy().astype(float), None))
     known = frame["jain"].drop_nulls().to_list()
     seen = f"between {min(known):.2f} and {max(known):.2f}" if known else "nowhere known"
-    # A single curve has no legend, so that its window stands in the title.
+    # The title names the window of a single curve, because that has no legend.
     window = f" over the {widths[0] / 1e6:g} ms before" if len(widths) == 1 else ""
     return charts.line_chart(
         f"Jain's index of the flows active{window}: 1 where all got the same",

@@ -19,7 +19,7 @@ LONGEST = 10
 
 
 def queue(run: Run) -> Element:
-    """The queue's length over time, and its distribution."""
+    """Returns the section on the queue: its length over time, and its distribution."""
     parts: list[Element] = []
     start_ns = run.manifest.traffic.t_start_ns
     edges_ns = np.linspace(0, run.manifest.traffic.duration_ns, BINS + 1)
@@ -68,14 +68,14 @@ def queue(run: Run) -> Element:
         of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
         for what, spread, form, scale in (
             (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
-            ("stay (ms)", part.sojourn_ms, ".4f", 1),
+            ("sojourn time (ms)", part.sojourn_ms, ".4f", 1),
         ):
             if spread is not None:
                 numbers = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
                 rows.append([f"{port}: {what}", *(format(n / scale, form) for n in numbers)])
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
-        parts.append(table("What the queue held, and how long packets stayed", head, rows))
+        parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
 
@@ -83,25 +83,25 @@ def queue(run: Run) -> Element:
 def _capacity(run: Run) -> list[str]:
     texts = []
     for port, part in run.summary.queue.items():
-        found = part.capacity
-        if found is None:
+        capacity = part.capacity
+        if capacity is None:
             continue
-        upto = f" and less than {found.below}" if found.below is not None else ""
+        upto = f" and less than {capacity.below}" if capacity.below is not None else ""
         verdict = {
-            True: f"; the configured {found.configured} agrees",
-            False: f"; the configured {found.configured} does not agree",
+            True: f"; the configured {capacity.configured} agrees",
+            False: f"; the configured {capacity.configured} does not agree",
             None: "",
-        }[found.agrees]
+        }[capacity.agrees]
         texts.append(
-            f"By what was taken and what was refused, the queue of {port} has room for at least "
-            f"{found.at_least}{upto} {found.unit} (confidence {found.confidence:.2f} of 1)"
-            f"{verdict}."
+            f"By the packets that it took and those that it dropped, the queue of "
+            f"{port} has room for at least {capacity.at_least}{upto} {capacity.unit} "
+            f"(confidence {capacity.confidence:.2f} of 1){verdict}."
         )
     return texts
 
 
 def drops(run: Run) -> Element:
-    """What each input port lost, when, and how many in a row."""
+    """Returns the section on drops: how many each input port lost, when, and how many in a row."""
     edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
     colours = port_colours({port: run.port_hops(port) for port in run.summary.drops})
     lines: list[Line] = []
@@ -149,4 +149,4 @@ def _chains(run: Run) -> Element | None:
         counts = chain_counts(part.chains, LONGEST)
         shown = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
         rows.append([run.port_label(port), *map(str, shown)])
-    return table("How often so many packets of a port were dropped in a row", head, rows)
+    return table("Number of chains by length: packets of a port dropped in a row", head, rows)

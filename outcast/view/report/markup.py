@@ -1,4 +1,4 @@
-"""HTML and SVG as trees, so that every text is escaped by the serialiser."""
+"""Builds HTML and SVG as trees, because the serialiser then escapes every text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ Part = Element | str | None
 
 
 def element(tag: str, /, *parts: Part, **attributes: str | int | float | None) -> Element:
-    """An element with children, text among them, and attributes.
+    """Returns an element with these attributes and children. A child may be text.
 
-    An attribute's `_` becomes `-`, and one at its end falls away (`class_`); those that are None
-    are left out, as are parts that are None.
+    `_` in an attribute's name becomes `-`, and `_` at its end is dropped: `class_` is `class`.
+    Attributes and children that are None are left out.
     """
-    made = Element(tag)
+    built = Element(tag)
     for name, value in attributes.items():
         if value is not None:
             text = f"{value:g}" if isinstance(value, float) else str(value)
-            made.set(name.rstrip("_").replace("_", "-"), text)
-    return attach(made, *parts)
+            built.set(name.rstrip("_").replace("_", "-"), text)
+    return attach(built, *parts)
 
 
 def attach(parent: Element, *parts: Part) -> Element:
-    """Appends children and text to `parent`, which is returned."""
+    """Appends children and text to `parent`. Returns `parent`."""
     for part in parts:
         if part is None:
             continue
@@ -38,23 +38,29 @@ def attach(parent: Element, *parts: Part) -> Element:
 
 
 def render(root: Element) -> str:
-    """The tree as HTML. Text of `script` and `style` stands as it is, so `</` must not be in it."""
-    for one in root.iter():
-        if one.tag in ("script", "style") and "</" in (one.text or ""):
-            raise ValueError(f"`</` within {one.tag} would end it")
+    """Returns the tree as HTML.
+
+    Raises ValueError if the text of a `script` or `style` has `</`, because it is not escaped.
+    """
+    for node in root.iter():
+        if node.tag in ("script", "style") and "</" in (node.text or ""):
+            raise ValueError(f"`</` within {node.tag} would end it")
     return tostring(root, encoding="unicode", method="html")
 
 
 def table(caption: str, head: list[str], rows: list[list[Part]], numbers_from: int = 1) -> Element:
-    """A table in a box that scrolls sideways; columns from `numbers_from` on are right-aligned."""
-    made = Element("table")
-    SubElement(made, "caption").text = caption
-    line = SubElement(SubElement(made, "thead"), "tr")
+    """Returns a table in a box that scrolls sideways.
+
+    Columns from the index `numbers_from` on are aligned to the right.
+    """
+    whole = Element("table")
+    SubElement(whole, "caption").text = caption
+    line = SubElement(SubElement(whole, "thead"), "tr")
     for place, text in enumerate(head):
         line.append(
             element("th", text, scope="col", class_="number" if place >= numbers_from else None)
         )
-    body = SubElement(made, "tbody")
+    body = SubElement(whole, "tbody")
     for row in rows:
         line = SubElement(body, "tr")
         for place, part in enumerate(row):
@@ -63,4 +69,4 @@ def table(caption: str, head: list[str], rows: list[list[Part]], numbers_from: i
                 if place == 0
                 else element("td", part, class_="number" if place >= numbers_from else None)
             )
-    return element("div", made, class_="wide", tabindex="0", role="region", aria_label=caption)
+    return element("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)

@@ -1,4 +1,4 @@
-"""The report's parts on what only some runs measure."""
+"""The report's sections on quantities that only some runs measure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_POINTS = 400
 
 
 def sections(run: Run) -> list[Element]:
-    """Returns the parts for which the run has a table."""
+    """Returns the sections for which the run has a table."""
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element]], ...] = (
         ("completions", completions),
         ("sockets", sockets),
@@ -29,8 +29,8 @@ def sections(run: Run) -> list[Element]:
         ("ports", ports),
         ("links", links),
     )
-    tables = ((make, run.table(name)) for name, make in parts if name in run.tables)
-    return [make(run, frame) for make, frame in tables if frame.height]
+    tables = ((section_of, run.table(name)) for name, section_of in parts if name in run.tables)
+    return [section_of(run, frame) for section_of, frame in tables if frame.height]
 
 
 def _number(value: object, form: str = ",.6g") -> str:
@@ -57,7 +57,7 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
 def _over_time(
     frame: pl.DataFrame, by: str, value: str, groups: Sequence[tuple[object, str, str]]
 ) -> tuple[np.ndarray, list[Line]]:
-    """Returns a curve for each group: the mean of a column over time in seconds."""
+    """Returns times in seconds, and for each group a curve: the mean of a column over time."""
     times = frame["t"].unique().sort()
     width_ns = max(1, (int(times[-1]) - int(times[0])) // MOST_POINTS) if times.len() > 1 else 1
     binned = (
@@ -83,7 +83,7 @@ def _by_class(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def sockets(run: Run, frame: pl.DataFrame) -> Element:
-    """The senders' sockets over time: a class's mean window and smoothed round trip."""
+    """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each class."""
     colours = class_colours(run.hops)
     groups = [(hops, f"{hops}-hop, mean", colours[hops]) for hops in run.hops]
     classes = _by_class(run, frame)
@@ -99,19 +99,19 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
         if lines:
             what = f"{title} of a flow of each class over time"
             parts.append(charts.line_chart(what, what, x, lines, "time (s)", unit))
-    wanted = {
+    counters = {
         "retransmits": "retransmits",
         "timeouts": "timeouts",
         "delivered": "segments delivered",
         "delivered_ce": "of them marked (CE)",
         "bytes_acked": "bytes acknowledged",
     }
-    columns = [name for name in wanted if name in frame.columns]
+    columns = [name for name in counters if name in frame.columns]
     last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
     parts.append(
         table(
             "The sockets' own counts at the last sample",
-            ["flow", "host", *(wanted[name] for name in columns)],
+            ["flow", "host", *(counters[name] for name in columns)],
             _rows(last),
             numbers_from=2,
         )
@@ -120,7 +120,7 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def round_trips(run: Run, frame: pl.DataFrame) -> Element:
-    """Round trips between the bottleneck and the receivers, by class."""
+    """Returns the section on round trips between the bottleneck and the receivers, by class."""
     classes = _by_class(run, frame)
     quantiles = classes.group_by("hops").agg(
         pl.len(),
@@ -138,12 +138,12 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def utilisation(run: Run, frame: pl.DataFrame) -> Element:
-    """How much of the bottleneck's rate was used."""
+    """Returns the section on how much of the bottleneck's rate was used."""
     names = frame["port"].unique(maintain_order=True).to_list()
     groups = [(name, name, series_colour(place)) for place, name in enumerate(names)]
     percent = frame.with_columns(pl.col("utilisation") * 100)
     x, lines = _over_time(percent, "port", "utilisation", groups)
-    # Each value is of a bin: with the last one's end the curve is drawn as steps.
+    # The end of the last bin makes the chart draw steps, because each value covers a bin.
     x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
     mean = percent["utilisation"].mean()
     text = "The bottleneck has no rate of its own to compare with."
@@ -158,7 +158,7 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def ports(run: Run, frame: pl.DataFrame) -> Element:
-    """The kernel's own statistics of the queues of all ports that were sampled."""
+    """Returns the section on the kernel's own statistics of all sampled queues."""
     bottlenecks = [record.egress for record in run.manifest.bottlenecks]
     groups = [(name, name, series_colour(place)) for place, name in enumerate(bottlenecks)]
     kib = frame.with_columns(pl.col("backlog_bytes") / 1024)
@@ -189,7 +189,7 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def links(run: Run, frame: pl.DataFrame) -> Element:
-    """What every direction of every link carried."""
+    """Returns the section on what each link carried, by direction."""
     shown = [name for name in frame.columns if not frame[name].dtype.is_nested()]
     ordered = frame.select(shown)
     if "bytes" in shown:
@@ -206,7 +206,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         "other": "generated traffic",
     }
     listed = table(
-        "What each link carried, a row per direction; of how many flows",
+        "What each link carried, and for how many flows; a row for each direction",
         [heads.get(name, name) for name in shown],
         _rows(ordered),
         numbers_from=texts,
@@ -215,7 +215,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def completions(run: Run, frame: pl.DataFrame) -> Element:
-    """How long generated flows took."""
+    """Returns the section on flow completion times of generated flows."""
     finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
     grouped = frame.group_by("workload", "kind", maintain_order=True).len()
     share = np.linspace(0, 100, 101)
@@ -235,6 +235,6 @@ def completions(run: Run, frame: pl.DataFrame) -> Element:
     head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
     chart = None
     if lines:
-        what = "Completion time that so many per cent of the flows stayed below"
+        what = "Flow completion time over the share of flows that took no longer"
         chart = charts.line_chart(what, what, share, lines, "% of flows", "ms")
     return section("completions", "Flow completion times", table("In ms", head, rows), chart)

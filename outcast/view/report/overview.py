@@ -1,4 +1,4 @@
-"""The report's parts about the run as a whole: in words, trust, settings, how to run it again."""
+"""The report's sections on the whole run: a summary, trust, settings, how to run it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outcast.view.terminal.tables import format_bps
 
 
 def header(run: Run) -> list[Element]:
-    """The page's heading, what came out in a line, and whether to believe it."""
+    """Returns the page's heading, the result in a sentence, and whether it can be trusted."""
     summary = run.summary
     key: list[tuple[str, str]] = []
     if run.manifest.flows:
@@ -55,9 +55,7 @@ def _result(run: Run) -> str:
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
     for workload in (summary.completions or {}).values():
-        unfinished = (
-            f", {workload.unfinished} of them not to the end" if workload.unfinished else ""
-        )
+        unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
         texts.append(
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
             f"{format_bps(workload.goodput_bps)} together."
@@ -87,8 +85,8 @@ def _trust(run: Run) -> Element:
         f"the queue itself counted {capture.qdisc_drops}"
         + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
         + ".",
-        f"Conservation: of {packets:,} packets that came in, {capture.in_flight} undecided "
-        f"at the end of the capture; {capture.unmatched} left without having been seen coming in.",
+        f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight} was undecided "
+        f"at the end of the capture. {capture.unmatched} left and no capture saw them come in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
@@ -107,7 +105,7 @@ def _trust(run: Run) -> Element:
 
 
 def words(run: Run, *more: Part) -> Element:
-    """The experiment in sentences, with what the topology's drawing adds."""
+    """Returns the section on the experiment: sentences, then `more`, as a drawing."""
     return section(
         "experiment",
         "The experiment",
@@ -117,7 +115,7 @@ def words(run: Run, *more: Part) -> Element:
 
 
 def sentences(run: Run) -> list[str]:
-    """What was built and run, in words, from the manifest."""
+    """Returns sentences on what was built and run, from the manifest."""
     manifest, asked = run.manifest, run.manifest.requested
     flows = manifest.flows
     receivers: dict[tuple[int, str], list[str]] = {}
@@ -149,14 +147,15 @@ def sentences(run: Run) -> list[str]:
             f"{inputs}. Its queue ({record.queue.kind}) {_queue(record)}."
         )
     if manifest.blackout is not None:
-        made = manifest.blackout
+        blackout = manifest.blackout
         texts.append(
-            f"A synthetic blackout stands before {made.port}: in {made.periods} ON periods it "
-            f"dropped {made.dropped:,} of the {made.packets:,} packets that came in there."
+            f"A synthetic blackout sits before {blackout.port}. In {blackout.periods} ON periods "
+            f"it dropped {blackout.dropped:,} of the {blackout.packets:,} packets that came in "
+            "there."
         )
     engine = {
-        "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel whose clock is "
-        "exact, so that the same seed gives the same packets",
+        "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel with an exact "
+        "clock, where the same seed gives the same packets",
         "realtime": "the realtime engine: this kernel and the wall clock",
     }[manifest.engine]
     kernel = manifest.kernel.get("release")
@@ -171,22 +170,23 @@ def _flows(count: int, kind: str = "") -> str:
 
 
 def spaced(text: object) -> str:
-    """A setting's quantity for reading: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
-    found = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
-    if found is None:
+    """Writes a setting's quantity for readers: `5us` as `5 µs`, `1gbit` as `1 Gbps`."""
+    quantity = re.fullmatch(r"([0-9.]+)([A-Za-z]+)", str(text))
+    if quantity is None:
         return str(text)
-    if found[2] == "ns" and float(found[1]) >= 1000:
-        return f"{float(found[1]) / 1000:g} µs"
+    number, unit = quantity.groups()
+    if unit == "ns" and float(number) >= 1000:
+        return f"{float(number) / 1000:g} µs"
     units = {"us": "µs", "gbit": "Gbps", "mbit": "Mbps", "kbit": "kbps", "bit": "bps"}
-    return f"{found[1]} {units.get(found[2], found[2])}"
+    return f"{number} {units.get(unit, unit)}"
 
 
 def _delay(asked: dict[str, Any]) -> str:
-    nothing = (None, "0ns")
+    no_delay = (None, "0ns")
     delay, jitter = asked.get("links.delay"), asked.get("links.jitter")
-    if delay in nothing:
+    if delay in no_delay:
         return ""
-    more = f" (give or take up to {spaced(jitter)})" if jitter not in nothing else ""
+    more = f" (give or take up to {spaced(jitter)})" if jitter not in no_delay else ""
     return f", {spaced(delay)} of delay each{more}"
 
 
@@ -203,7 +203,7 @@ def _queue(record: BottleneckRecord) -> str:
 
 
 def settings(run: Run) -> Element:
-    """What was asked for, and what was read back from the kernel."""
+    """Returns the section on settings: as requested, and as read back from the kernel."""
     manifest = run.manifest
 
     def listed(caption: str, values: dict[str, Any]) -> Element:
@@ -225,7 +225,7 @@ def settings(run: Run) -> Element:
         element(
             "details",
             element("summary", "Every port's queue, as read back"),
-            listed("Ports with the same settings stand together", of_ports),
+            listed("Ports with the same settings are listed together", of_ports),
         )
         if of_ports
         else None,
@@ -241,28 +241,28 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(_text(each) for each in value)
+        return ", ".join(_text(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return str(value)
 
 
 def again(run: Run) -> Element:
-    """The commands that run it once more, and the configuration whole."""
+    """Returns the section with the commands for a second run, and the whole configuration."""
     name = run.summary.name
     place = shlex.quote(name)
     commands = [f"outcast run {place}.yaml -o results/{place}-again"]
     text = (
-        "Save the configuration below as a file (it stands in the run's folder as config.yaml, "
-        "with nothing left open) and run it:"
+        "Save the configuration below as a file and run it. The run's folder has it as "
+        "config.yaml, with every default filled in."
     )
     also: Part = None
     if run.manifest.engine == "virtual":
         also = element(
             "p",
-            "The virtual engine replays a run from its seed; add ",
+            "The virtual engine replays a run from its seed. Add ",
             element("code", "--replay-of DIR"),
-            " with this run's folder, and the captures are compared byte by byte.",
+            " with this run's folder to compare the captures byte by byte.",
         )
     try:
         config = run.directory.config.read_text(encoding="utf-8")

@@ -1,8 +1,9 @@
-"""Tables of integers as few bytes, for a page to carry: byte planes, deflated, in base64.
+"""Packs tables of integers into few bytes for a page: byte planes, deflated, in base64.
 
-A column is stored plain, as differences or as signed numbers, always in as few bytes per value as
-its greatest needs; the first bytes of all values come first, then the second ones, which deflate
-(RFC 1951) shortens best. A browser inflates them with its own DecompressionStream.
+A column is stored plain, as differences or as signed numbers. Every value of a column has as many
+bytes as the greatest one needs. The first bytes of all values come first, then all second bytes,
+because deflate (RFC 1951) shortens that order best. A browser inflates the text with its own
+DecompressionStream.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from outcast.analysis.compiled import Array
 
 Encoding = Literal["plain", "signed", "delta"]
 GREATEST = 1 << 53
-"""JavaScript's numbers are exact below this."""
+"""JavaScript's integers are exact below this."""
 LEVEL = 6
 """The level of deflate, because level 9 takes three times as long and saves 1 %."""
 
@@ -26,10 +27,12 @@ LEVEL = 6
 def pack(tables: Mapping[str, Mapping[str, tuple[Encoding, Array]]]) -> tuple[dict[str, Any], str]:
     """Packs tables of columns.
 
-    Returns what describes them ({table: {"rows": n, "columns": [{name, encoding, width}]}}) and
-    the base64 text of the deflated bytes, columns in the order of the description.
+    Returns:
+        The description, {table: {"rows": n, "columns": [{name, encoding, width}]}}, and the base64
+        text of the deflated bytes. Columns are in the order of the description.
 
-    Raises ValueError where a plain column has a negative value or one is too great.
+    Raises:
+        ValueError: a plain column has a negative value, or a value is too great.
     """
     described: dict[str, Any] = {}
     squeeze = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -52,7 +55,7 @@ def _encode(values: Array, encoding: Encoding) -> Array:
         return values
     if encoding == "delta":
         values = np.diff(values, prepend=0)
-    # Zigzag: small numbers of either sign become small ones without a sign.
+    # Zigzag coding makes numbers near 0, of either sign, small and non-negative.
     return np.asarray((values << 1) ^ (values >> 63))
 
 

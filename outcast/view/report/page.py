@@ -1,4 +1,4 @@
-"""The skeleton of a page that stands alone: style and scripts inside, nothing loaded."""
+"""The skeleton of a page that loads nothing, because it holds its style and scripts itself."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from outcast.view.report.markup import Element, element, render
 
 
 def asset(name: str) -> str:
-    """The text of a style sheet or script of this package."""
+    """Returns the text of a style sheet or script of this package."""
     return (files("outcast.view.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def section(identity: str, title: str, *parts: Element | str | None) -> Element:
-    """A part of the page with its heading, which the page's contents link to."""
+    """Returns a section of the page with its heading. The page's contents link to it."""
     return element(
         "section",
         element("h2", title, id=f"{identity}-title"),
@@ -32,16 +32,16 @@ def document(
     scripts: Sequence[str] = (),
     contents: Sequence[tuple[str, str]] | None = None,
 ) -> str:
-    """A whole HTML document.
+    """Returns a whole HTML document.
 
     Args:
-        title: of the window.
-        header: what stands above the contents, the page's heading among it.
-        sections: made by `section`.
+        title: the window's title.
+        header: elements above the contents, with the page's heading among them.
+        sections: what `section` returned.
         data: script elements that hold data.
-        scripts: names of scripts of this package, run in this order after all else is there.
-        contents: identities and what the page's contents call them; without it every section
-            by its heading.
+        scripts: names of scripts of this package. They run in this order, after the page is built.
+        contents: the ids that the page's contents link to, each with its text; None lists every
+            section by its heading.
     """
     if contents is None:
         contents = [(part.get("id") or "", part[0].text or "") for part in sections]
@@ -52,7 +52,7 @@ def document(
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="generator", content="outcast"),
-        # An icon of nothing, else browsers ask for one.
+        # An empty icon, because browsers ask for one if the page names none.
         element("link", rel="icon", href="data:,"),
         element("title", title),
         element("style", asset("style.css")),

@@ -1,4 +1,4 @@
-"""Drawn figures within a page: their bytes stand in it."""
+"""Figures whose bytes are inside the page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MediaType = Literal["image/svg+xml", "image/png"]
 def picture(
     title: str, description: str, data: bytes, media_type: MediaType, width: int | None = None
 ) -> Element:
-    """A figure with its title.
+    """Returns a figure with its title.
 
     Args:
-        title: above the figure.
-        description: what there is to see, for those who do not see it.
-        data: the whole file.
-        media_type: of the file.
-        width: of the figure at most, in CSS pixels; without it as wide as the page has room.
+        title: the text above the figure.
+        description: what the figure shows, for readers who cannot see it.
+        data: the bytes of the whole file.
+        media_type: the file's type.
+        width: the greatest width in CSS pixels; None lets the figure fill the page.
     """
     return element(
         "figure",

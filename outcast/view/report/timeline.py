@@ -1,4 +1,4 @@
-"""What the blackout viewer shows: every packet of the bottleneck, and its chains of drops."""
+"""Prepares what the blackout viewer shows: the bottleneck's packets and its chains of drops."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from outcast.view.palette import PALETTE, flow_colours, series_colour
 from outcast.view.report.packed import Encoding, pack
 
 MOST_PACKETS = 2_000_000
-"""The most packets in a page, besides all that were dropped. A packet takes 3 to 7 bytes."""
+"""The most packets in a page, besides dropped ones. A packet takes 3 to 7 bytes."""
 NEAR_PACKETS = 64
-"""So many packets are always kept before and after each dropped one."""
+"""How many packets are kept before and after each dropped one."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Timeline:
     """The viewer's data.
 
     Attributes:
-        header: what is not packed, as JSON.
-        payload: the packed columns.
-        packets: how many there are in the run.
-        kept: how many of these the page carries.
-        every: of the packets away from drops, one in so many is kept.
+        header: everything that is not packed, as JSON.
+        payload: the packed columns, as base64 text.
+        packets: how many packets the run has.
+        kept: how many of them the page carries.
+        every: of the packets away from drops, one in this many is kept.
     """
 
     header: str
@@ -41,10 +41,18 @@ class Timeline:
 
 
 def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
-    """Which packets to keep, and of those away from drops one in how many.
+    """Chooses which packets to keep.
 
-    Drops are always kept, and `NEAR_PACKETS` on either side of each as long as these alone do not
-    pass `most`. Of the others every n-th of each lane is kept.
+    Drops are always kept. `NEAR_PACKETS` on either side of each drop are kept too, unless these
+    alone exceed `most`. Of the other packets every n-th of each lane is kept.
+
+    Args:
+        dropped: for each packet, whether it was dropped.
+        lane: for each packet, the index of its input port.
+        most: about how many packets to keep.
+
+    Returns:
+        For each packet whether to keep it, and n.
     """
     if dropped.size <= most:
         return np.ones(dropped.size, bool), 1
@@ -58,15 +66,15 @@ def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
         keep = near
     rest = np.flatnonzero(~keep)
     every = -(-rest.size // max(1, most - int(keep.sum())))
-    for each in np.unique(lane):
-        keep[rest[lane[rest] == each][::every]] = True
+    for number in np.unique(lane):
+        keep[rest[lane[rest] == number][::every]] = True
     return keep, every
 
 
 def blackouts(run: Run) -> pl.DataFrame:
-    """Chains of drops while packets of other ports got through, in the order of time.
+    """Returns the chains of drops during which packets of other ports got through, by time.
 
-    The viewer's links name them by their place here.
+    The viewer's links name a chain by its place in this table.
     """
     return (
         run.table("blackouts")
@@ -161,20 +169,21 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
 
 
 def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
-    """For how many packets of its lane each kept one stands: itself and those left out before.
+    """Returns how many packets of its lane each kept packet stands for.
 
-    A dropped one, since none is left out, stands for itself alone.
+    These are itself and the ones left out before it. A dropped packet stands for itself alone,
+    because no dropped packet is left out.
     """
     weight = dropped.astype(np.int64)
-    for each in np.unique(lane):
-        rows = np.flatnonzero((lane == each) & ~dropped)
+    for number in np.unique(lane):
+        rows = np.flatnonzero((lane == number) & ~dropped)
         kept = np.flatnonzero(keep[rows])
         weight[rows[kept]] = np.diff(kept, prepend=-1)
     return weight
 
 
 def _entered(run: Run, packets: pl.DataFrame) -> Array:
-    """Returns when each packet was queued or dropped; if that is unknown, when it came in."""
+    """Returns when each packet was queued or dropped, or when it came in if that is unknown."""
     entered = packets["t_in"].to_numpy().copy()
     events = (
         run.scan("queue")
@@ -202,7 +211,7 @@ def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
 
 
 def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array]:
-    """Every flow among the packets, described, and each packet's place among them."""
+    """Returns a description of every flow that has packets, and each packet's index into these."""
     known = {flow.flow: flow for flow in run.manifest.flows}
     colours = flow_colours(run.manifest.flows)
     seen = (

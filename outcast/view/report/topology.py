@@ -1,4 +1,4 @@
-"""The topology as inline SVG: switches by layer, hosts below, every flow's path, the bottleneck."""
+"""Draws the topology as inline SVG: switches by layer, hosts below, flows and the bottleneck."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from outcast.view.palette import class_colours
 from outcast.view.report.markup import Element, element
 
 COLUMN, LAYER, MARGIN, FOOT = 62, 92, 40, 18
-"""Distances between hosts and between layers, at the sides, and above and below, in the drawing's
-own units."""
+"""Distances in the drawing's own units: between hosts, between layers, and the margins at the sides
+and at top and bottom."""
 
 
 def draw(plan: Plan) -> Element:
-    """The network with its flows: a thicker link carries more of them."""
+    """Draws the network with its flows. A link with more flows is thicker."""
     placed = drawing.positions(plan)
     left = min(x for x, _ in placed.values())
     right = max(x for x, _ in placed.values())
@@ -98,7 +98,7 @@ def draw(plan: Plan) -> Element:
 
 
 def _behind(plan: Plan) -> str:
-    """The node that the bottleneck's output leads to."""
+    """Returns the node that the bottleneck's output leads to."""
     switch = plan.bottleneck.switch
     return next(
         other
@@ -110,7 +110,7 @@ def _behind(plan: Plan) -> str:
 def _node(
     plan: Plan, name: str, x: float, y: float, colour: str | None, *, receives: bool
 ) -> Element:
-    """A box with the node's name; `colour` is that of the flows that it sends, if any."""
+    """Returns a box with the node's name. `colour` is that of the flows it sends; None if none."""
     is_switch = plan.graph.nodes[name]["kind"] == "switch"
     role = "switch" if is_switch else "receiver" if receives else "sender" if colour else "idle"
     wide = max(26.0, 6.6 * len(name) + 8)
@@ -150,7 +150,7 @@ def _key(plan: Plan) -> Element:
 
 
 def describe(plan: Plan) -> str:
-    """The drawing in words."""
+    """Describes the drawing in words."""
     counted = Counter(flow.hops for flow in plan.flows)
     classes = " and ".join(f"{count} over {hops} links" for hops, count in sorted(counted.items()))
     return (

@@ -1,4 +1,4 @@
-"""The report's part with the blackout viewer, and the list of the longest blackouts."""
+"""The report's section with the blackout viewer and the list of the longest blackouts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _BUTTONS = (
 )
 
 
-def part(run: Run, made: Timeline) -> Element:
-    """The viewer's controls and canvases, which viewer.js brings to life."""
+def part(run: Run, packed: Timeline) -> Element:
+    """Returns the section with the viewer's controls and canvases, which viewer.js draws on."""
     buttons = [
         element(
             "button",
@@ -91,27 +91,28 @@ def part(run: Run, made: Timeline) -> Element:
         "Packet by packet",
         element(
             "p",
-            "A blackout is a row of packets of one input port that were all dropped while packets "
-            "of other ports got through; it is shaded. Bars are packets that got through, in the "
-            "colour of their flow; below them, on grey, are those dropped (crosses when near). "
-            "Click the timeline, then turn the wheel to zoom; drag to pan; point at a packet for "
-            "its details. Keys: ← → pan, ↑ ↓ or + - zoom, Home whole run, n p l next, previous "
-            "and longest blackout, comma and full stop step through packets.",
+            "A blackout is a chain of packets of one input port that were all dropped while "
+            "packets of other ports got through. It is shaded. Bars are packets that got through, "
+            "in the colour of their flow. Dropped packets are below them on grey, as crosses when "
+            "zoomed in. Click the timeline, then turn the wheel to zoom. Drag to pan. Point at a "
+            "packet for its details. Keys: ← → pan; ↑ ↓ or + - zoom; Home shows the whole run; "
+            "n, p and l go to the next, previous and longest blackout; comma and full stop step "
+            "through packets.",
         ),
         viewer,
-        _thinning(made),
+        _thinning(packed),
         _longest(run),
     )
 
 
-def _thinning(made: Timeline) -> Element | None:
-    if made.every == 1:
+def _thinning(packed: Timeline) -> Element | None:
+    if packed.every == 1:
         return None
     return element(
         "p",
-        f"This run has {made.packets:,} packets; {made.kept:,} of them are in this page: every "
+        f"This run has {packed.packets:,} packets; {packed.kept:,} of them are in this page: every "
         f"packet dropped, those within {timeline.NEAR_PACKETS} packets of one, and one in "
-        f"{made.every} of the others of each port. Numbers of packets count what was left out.",
+        f"{packed.every} of the others of each port. Counts of packets include those left out.",
         class_="note",
     )
 
