@@ -1,7 +1,7 @@
-"""The pictures of a run, from its directory alone, after the figures of the papers.
+"""Draws the pictures of a run from its directory alone. They follow the figures of the papers.
 
-A picture is a function of a `Run` that returns a figure, or None where the run has nothing
-of the kind. To add one, write it in a file of its own here and name it in FIGURES.
+A picture is a function that takes a `Run`. It returns a figure, or None if the run has no data for
+it. To add a picture, write its function in a file of its own here and name it in FIGURES.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ FIGURES: dict[str, Callable[[Run], Figure | None]] = {
     "queue": queue_in_blackout,
     "completions": completion_times,
 }
-"""Every picture of a run, by the stem of its file's name, in the order in which they are shown."""
+"""Every picture of a run, by the stem of its file's name, in the order of display."""
 
 
 def figure(run: Run, name: str) -> Figure:
-    """A picture of an analysed run.
+    """Draws a picture of an analysed run.
 
-    Raises InputError where there is none of that name or the run has nothing for it.
+    Raises InputError if no picture has that name, or if the run has no data for it.
     """
     if name not in FIGURES:
         raise InputError(f"figure {name}: allowed are {', '.join(FIGURES)}")
@@ -58,16 +58,16 @@ def figure(run: Run, name: str) -> Figure:
 
 
 def draw(directory: RunDirectory) -> list[Path]:
-    """Draws every picture that an analysed run has something for. Returns their paths.
+    """Draws every picture that an analysed run has data for. Returns their paths.
 
-    Raises InputError where the run has not been analysed.
+    Raises InputError if the run has not been analysed or a picture cannot be written.
     """
     run = Run(directory)
     paths = []
     with run.reading(), styled():
-        for name, make in FIGURES.items():
+        for name, drawing in FIGURES.items():
             path = directory.path / f"{name}.png"
-            drawn = make(run)
+            drawn = drawing(run)
             try:
                 if drawn is None:
                     path.unlink(missing_ok=True)

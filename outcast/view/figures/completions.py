@@ -1,4 +1,4 @@
-"""How long generated flows took: the completion times of figure 11 of the TCPRand paper."""
+"""Draws flow completion times of generated flows, as figure 11 of the TCPRand paper."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _SIZES = (
 
 
 def completion_times(run: Run) -> Figure | None:
-    """The cumulative distribution of completion times by size; unfinished flows are those that
-    a curve leaves out below 1.
+    """Draws the cumulative distribution of completion times by size.
+
+    A curve ends below 1 if flows did not finish. Returns None without generated flows.
     """
     if "completions" not in run.tables:
         return None

@@ -1,4 +1,4 @@
-"""Drops over time, and how many in a row: figures 10 and 11 of the Outcast paper."""
+"""Draws drops over time, and chains of drops: figures 10 and 11 of the Outcast paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outcast.view.figures.style import ShownFigure, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, class_colours, port_colours
 
 ZOOM_PACKETS = 40
-"""Packet times of a blackout that are shown. With more, packets would run into each other."""
+"""How many packet times of a blackout to show. With more, marks would overlap."""
 LONGEST_BAR = 10
 """Chains that are longer than this share one bar."""
 MOST_PORTS = 6
@@ -27,7 +27,7 @@ MOST_PORTS = 6
 
 
 def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
-    """How many chains there are of each length from 1 to `longest`, and then of longer ones."""
+    """Returns how many chains have each length from 1 to `longest`, then how many are longer."""
     counts = [0] * (longest + 1)
     for length, count in chains.items():
         counts[min(int(length), longest + 1) - 1] += count
@@ -35,8 +35,8 @@ def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
 
 
 def chain_lengths(run: Run) -> Figure:
-    """Figure 11: how many chains of consecutive drops there were of each length."""
-    # Generated traffic alone has no classes, and then there is no second panel.
+    """Draws figure 11: how many chains of consecutive drops had each length."""
+    # There is no second panel if all traffic is generated, because it has no classes.
     panels = 2 if run.summary.flow_chains else 1
     figure = ShownFigure(figsize=(4.2 * panels, 3.4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
@@ -59,7 +59,7 @@ def _by_class(run: Run) -> list[Bars]:
 
 
 def _by_port(run: Run) -> list[Bars]:
-    """Chains of each input port. If there are many ports, chains of all together."""
+    """Returns the chains of each input port, or of all together if there are many ports."""
     ports = {
         run.port_label(port): np.array(chain_counts(part.chains, LONGEST_BAR))
         for port, part in run.summary.drops.items()
@@ -87,7 +87,7 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
 
 
 def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
-    """How many packets came in by a port in each bin, and how many of these were dropped."""
+    """Returns how many packets came in by a port in each bin, and how many of them were dropped."""
     frame = (
         run.scan("packets")
         .filter(pl.col("ingress").cast(pl.String) == port)
@@ -100,7 +100,10 @@ def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
 
 
 def drops_over_time(run: Run) -> Figure:
-    """Figure 10: packets sent and dropped per input port, and each port's densest blackout."""
+    """Draws figure 10: packets forwarded and dropped by input port, and the densest blackouts.
+
+    Each port has one densest blackout. The two of them with the most drops are shown.
+    """
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
@@ -140,8 +143,11 @@ def drops_over_time(run: Run) -> Figure:
 
 
 def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:
-    """The port's densest blackout: of those whose drops follow each other closely the one with
-    the most drops; among equals the shortest. Without such, the same of all.
+    """Returns the port's densest blackout, as a row of the table; None if it had none.
+
+    Dense blackouts come first: those whose drops follow each other closely. Among them the one
+    with the most drops is chosen; of several, the shortest. If none is dense, the same choice is
+    made among all.
     """
     rows = (
         run.scan("blackouts")
@@ -155,7 +161,10 @@ def worst_blackout(run: Run, port: str) -> dict[str, Any] | None:
 
 
 def around(run: Run, row: dict[str, Any]) -> tuple[int, int]:
-    """A blackout's beginning, `ZOOM_PACKETS` packet times at most, and somewhat around it."""
+    """Returns the span in ns to show of a blackout.
+
+    It covers `ZOOM_PACKETS` packet times at most from the beginning, with a margin on both sides.
+    """
     lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.frame_ns)
     margin = max(lasts * 3 // 10, 5 * run.frame_ns)
     return row["t_start"] - margin, row["t_start"] + lasts + margin
@@ -164,10 +173,10 @@ def around(run: Run, row: dict[str, Any]) -> tuple[int, int]:
 def draw_packets(
     axes: Axes, run: Run, ports: Sequence[str], span_ns: tuple[int, int], zero_ns: int, marker: str
 ) -> tuple[float, str]:
-    """The packets that came in within a span of time, a mark each, in a lane for each port.
+    """Draws a mark for each packet that came in within a span of time, in a lane for each port.
 
-    `marker` stands for a packet that was forwarded. Returns the nanoseconds and the name of the
-    unit in which the x axis counts from `zero_ns`.
+    `marker` is the mark of a forwarded packet. The x axis counts from `zero_ns`. Returns the unit
+    of this axis: its nanoseconds and its name.
     """
     frame = (
         run.scan("packets")

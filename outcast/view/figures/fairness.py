@@ -1,4 +1,4 @@
-"""Fairness over time, and goodput of flows that join and leave (TCPRand's figure 16)."""
+"""Draws fairness over time, and goodput of flows that join and leave (TCPRand's figure 16)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outcast.view.palette import GREY, flow_colours, series_colour
 
 
 def fairness_over_time(run: Run) -> Figure | None:
-    """Jain's index over windows that slide, one curve for each length."""
+    """Draws Jain's index over sliding windows, with a curve for each length of window."""
     if "fairness" not in run.tables:
         return None
     figure = ShownFigure(figsize=(8, 3), layout="constrained")
@@ -33,11 +33,11 @@ def _indices(run: Run, axes: Axes) -> None:
     frame = run.table("fairness").with_columns(width=pl.col("t_end") - pl.col("t_start"))
     lines = []
     for place, ((width,), part) in enumerate(frame.group_by("width", maintain_order=True)):
-        # Where at a time fewer than two flows were active, the curve has a gap.
+        # The curve has a gap while fewer than two flows were active.
         time_s = part["t_end"].to_numpy() / 1e9
         steps_s = np.diff(time_s)
         gaps = np.flatnonzero(steps_s > 1.5 * steps_s.min(initial=np.inf)) + 1
-        x, jain = (np.insert(each, gaps, np.nan) for each in (time_s, part["jain"].to_numpy()))
+        x, jain = (np.insert(column, gaps, np.nan) for column in (time_s, part["jain"].to_numpy()))
         label = f"windows of {format_time(int(width))}"
         lines.append(Line(label, series_colour(place), x, jain))
     draw_lines(axes, lines)
@@ -55,7 +55,7 @@ def _mark_changes(run: Run, axes: Axes) -> None:
 
 
 def convergence(run: Run) -> Figure | None:
-    """TCPRand's figure 16: goodput of every flow where flows join or leave, and the index."""
+    """Draws TCPRand's figure 16: goodput of every flow while flows join and leave, and fairness."""
     flows = run.manifest.flows
     if len({(flow.start_ns, flow.duration_ns) for flow in flows}) < 2:
         return None

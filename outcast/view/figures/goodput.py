@@ -1,4 +1,4 @@
-"""Goodput of every flow over time and of every class: figure 3 of the Outcast paper."""
+"""Draws goodput of every flow over time and of every class: figure 3 of the Outcast paper."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from outcast.view.palette import GREY, class_colours
 from outcast.view.terminal.tables import format_bps
 
 MOST_CURVES = 40
-"""Beyond this many flows, the flows of one sender are added up; of still more senders, so many are
-chosen."""
+"""The most curves. If there are more flows, the flows of each sender are added up. If there are
+more senders too, this many of them are shown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Curve:
 
 
 def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
-    """The edges of the bins in seconds, and by flow the goodput in each bin in bit/s."""
+    """Returns the edges of the bins in seconds, and by flow the goodput in each bin in bit/s."""
     frame = run.table("throughput").sort("flow", "t")
     starts = frame["t"].unique().sort().to_numpy() / 1e9
     bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
@@ -44,8 +44,9 @@ def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
 
 
 def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
-    """The bins' edges in seconds and one curve per flow or, if they are many, per sender; the
-    fewest hops come last, which is on top.
+    """Returns the bins' edges in seconds, and a curve for each flow, or for each sender if many.
+
+    The curves with the fewest hops come last, because the last is drawn on top.
     """
     edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
@@ -59,7 +60,7 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
     ]
     curves.sort(key=lambda curve: -curve.hops)
     if len(curves) > MOST_CURVES:
-        # Evenly chosen, from both ends on.
+        # The choice is even, and includes the first and the last curve.
         curves = [curves[at] for at in np.linspace(0, len(curves) - 1, MOST_CURVES).astype(int)]
     return edges, curves
 
@@ -67,9 +68,9 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
 def draw_rows(
     axes: Axes, edges: Array, curves: Sequence[Curve], fair_bps: float, fontsize: float = 9
 ) -> float:
-    """Curves one above the other, with their means at the right and an equal share dotted.
+    """Draws curves one above the other. Their means are at the right; equal shares are dotted.
 
-    Returns how far their base lines are apart, in bit/s.
+    Returns the distance of their base lines in bit/s.
     """
     colours = class_colours([curve.hops for curve in curves])
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
@@ -110,7 +111,7 @@ def draw_rows(
 
 
 def goodput_over_time(run: Run) -> Figure | None:
-    """Figure 3(a)-(c): every flow's goodput over time, one above the other."""
+    """Draws figure 3(a)-(c): every flow's goodput over time, one above the other."""
     if not run.manifest.flows:
         return None
     edges, curves = goodput_curves(run)
@@ -133,7 +134,7 @@ def goodput_over_time(run: Run) -> Figure | None:
 
 
 def goodput_by_class(run: Run) -> Figure | None:
-    """Figure 3(d)-(f): mean goodput per class over the windows."""
+    """Draws figure 3(d)-(f): the mean goodput of each class in each window."""
     if not run.manifest.flows:
         return None
     windows: list[Window | Summary] = [*run.summary.windows.values()]
@@ -169,7 +170,7 @@ def goodput_by_class(run: Run) -> Figure | None:
 
 
 def goodput_by_flow(run: Run) -> Figure | None:
-    """The mean goodput of every flow as a bar, the fewest hops first."""
+    """Draws the mean goodput of every flow as a bar. Flows with the fewest hops come first."""
     flows = run.table("flows").sort("hops", "flow")
     if not 1 < flows.height <= MOST_CURVES:
         return None

@@ -1,4 +1,4 @@
-"""The bottleneck over time: how busy its link was, its queue, its drops and marks."""
+"""Draws the bottleneck over time: its link's utilisation, its queue, its drops and marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, VERMILION
 
 
 def link_over_time(run: Run) -> Figure | None:
-    """Utilisation, queue length, drops and marks of the first bottleneck port in bins."""
+    """Draws utilisation, queue length, drops and marks of the first bottleneck port in bins."""
     record = run.manifest.bottlenecks[0]
     frame = run.scan("bins").filter(pl.col("port") == record.egress).collect()
     if not frame.height:

@@ -1,6 +1,6 @@
-"""Functions that draw on given axes: curves, bars, distributions, marks in lanes.
+"""Draws on given axes: curves, bars, distributions, marks in lanes.
 
-The figures of a run, a sweep and a reproduction are composed of these.
+The figures of a run, a sweep and a reproduction are built from these functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 
 LOGARITHMIC_FROM = 20.0
-"""An axis is logarithmic if its greatest amount is at least this many times its least."""
+"""An axis is logarithmic if its greatest amount is at least this many times its least amount."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Marks:
-    """Marks of one kind: `lanes` and `x` say in which lane and where along it each one stands."""
+    """Marks of one kind. For each mark, `lanes` has its lane and `x` its place in this lane."""
 
     label: str | None
     marker: str
@@ -57,7 +57,10 @@ class Marks:
 
 
 def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, Array, Array]:
-    """Returns centres, lows and highs over `factor`; without an interval all are the centre."""
+    """Returns centres, lows and highs, divided by `factor`.
+
+    A value without an interval has its centre for low and high.
+    """
     rows = []
     for interval in intervals:
         center = np.nan if interval.value is None else interval.value
@@ -69,7 +72,7 @@ def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, A
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Curves in the order given, the last on top."""
+    """Draws curves in the order given. The last one is on top."""
     for line in lines:
         if line.low is not None and line.high is not None:
             axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.2, lw=0)
@@ -88,12 +91,15 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
 def draw_bars(
     axes: Axes, groups: Sequence[Bars], ticks: Sequence[str], *, written: bool = False
 ) -> None:
-    """Bars of all groups side by side at every tick; `written` puts the value above each."""
+    """Draws the bars of all groups side by side at every tick.
+
+    With `written`, each bar has its value above it.
+    """
     width = 0.8 / len(groups)
     for place, group in enumerate(groups):
         error = None
         if group.low is not None and group.high is not None:
-            # No whisker where there is no interval: one of no length would claim certainty.
+            # No whisker without an interval, because a whisker of no length would mean certainty.
             reach = [group.heights - group.low, group.high - group.heights]
             error = np.where(group.high > group.low, reach, np.nan)
         drawn = axes.bar(
@@ -115,7 +121,10 @@ def draw_bars(
 def draw_shares(
     axes: Axes, values: Array, colour: str, label: str, of: int | None = None, dash: str = "-"
 ) -> None:
-    """The share of `of` things whose value is up to x; `of` counts those without a value too."""
+    """Draws which share of `of` items has a value of at most x.
+
+    `of` also counts the items without a value; None counts those in `values` only.
+    """
     x = np.sort(values)
     shares = np.arange(x.size + 1) / (of or max(1, x.size))
     axes.step(
@@ -129,7 +138,7 @@ def draw_shares(
 
 
 def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None:
-    """Lanes one below the other in the order given, with marks in them."""
+    """Draws lanes one below the other in the order given, with marks in them."""
     height = {name: len(lanes) - 1 - place for place, name in enumerate(lanes)}
     for kind in marks:
         y = np.array([height[lane] for lane in kind.lanes]) + kind.lift
@@ -142,7 +151,7 @@ def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None
 
 
 def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> None:
-    """Labels the x axis at these amounts; a wide axis becomes logarithmic."""
+    """Labels the x axis at these amounts, and makes a wide axis logarithmic."""
     if min(amounts) > 0 and max(amounts) >= LOGARITHMIC_FROM * min(amounts):
         axes.set_xscale("log")
     axes.set_xticks(amounts, labels)

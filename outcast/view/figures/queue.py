@@ -1,4 +1,4 @@
-"""The queue and what happened to it, packet by packet: figure 12 of the Outcast paper."""
+"""Draws the queue's length and events, packet by packet: figure 12 of the Outcast paper."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from outcast.view.figures.style import ShownFigure, nothing, save, styled, time_
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
 EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
-"""What happens to a queue, with its mark."""
+"""The events of a queue, each with its mark and colour."""
 UNITS = {"queue_bytes": (1024, "KiB"), "queue_packets": (1, "packets")}
-"""Columns of a queue's length, with the divisor and the unit in which they are shown."""
+"""The columns of a queue's length, each with its divisor and unit in a figure."""
 
 
 def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Path) -> None:
-    """Draws figure 12 for any time of an analysed run, of the output with most packets then.
+    """Draws figure 12 for any time of an analysed run.
+
+    It shows the output that has the most events of its queue at that time.
 
     Args:
         directory: the run.
-        around_ns: the middle, after the traffic's start.
-        within_ns: how far either way.
-        path: the picture's name; the ending says its format (png, pdf, svg).
+        around_ns: the middle of the time shown, after the traffic's start.
+        within_ns: how much time is shown on either side.
+        path: the picture's name. Its ending says the format: png, pdf or svg.
 
-    Raises InputError where there is nothing to draw or the picture cannot be written.
+    Raises:
+        InputError: there is nothing to draw, or the picture cannot be written.
     """
     run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns
@@ -63,7 +66,7 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
 
 def queue_in_blackout(run: Run) -> Figure:
-    """Figure 12: the queue and what happened to it around the densest blackout."""
+    """Draws figure 12: the queue's length and events around the densest blackout."""
     worst = [
         (port, row)
         for record in run.manifest.bottlenecks
@@ -81,7 +84,7 @@ def queue_in_blackout(run: Run) -> Figure:
         f"{run.port_label(port)}: {row['drops']} dropped, {row['others_through']} of other ports "
         f"through"
     )
-    # Packets reach the queue only after the link's delay.
+    # The blackout's times are arrivals, and packets reach the queue only after the link's delay.
     delay_ns = record.queue.delay_ns
     low, high = (time_ns + delay_ns for time_ns in around(run, row))
     zero_ns = row["t_start"] + delay_ns
@@ -100,7 +103,7 @@ def _queue(
     zero_is: str,
     title: str,
 ) -> Figure:
-    """The queue of an output over a span of time, with a mark for every event of every port."""
+    """Draws an output's queue over a span of time, with a mark for every event."""
     figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(record.ingress)]
@@ -132,8 +135,10 @@ def _queue(
 
 
 def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -> pl.DataFrame:
-    """What happened to an output's queue in a span of time: `t`, `event`, `queue_bytes`,
-    `queue_packets`, and `lane`, the output of a departure and the input of all else.
+    """Returns the events of an output's queue in a span of time.
+
+    The columns are those of the queue's table, with `ingress` and `lane` added. `lane` is the
+    output port for a departure, and the input port for any other event.
     """
     events = (
         run.scan("queue")
@@ -158,7 +163,7 @@ def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -
 
 
 def draw_length(axes: Axes, events: pl.DataFrame, zero_ns: int, scale: float, column: str) -> None:
-    """A queue's length over time, counted from `zero_ns` in units of `scale` nanoseconds."""
+    """Draws a queue's length. Time counts from `zero_ns` in units of `scale` nanoseconds."""
     divisor, unit = UNITS[column]
     x, y = (events["t"].to_numpy() - zero_ns) / scale, events[column].to_numpy() / divisor
     axes.step(x, y, where="post", color="black", linewidth=1)
@@ -168,7 +173,7 @@ def draw_length(axes: Axes, events: pl.DataFrame, zero_ns: int, scale: float, co
 def draw_events(
     axes: Axes, events: pl.DataFrame, lanes: Sequence[str], zero_ns: int, scale: float
 ) -> None:
-    """A mark for every event of a queue, in a lane for each input and one for the output."""
+    """Draws a mark for every event of a queue, in a lane for each input and for the output."""
     marks = []
     for event, marker, colour in EVENTS:
         rows = events.filter(pl.col("lane").is_in(list(lanes)), event=event)

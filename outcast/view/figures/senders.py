@@ -1,5 +1,7 @@
-"""Senders over time: round trips (the Outcast paper's figure 2(b)), congestion windows (figure 17
-of the TCPRand paper), and timeouts by count and by the time spent waiting for them (its figure 9).
+"""Draws round trips, congestion windows and timeouts of the senders.
+
+Round trips are figure 2(b) of the Outcast paper. Congestion windows are figure 17 of the TCPRand
+paper. Timeouts, with the time waiting for them, are its figure 9.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import GREY, class_colours, flow_colours
 
 MOST_LINES = 6
-"""Beyond this many flows, classes are drawn instead of flows."""
+"""The most flows that have a line each. If there are more, each class has a line."""
 _BINS = 200
 """Bins over time in which captured round trips are averaged. Each segment has one round trip."""
 
 
 def flow_label(flow: FlowRecord) -> str:
-    """A flow's name in a legend."""
+    """Returns a flow's name for a legend."""
     return f"{flow.src} #{flow.flow} ({flow.hops}-hop)"
 
 
 def rtt_over_time(run: Run) -> Figure | None:
-    """Figure 2(b): the round trips of each class over time."""
+    """Draws figure 2(b): the round trips of each class over time."""
     captured = "rtt" in run.tables
     lines = _captured_rtt_lines(run) if captured else smoothed_rtt_lines(run)
     if not lines:
@@ -50,7 +52,7 @@ def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
 
 
 def smoothed_rtt_lines(run: Run) -> list[Line]:
-    """Each class's smoothed round trips over time in ms, as the senders' sockets showed them."""
+    """Returns each class's smoothed round trips in ms over time, from samples of the sockets."""
     return _class_bands(run, _sampled(run, "srtt_us", 1e3))
 
 
@@ -68,7 +70,7 @@ def _captured_rtt_lines(run: Run) -> list[Line]:
 
 
 def window_lines(run: Run) -> list[Line]:
-    """Congestion windows in segments over time, of each flow or, of many, each class."""
+    """Returns congestion windows in segments over time, of each flow, or of each class if many."""
     frame = _sampled(run, "cwnd")
     if len(run.manifest.flows) > MOST_LINES or frame.is_empty():
         return _class_bands(run, frame)
@@ -81,7 +83,10 @@ def window_lines(run: Run) -> list[Line]:
 
 
 def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
-    """Columns `t` (seconds), `flow` and `value`, a positive column of the sockets' samples."""
+    """Returns a column of the sockets' samples where it is positive.
+
+    The columns are `flow`, `t` in seconds, and `value`, divided by `unit`.
+    """
     if "sockets" not in run.tables:
         return pl.DataFrame()
     return (
@@ -93,7 +98,7 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
 
 
 def _class_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
-    """The mean of each class over time; with several flows also the least and the most."""
+    """Returns the mean of each class over time. A class of several flows has a band of extremes."""
     lines = []
     for hops, colour in reversed(class_colours(run.hops).items()):
         flows = [flow.flow for flow in run.manifest.flows if flow.hops == hops]
@@ -114,7 +119,7 @@ def _class_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
 
 
 def windows_over_time(run: Run) -> Figure | None:
-    """TCPRand's figure 17: congestion windows over time."""
+    """Draws TCPRand's figure 17: congestion windows over time."""
     lines = window_lines(run)
     if not lines:
         return None
@@ -127,7 +132,7 @@ def windows_over_time(run: Run) -> Figure | None:
 
 
 def timeouts_by_class(run: Run) -> Figure | None:
-    """TCPRand's figure 9: how often a flow timed out, and how long it was silent before that."""
+    """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
     classes = run.summary.classes
     if not classes:
         return None
@@ -136,7 +141,7 @@ def timeouts_by_class(run: Run) -> Figure | None:
     counts, shares = [], []
     for hops in colours:
         part, tcp = classes[str(hops)], run.summary.tcp[str(hops)]
-        # The kernel's count where hosts tell the classes apart, else what the captures show.
+        # The kernel's count is better, but it is missing if a host sends flows of several classes.
         total = part.timeouts if part.timeouts is not None else tcp.timeouts
         counts.append(total / part.flows)
         shares.append(100 * tcp.halted_s / part.flows / run.summary.duration_s)

@@ -1,4 +1,4 @@
-"""How all pictures look, and how one is stored."""
+"""The style of all pictures, and how a picture is stored."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def styled(more: Mapping[Any, Any] | None = None) -> Iterator[None]:
-    """Draws with our style, and with `more` settings of matplotlib; then restores the user's.
+    """Sets our style and `more` settings of matplotlib, and then restores the user's settings.
 
-    The settings are the whole process's. Without a lock, a second thread would take our style for
-    the user's, and leave it behind.
+    A lock is needed, because the settings belong to the whole process. Without it, a second thread
+    would save our style as the user's and restore that.
     """
     with _one_at_a_time, matplotlib.rc_context({**STYLE, **(more or {})}):
         yield
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook displays by itself, also where pyplot is not loaded."""
+    """A figure that a notebook displays by itself, even if pyplot is not loaded."""
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
@@ -54,7 +54,7 @@ class ShownFigure(Figure):
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Stores a picture whole or not at all; its name's ending says the format."""
+    """Stores a picture whole or not at all. Its name's ending says the format."""
     kind = path.suffix[1:]
     with files.writing(path) as stream:
         metadata = {"Software": None} if kind == "png" else None
@@ -65,7 +65,7 @@ def save(figure: Figure, path: Path) -> Path:
 def lighter(path: Path) -> bytes:
     """Returns a stored PNG with 128 colours, which has a quarter to a third of the bytes.
 
-    Raises InputError where the file is no picture.
+    Raises InputError if the file is no picture.
     """
     try:
         with Image.open(path) as picture:
@@ -78,18 +78,18 @@ def lighter(path: Path) -> bytes:
 
 
 def nothing(axes: Axes, text: str) -> None:
-    """Says why there is nothing to show, in place of a picture."""
+    """Writes, in place of a picture, why there is nothing to show."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
 
 
 def heading(figure: Figure, text: str) -> None:
-    """What a picture shows, above it at the left."""
+    """Writes what a picture shows above it, at the left."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:
-    """The unit in which to show a span of time: its nanoseconds and its name."""
+    """Returns the unit in which to show a span of time: its nanoseconds and its name."""
     if span_ns >= 5 * 10**9:
         return 1e9, "s"
     return (1e6, "ms") if span_ns >= 5 * 10**6 else (1e3, "µs")

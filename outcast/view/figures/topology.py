@@ -1,4 +1,4 @@
-"""The topology as a picture: switches by layer, hosts below, the flows' paths, the bottleneck."""
+"""Draws the topology: switches by layer, hosts below, the flows' paths, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_UPRIGHT = 20
-"""Boxes in the hosts' row from which on names are written upwards."""
+"""The most boxes in the hosts' row with level names. With more, all names are turned upwards."""
 _MOST_HOSTS = 128
-"""More hosts than this share boxes."""
+"""The most hosts that have a box each. If there are more, similar hosts share a box."""
 _LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *LAYERS))}
 
 
 def to_dot(plan: Plan) -> str:
-    """Graphviz's dot language; links that flows use are drawn bold, with their number of flows."""
+    """Returns the topology in Graphviz's dot language.
+
+    Links that flows use are bold and have their number of flows.
+    """
     used = flows_on_links(plan)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
@@ -38,16 +41,18 @@ def to_dot(plan: Plan) -> str:
 
 
 def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
-    """How many flows cross each link, which is named by its two ends."""
+    """Returns how many flows cross each link. The key is the set of the link's two ends."""
     return Counter(frozenset(link) for flow in plan.flows for link in pairwise(flow.path))
 
 
 def positions(
     plan: Plan, boxes: Mapping[str, list[str]] | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Hosts in a row in their order; a switch above the middle of what hangs below it.
+    """Returns the place of every node. A switch is above the middle of the nodes linked below it.
 
-    `boxes` are the places in the row, with the hosts of each; else every host has one.
+    Args:
+        plan: the topology.
+        boxes: the boxes in the hosts' row, each with its hosts; None gives every host a box.
     """
     members = boxes.values() if boxes is not None else [[host] for host in plan.hosts]
     placed = {
@@ -66,7 +71,7 @@ def positions(
             for name in switches
         }
         centres = {name: (min(xs) + max(xs)) / 2 if xs else 0.0 for name, xs in below.items()}
-        # Switches above the same hosts (a pod's, the core's) stand side by side there.
+        # Switches with the same centre (those of a pod, or the core) are spread side by side.
         groups: dict[float, list[str]] = {}
         for name in switches:
             centre = sum(centres.values()) / len(centres) if layer == LAYERS[-1] else centres[name]
@@ -81,9 +86,9 @@ def positions(
 
 
 def _boxes(plan: Plan) -> dict[str, list[str]]:
-    """The labels in the hosts' row and whom each stands for: in large networks, for several.
+    """Returns the labels in the hosts' row, each with its hosts.
 
-    There hosts of one switch that all send, all receive, or are all idle share a box.
+    In a large network, hosts of one switch share a box if all send, all receive, or all are idle.
     """
     if len(plan.hosts) <= _MOST_HOSTS:
         return {host: [host] for host in plan.hosts}
@@ -103,7 +108,10 @@ def _ends(plan: Plan) -> tuple[set[str], set[str]]:
 
 
 def picture(plan: Plan, title: str) -> Figure:
-    """The topology: links in use blue, as thick as they have flows; the bottleneck orange."""
+    """Draws the topology. Links in use are blue, and thicker with more flows.
+
+    The bottleneck is orange.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
 
@@ -157,7 +165,7 @@ def picture(plan: Plan, title: str) -> Figure:
             bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
         )
     hops = Counter(flow.hops for flow in plan.flows)
-    classes = ", ".join(f"{count} of {each} hops" for each, count in sorted(hops.items()))
+    classes = ", ".join(f"{count} of {number} hops" for number, count in sorted(hops.items()))
     axes.set_title(f"{title}: {len(plan.flows)} flows ({classes})" if hops else title, fontsize=11)
     axes.margins(0.04, 0.12)
     axes.autoscale_view()
