@@ -280,6 +280,6 @@ def test_a_queue_that_drops_later_says_what_is_left_out(
         assert (before[port]["counted"], part["counted"]) == ("all", "forwarded")
         assert before[port]["capacity"] is not None
         assert part["capacity"] is None
-    remark = "codel drops what it had queued, which is left out here"
+    remark = "codel also drops queued packets, which are left out here"
     assert remark in show(capsys, copy, "--queue").splitlines()[0]
     assert remark not in show(capsys, run, "--queue")

@@ -12,9 +12,9 @@ from outcast.view.terminal.printable import printable
 
 
 class PlainConsole(Console):
-    """Passes every text through `printable`; only styles can set colours.
+    """A console that passes every text through `printable`. Only styles can set colours.
 
-    Markup is off, so `[red]` in a name is a part of the name.
+    Markup is off, because `[red]` in a name is a part of the name.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -33,8 +33,8 @@ class PlainConsole(Console):
 class NotebookLine:
     """One line of a notebook's output whose text changes.
 
-    Rich's own moving lines need ipywidgets in a notebook. This one needs IPython only, which is
-    there because the notebook's kernel is made of it.
+    Rich's own moving lines need ipywidgets in a notebook. This one needs only IPython, which every
+    notebook has, because its kernel is built on it.
     """
 
     def __init__(self) -> None:

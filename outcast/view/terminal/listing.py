@@ -1,7 +1,8 @@
-"""Packets as text: the table of "Life's not fair, neither is TCP" (source, destination, input,
-time, DROP or FOUND, output, time), with the queue's content.
+"""Lists packets as text, with the queue's content.
 
-Rows are read and printed in slices, so memory does not grow with the table.
+The columns are those of the table in "Life's not fair, neither is TCP": source, destination, input,
+time, DROP or FOUND, output, time. Memory does not grow with the table, because rows are read and
+printed in slices.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from outcast.units import format_time
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
-"""A packet that is still queued came in at most this long before the first row shown."""
+"""How far before the first row shown packets are read, to know what is still queued there."""
 
 _MOST_NAMED = 20
 """The most flows or ports that a message lists."""
@@ -47,8 +48,11 @@ class Filter:
     """Which packets to show; None shows all.
 
     Attributes:
-        flow: a flow's number or its source as `address:port`.
-        around_ns, within_ns: came in at most `within_ns` from this time after the start.
+        port: a port that the packet came in by or left by.
+        flow: a flow's number, or its source as `address:port`.
+        around_ns: a time after the traffic's start, around which the packet came in.
+        within_ns: the greatest distance from `around_ns`.
+        verdict: what became of the packet, as in the table.
     """
 
     port: str | None = None
@@ -61,12 +65,13 @@ class Filter:
 def lines(
     source: Path, wanted: Filter, with_queue: bool, form: str, note: Callable[[str], None]
 ) -> Iterator[str]:
-    """The packets of a run directory or of a joined table, as lines of text.
+    """Gives the packets of a run directory or of a joined table as lines of text.
 
-    Where every filter names what is there and yet no packet fits, `note` is told so in one line.
+    If no packet fits filters that are each valid, `note` gets one line that says so.
 
-    Raises InputError where there is no table of packets, ConfigError for a filter that names
-    what is not there.
+    Raises:
+        InputError: there is no table of packets.
+        ConfigError: a filter names a port, flow or time that the table lacks.
     """
     table, start_ns = _open(source)
     condition = _condition(table, start_ns, wanted)
@@ -86,11 +91,11 @@ def _refusing(path: Path) -> AbstractContextManager[None]:
 
 
 def _remarks(source: Path) -> list[str]:
-    """Notes on queues that also drop packets which they had queued."""
+    """Returns a note for each queue that also drops packets after queueing them."""
     if not source.is_dir():
         return []
     return [
-        f"{record.egress}: {record.queue.kind} drops what it had queued, which is left out here"
+        f"{record.egress}: {record.queue.kind} also drops queued packets, which are left out here"
         for record in Run(source).manifest.bottlenecks
         if record.queue.drops == "later"
     ]
@@ -108,7 +113,7 @@ def _open(source: Path) -> tuple[pl.LazyFrame, int]:
                 raise InputError(f"{path}: not a table of joined packets: no column {name}")
             kind = schema[name]
             fits = kind in (pl.String, pl.Enum, pl.Categorical)
-            # A column of nothing, as of packets none of which left, has no type in CSV.
+            # In CSV an empty column has no type, for example `egress` if no packet left.
             if kind != pl.Null and not (fits if name in _TEXTS else kind.is_integer()):
                 what = "text" if name in _TEXTS else "whole numbers"
                 raise InputError(f"{path}: column {name} holds {kind}; allowed are {what}")
@@ -181,7 +186,10 @@ def _require_time(table: pl.LazyFrame, start_ns: int, around_ns: int, within_ns:
 
 
 def _condition(table: pl.LazyFrame, start_ns: int, wanted: Filter) -> pl.Expr:
-    """Which rows to show. Raises ConfigError for a filter that names what is not there."""
+    """Returns the condition for rows to show.
+
+    Raises ConfigError if a filter names a port, flow or time that the table lacks.
+    """
     condition = pl.lit(True)
     if wanted.port is not None:
         ports = sorted(
@@ -243,12 +251,12 @@ def _rows(
         queue: tuple[dict[str, Any], ...] = ()
         if with_queue and values["egress"] is not None:
             content = held.setdefault(values["egress"], deque())
-            # Without a FIFO, packets need not leave in the order they came.
+            # All are checked, because a queue that is no FIFO sends packets in another order.
             kept = [packet for packet in content if packet["t_out"] > values["t_in"]]
             if len(kept) < len(content):
                 content.clear()
                 content.extend(kept)
-            # Flows that are served in turn overtake one another: the next to leave first.
+            # Sorted by departure, because flows that are served in turn overtake one another.
             queue = tuple(sorted(content, key=lambda packet: int(packet["t_out"])))
             if values["t_out"] is not None:
                 content.append(values)
@@ -381,7 +389,7 @@ def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
 def detail(source: Path, row: int) -> str:
     """Returns all header fields of one packet of a run as scapy shows them, and its fate.
 
-    Raises InputError where there is no such packet or its capture does not hold it.
+    Raises InputError if there is no such packet or its capture does not hold it.
     """
     table, start_ns = _open(source)
     found = table.select(_COLUMNS).slice(row, 1).collect() if 0 <= row < 2**63 else pl.DataFrame()

@@ -1,4 +1,4 @@
-"""Text from others' files, so that a terminal neither acts on it nor hides a part of it."""
+"""Escapes text from others' files, because a terminal could act on it or hide a part of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _NOT_ASCII = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 def printable(text: str) -> str:
-    r"""Escapes what a terminal would act on, or not show, as Python writes it: `\x1b`.
+    r"""Escapes characters that a terminal would act on or not show. It writes them as `\x1b`.
 
-    This concerns control characters, direction marks and the bytes of a name that is not UTF-8.
+    These are control characters, direction marks, and the bytes of a name that is not UTF-8.
     """
     return _NOT_ASCII.sub(
         lambda match: (

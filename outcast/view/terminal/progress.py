@@ -1,4 +1,4 @@
-"""A run's progress: its phases, and the goodput of each class while its flows run."""
+"""Shows a run's progress: its phases, and the goodput of each class while its flows run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHASES = {
 
 
 class Progress:
-    """Shows events: as one line that changes on a terminal or in a notebook, else line by line."""
+    """Shows events. A terminal or notebook has one line that changes; a file gets a line each."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -70,7 +70,7 @@ class Progress:
 
 
 def describe_goodput(event: Mapping[str, Any]) -> str:
-    """`1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
+    """Returns the goodput of each class as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
     classes = ", ".join(
         f"{hops}-hop {rate_bps / 1e6:.1f}" for hops, rate_bps in event["classes"].items()
     )

@@ -1,4 +1,4 @@
-"""A run's result on the terminal."""
+"""Shows a run's result on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import ClassSummary, CompletionSummary, Summary
 
 MOST_ROWS = 40
-"""More flows than this are shown by class only. flows.parquet has all of them."""
+"""The most flows with a row each. If there are more, only classes have rows; see flows.parquet."""
 
 
 def format_bps(rate_bps: float) -> str:
@@ -38,9 +38,9 @@ def _ratio(value: float | None) -> str:
 
 
 def render(directory: RunDirectory) -> RenderableType:
-    """Flows, hop classes, input ports and how far the result can be trusted.
+    """Renders flows, hop classes, input ports, and whether the result can be trusted.
 
-    Raises InputError where the analysis has not been stored.
+    Raises InputError if the analysis has not been stored.
     """
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
@@ -67,7 +67,7 @@ def _heading(summary: Summary) -> Text:
 
 
 def _table(*columns: str, left: Iterable[str]) -> Table:
-    """Headings; some have two lines, because 80 columns would cut values off."""
+    """Returns a table with these headings. Some have two lines, because 80 columns are narrow."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
@@ -122,16 +122,16 @@ def _class_table(summary: Summary) -> Table:
 
 
 def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
-    """Returns the share of a flow's time in which it was silent before timeouts."""
+    """Returns the share of a flow's time that it spent waiting for timeouts."""
     if part.halted_s is None:
         return "-"
     return f"{part.halted_s / part.flows / summary.duration_s:.1%}"
 
 
 def _round_trip(part: ClassSummary) -> str:
-    """Returns the mean smoothed round trip of the senders, else the mean captured round trip."""
-    found = part.srtt_ms or part.rtt_ms
-    return f"{found.mean:.3g} ms" if found is not None else "-"
+    """Returns the senders' mean smoothed round trip, or the mean captured one without samples."""
+    round_trip_ms = part.srtt_ms or part.rtt_ms
+    return f"{round_trip_ms.mean:.3g} ms" if round_trip_ms is not None else "-"
 
 
 def _port_table(summary: Summary) -> Table:
@@ -153,7 +153,7 @@ def _port_table(summary: Summary) -> Table:
 
 
 def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
-    """A table of the generated flows by size."""
+    """Returns a table of the generated flows by size."""
     table = _table(
         *("workload", "size", "flows", "unfinished", "mean", "median", "95 %", "99 %", "goodput"),
         left=("workload", "size"),
