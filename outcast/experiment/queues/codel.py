@@ -21,12 +21,39 @@ from outcast.experiment.queues.base import (
     fields,
 )
 
-TCA_CODEL_TARGET, TCA_CODEL_LIMIT, TCA_CODEL_INTERVAL, TCA_CODEL_ECN = 1, 2, 3, 4
+_TCA_CODEL_TARGET, _TCA_CODEL_LIMIT, _TCA_CODEL_INTERVAL, _TCA_CODEL_ECN = 1, 2, 3, 4
 """fq_codel's first attributes have the same numbers."""
 _UNIT_NS = 1024
 
 
-class Codel(ControlsDelay, CountsPackets):
+class RunsCodel(ControlsDelay, CountsPackets):
+    """A queue with the settings of CoDel (RFC 8289)."""
+
+    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
+    interval_ns: TimeNs = Field(
+        default=100_000_000,
+        alias="interval",
+        description="how long above the target before a drop; an RTT",
+    )
+    ecn: bool = Field(default=False, description="mark instead of dropping")
+
+    @property
+    def codel_words(self) -> str:
+        """CoDel's own settings in the words of tc(8)."""
+        return (
+            f"target {self.target_ns // 1000}us interval {self.interval_ns // 1000}us "
+            f"{ecn_word(self.ecn)}"
+        )
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        actual = netlink.numbers(shown[0])
+        yield Setting("limit_packets", self.limit.packets, actual.get(_TCA_CODEL_LIMIT))
+        yield Setting("target_us", _shown_us(self.target_ns), actual.get(_TCA_CODEL_TARGET))
+        yield Setting("interval_us", _shown_us(self.interval_ns), actual.get(_TCA_CODEL_INTERVAL))
+        yield Setting("ecn", self.ecn, bool(actual.get(_TCA_CODEL_ECN)))
+
+
+class Codel(RunsCodel):
     """tc-codel(8): drops at the head while sojourn times exceed a target (RFC 8289); shaped."""
 
     drops: ClassVar[Drops] = "later"
@@ -37,29 +64,11 @@ class Codel(ControlsDelay, CountsPackets):
     }
 
     kind: Literal["codel"]
-    target_ns: TimeNs = Field(default=5_000_000, alias="target", description="target sojourn time")
-    interval_ns: TimeNs = Field(
-        default=100_000_000,
-        alias="interval",
-        description="how long above the target before a drop; an RTT",
-    )
-    ecn: bool = Field(default=False, description="mark instead of dropping")
 
     def tc(self) -> tuple[Qdisc, ...]:
-        words = (
-            f"limit {self.limit.packets} target {self.target_ns // 1000}us "
-            f"interval {self.interval_ns // 1000}us {ecn_word(self.ecn)}"
-        )
-        return (Qdisc("codel", words),)
-
-    def check(self, *shown: bytes) -> Iterator[Setting]:
-        actual = netlink.numbers(shown[0])
-        yield Setting("limit_packets", self.limit.packets, actual.get(TCA_CODEL_LIMIT))
-        yield Setting("target_us", shown_us(self.target_ns), actual.get(TCA_CODEL_TARGET))
-        yield Setting("interval_us", shown_us(self.interval_ns), actual.get(TCA_CODEL_INTERVAL))
-        yield Setting("ecn", self.ecn, bool(actual.get(TCA_CODEL_ECN)))
+        return (Qdisc("codel", f"limit {self.limit.packets} {self.codel_words}"),)
 
 
-def shown_us(time_ns: int) -> int:
+def _shown_us(time_ns: int) -> int:
     """What the kernel shows of a time that it keeps in units of 1024 ns (net/codel.h)."""
     return time_ns // _UNIT_NS * _UNIT_NS // 1000
