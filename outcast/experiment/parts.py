@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -11,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
 )
 
@@ -96,6 +99,28 @@ RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]
 TimeNs = Annotated[int, *_unit("time", units.parse_time_ns, units.format_time)]
+
+
+def _absolute(value: object, info: ValidationInfo) -> Path:
+    """A path of the configuration, made absolute: a relative one is from the file's own folder."""
+    if isinstance(value, Path):
+        value = str(value)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"{value!r} is not a path; allowed is the path of a file")
+    folder = (info.context or {}).get(FOLDER, "")
+    return Path(os.path.abspath(os.path.join(folder, value)))
+
+
+FOLDER = "folder"
+"""The key of the validation's context that has the folder of the configuration's file."""
+
+UserFile = Annotated[
+    Path,
+    BeforeValidator(_absolute),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""A file of the user's. In YAML it may be relative to the file that names it."""
 
 
 def _limit(schema: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.experiment.parts import FOLDER
 from outcast.experiment.whole import Experiment
 
 
@@ -57,12 +58,15 @@ class Source:
         file: the file's name, for messages.
         lines: the line of every key and list item that no override replaced.
         overridden: from the place of every overridden key to its name in a message.
+        folder: what relative paths in the configuration are relative to; the working folder where
+            the configuration comes from no file.
     """
 
     tree: Mapping[Any, Any]
     file: str
     lines: Mapping[Location, int] = field(default_factory=dict)
     overridden: Mapping[Location, str] = field(default_factory=dict)
+    folder: Path = Path()
 
     @property
     def where(self) -> str:
@@ -102,12 +106,12 @@ class Source:
             lines = {key: line for key, line in lines.items() if key[: len(at)] != at}
             overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
             overridden[at] = override.name
-        return Source(tree, self.file, lines, overridden)
+        return replace(self, tree=tree, lines=lines, overridden=overridden)
 
     def experiment(self) -> Experiment:
         """The validated experiment. Raises ConfigError, see `load`."""
         try:
-            return Experiment.model_validate(self.tree)
+            return Experiment.model_validate(self.tree, context={FOLDER: self.folder})
         except ValidationError as error:
             raise ConfigError(_refusal(error, self)) from None
 
@@ -124,8 +128,8 @@ class Source:
         for key, value in settings.items():
             _set(tree, key, copy.deepcopy(value), where)
         if not settings:
-            return Source(tree, self.file, self.lines, self.overridden).experiment()
-        return validate(tree, where)
+            return replace(self, tree=tree).experiment()
+        return Source(tree, where, folder=self.folder).experiment()
 
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -152,7 +156,7 @@ def read(path: Path, overrides: Overrides = ()) -> Source:
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    return Source(tree, str(path), _lines(text)).changed(overrides)
+    return Source(tree, str(path), _lines(text), folder=path.parent).changed(overrides)
 
 
 def _parse_yaml(text: str, where: str) -> Any:

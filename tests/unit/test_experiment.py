@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 import configs
 from outcast import experiment
 from outcast.errors import ConfigError
+from outcast.experiment.parts import FOLDER, UserFile
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FIG3C = CONFIGS / "fig3c.yaml"
@@ -307,3 +309,16 @@ def test_what_generated_traffic_would_not_have_is_refused(override: str, named: 
     # It does not apply to datagrams, and a group's flows are not generated.
     experiment.load(FIG3C, [override, STREAM])
     experiment.load(FIG3C, [f"flows.0.{override}", INCAST])
+
+
+def test_a_users_file_is_relative_to_the_file_that_names_it() -> None:
+    reader = TypeAdapter[Path](UserFile)
+    folder = {FOLDER: Path("/home/me/study")}
+    assert reader.validate_python("tcp_mine.c", context=folder) == Path("/home/me/study/tcp_mine.c")
+    assert reader.validate_python("../x.csv", context=folder) == Path("/home/me/x.csv")
+    assert reader.validate_python("/abs/x.csv", context=folder) == Path("/abs/x.csv")
+    assert reader.validate_python("x.csv") == Path.cwd() / "x.csv"
+    assert experiment.read(FIG3C).folder == FIG3C.parent
+    for wrong in ("", 3, None, "a\0b"):
+        with pytest.raises(ValidationError, match="allowed is the path of a file"):
+            reader.validate_python(wrong, context=folder)
