@@ -136,11 +136,14 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "timeouts_seen": tcp.timeouts,
                 "halted_s": tcp.halted_s,
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
+                "name": record.name,
             }
         )
     if not rows:  # All traffic is generated; completions.parquet has its flows.
         return pl.DataFrame(schema=_FLOW_COLUMNS)
-    return pl.DataFrame(rows, infer_schema_length=None)
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    # A column without any value would have no type of its own.
+    return frame.with_columns(pl.col("name", "congestion_control").cast(pl.String))
 
 
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
@@ -155,6 +158,7 @@ _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
     ),
     **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
     **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
+    "name": pl.String,
 }
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (

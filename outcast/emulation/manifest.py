@@ -51,6 +51,7 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
                 SubflowRecord(sport=sport, dport=dport)
                 for sport, dport in subflows.get(flow.flow, ())
             ],
+            name=flow.name,
         )
         for flow in plan.flows
     ]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import Part, SizeBytes, TimeNs
+from outcast.experiment.parts import GroupName, Part, SizeBytes, TimeNs
 from outcast.experiment.transport import GroupTransport
 
 
 class FlowGroup(Part):
     """Flows with the same settings, from hosts that are named or of a class."""
 
+    name: GroupName | None = Field(
+        default=None,
+        description="what tables and figures call these flows; entries with the same name form one "
+        "group. See docs/groups.md",
+    )
     source: str | list[str] = Field(
         alias="from", description="a class as '2-hop', a host's name, or a list of names"
     )

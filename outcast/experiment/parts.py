@@ -12,12 +12,16 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
 )
 
 from outcast import units
+
+UNNAMED = "unnamed"
+"""The label of the flows that have no name, in an experiment where others have one."""
 
 MTU_FRAME_BYTES = 1514
 """A full Ethernet frame without its checksum, as a qdisc counts it."""
@@ -95,6 +99,15 @@ def _whole_bytes(rate_bps: int) -> int:
     return rate_bps
 
 
+def _no_label_of_others(name: str) -> str:
+    if name == UNNAMED:
+        raise ValueError(f"{name!r} stands for flows without a name; allowed is another name")
+    return name
+
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+GroupName = Annotated[str, Field(pattern=NAME_PATTERN), AfterValidator(_no_label_of_others)]
+"""The name of flows that are summed up together. Several entries may share it."""
 RateBps = Annotated[int, *_unit("rate", units.parse_rate_bps, units.format_rate)]
 KernelRateBps = Annotated[RateBps, AfterValidator(_whole_bytes)]
 SizeBytes = Annotated[int, *_unit("size", units.parse_size_bytes, units.format_size)]

@@ -11,7 +11,7 @@ from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
-from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.parts import NAME_PATTERN, Part, TimeNs
 from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
@@ -26,9 +26,7 @@ MOST_BINS = 1_000_000
 class Experiment(Part):
     """The whole experiment."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="name of the results"
-    )
+    name: str = Field(pattern=NAME_PATTERN, description="name of the results")
     topology: Topology = Field(description="the hosts and switches, and which of them are linked")
     links: Links = Field(description="the links' rates and delays")
     queue: Queue = Field(description="the queue of every switch port")

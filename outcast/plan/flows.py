@@ -43,6 +43,7 @@ class Flow:
         start_ns: time from the traffic's start.
         duration_ns, size_bytes: when it ends; exactly one of them is set.
         transport: TCP's settings of this flow.
+        name: what the configuration calls its group; None if it gives no name.
     """
 
     flow: int
@@ -60,6 +61,7 @@ class Flow:
     duration_ns: int | None
     size_bytes: int | None
     transport: Transport = field(default_factory=Transport)
+    name: str | None = None
 
     @property
     def five_tuple(self) -> FiveTuple:
@@ -118,6 +120,7 @@ def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) ->
                         duration_ns=duration_ns,
                         size_bytes=group.size_bytes,
                         transport=settings,
+                        name=group.name,
                     )
                 )
     if len(flows) > MOST_FLOWS:

@@ -85,6 +85,7 @@ class _Network(_Part):
 class _Document(handed_in.Versioned):
     """The file's keys, in their order."""
 
+    format: int = 2
     graph: _Network
     routing: Annotated[str, _member_of(routes.KINDS)]
     hash_seed: int = Field(ge=0, lt=1 << 32)

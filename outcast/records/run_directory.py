@@ -94,10 +94,13 @@ class FlowRecord(_Record):
     start_ns: _SpanNs = Field(description="planned start after the traffic's start")
     duration_ns: _SpanNs | None
     size_bytes: _Count | None
-    congestion_control: str
+    congestion_control: str | None = Field(description="null if the flow is not TCP")
     subflows: list[SubflowRecord] = Field(
         default_factory=list,
         description="further connections of Multipath TCP, besides the flow's own",
+    )
+    name: _Name | None = Field(
+        default=None, description="what the configuration calls its group; null without a name"
     )
 
 
@@ -165,6 +168,7 @@ class TrafficRecord(_Record):
 class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` map settings to values."""
 
+    format: int = 2
     outcast: str
     name: str
     engine: Literal["realtime", "virtual"]

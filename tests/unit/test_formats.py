@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def with_format(path: Path, number: object) -> None:
     tree = json.loads(path.read_text())
-    assert tree.pop("format") == 1
+    assert tree.pop("format") == RECORDS[path.name].model_fields["format"].default
     if number is not None:
         # A newer outcast may also have written keys that are unknown here.
         tree = {"format": number, "a_new_key": 1, **tree}
@@ -43,7 +43,7 @@ def with_format(path: Path, number: object) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (2, "made by a newer outcast: its format is 2, and this one reads 1"),
+        (9, "made by a newer outcast: its format is 9, and this one reads 1"),
         (0, "format: allowed is a whole number above 0"),
         (True, "format: allowed is a whole number above 0"),
         ("1", "format: allowed is a whole number above 0"),
@@ -57,7 +57,7 @@ def test_a_file_of_another_format_is_refused(
     with_format(path, number)
     with pytest.raises(InputError) as refused:
         handed_in.read_model(path, RECORDS[name])
-    assert str(refused.value) == f"{path}: {said}"
+    assert str(refused.value).startswith(f"{path}: {said}")
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -87,7 +87,7 @@ def test_a_format_that_is_read_no_more_is_refused(tmp_path: Path) -> None:
 def test_a_verb_refuses_a_newer_run_in_one_line(
     run: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_format(run.manifest, 2)
+    with_format(run.manifest, 9)
     assert cli.invoke(["analyze", str(run.path)]) == 2
     assert "made by a newer outcast" in (said := capsys.readouterr().err)
     assert said.count("\n") == 1

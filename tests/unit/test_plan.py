@@ -139,6 +139,19 @@ def test_distinct_end_points_meet_between_aggregation_and_edge_switch() -> None:
     }
 
 
+def test_a_name_is_that_of_all_flows_of_its_entries() -> None:
+    plan = plan_of("fig3c", "flows.0.name=near", "flows.1.name=far", "flows.1.hosts=2")
+    assert [flow.name for flow in plan.flows] == ["near", "far", "far"]
+    shared = plan_of("fig3c", "flows.0.name=all", "flows.1.name=all")
+    assert {flow.name for flow in shared.flows} == {"all"}
+
+
+@pytest.mark.parametrize("name", ["''", "-a", "a b", "a/b", "é", "x" * 65, "unnamed", "1"])
+def test_a_name_that_no_table_could_show_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"flows\.0\.name: .*(allowed is|string)"):
+        plan_of("fig3c", f"flows.0.name={name}")
+
+
 def test_flows_of_a_group_start_one_after_the_other() -> None:
     plan = plan_of("linear-12", "flows.1.stagger=10ms", "flows.1.per_host=2", "flows.1.start=1s")
     rivals = [flow for flow in plan.flows if flow.group == 1]

@@ -56,7 +56,7 @@ def test_a_stored_plan_is_read_without_mininet() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        ("format", 2, "made by a newer outcast: its format is 2, and this one reads 1"),
+        ("format", 9, "made by a newer outcast: its format is 9, and this one reads 1 to"),
         ("format", 0, "format: allowed is a whole number"),
         ("format", "1", "format: allowed is a whole number"),
         ("surplus", 1, "surplus"),

@@ -6,6 +6,7 @@ cut the last bin short.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -75,6 +76,8 @@ def flow_bins(analysis: Analysis) -> FlowBins:
 def throughput_table(analysis: Analysis) -> pl.DataFrame:
     """One row per flow of the run and bin. `t` is the bin's start after the traffic's start."""
     bins = flow_bins(analysis)
+    records = {record.flow: record for record in analysis.manifest.flows}
+    of_rows = [records[flow] for flow in bins.flows]
     return pl.DataFrame(
         {
             "flow": np.repeat(np.array(bins.flows, np.int32), bins.start_ns.size),
@@ -82,8 +85,19 @@ def throughput_table(analysis: Analysis) -> pl.DataFrame:
             "goodput_bps": (bins.goodput_bytes * 8e9 / bins.width_ns).ravel(),
             "throughput_bps": (bins.frame_bytes * 8e9 / bins.width_ns).ravel(),
             "packets": bins.packets.ravel(),
+            "name": _repeated([record.name for record in of_rows], bins.start_ns.size),
+            "congestion_control": _repeated(
+                [record.congestion_control for record in of_rows], bins.start_ns.size
+            ),
         }
     )
+
+
+def _repeated(texts: Sequence[str | None], times: int) -> pl.Series:
+    """Each text so many times in a row. An Enum takes 4 bytes a row, however long the texts are."""
+    kinds = pl.Enum(sorted({text for text in texts if text is not None}))
+    rows = np.repeat(np.arange(len(texts)), times)
+    return pl.Series(texts, dtype=kinds).gather(rows)
 
 
 def utilisation_table(analysis: Analysis) -> pl.DataFrame:

@@ -120,9 +120,10 @@ def sentences(run: Run) -> list[str]:
     flows = manifest.flows
     receivers: dict[tuple[int, str], list[str]] = {}
     for flow in flows:
-        receivers.setdefault((flow.hops, flow.congestion_control), []).append(flow.dst)
+        control = (flow.congestion_control or "UDP").upper()
+        receivers.setdefault((flow.hops, control), []).append(flow.dst)
     groups = [
-        f"{_flows(len(ends), 'TCP ')} ({control.upper()}) to "
+        f"{_flows(len(ends), '' if control == 'UDP' else 'TCP ')} ({control}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (hops, control), ends in sorted(receivers.items())
     ]
