@@ -130,6 +130,6 @@ def on_ns(experiment: Experiment, plan: Plan) -> int:
     blackout = experiment.blackout
     if blackout is None or blackout.by == "packets":
         return 0
-    layers = plan.graph.edges[plan.ends[blackout.at]]["layers"]
-    rate_bps = experiment.links.between(layers).rate_bps
+    port, before = plan.ends[blackout.at]
+    rate_bps = plan.links[before, port].rate_bps
     return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // rate_bps

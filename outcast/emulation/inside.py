@@ -294,7 +294,7 @@ class _Run:
             ) as servers:
                 connected = traffic.connect_clients(
                     *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
-                    links.longest_round_trip_ns(self.experiment, self.plan),
+                    links.longest_round_trip_ns(self.plan),
                     start_afterwards=afterwards,
                     held_start=held_start,
                 )
@@ -480,7 +480,7 @@ class _Run:
                     for host, counted in before.hosts.items()
                 },
                 captures=list(measured.captures),
-                links=links.records(experiment, plan, before.interfaces, after.interfaces),
+                links=links.records(plan, before.interfaces, after.interfaces),
             )
         )
         write_json(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_ways
 from outcast.records.run_directory import LinkRecord, LinkTotals
@@ -54,14 +53,11 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
     return crossings
 
 
-def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
+def longest_round_trip_ns(plan: Plan) -> int:
     """The largest sum of the links' delays, there and back, among the paths of all flows."""
 
     def delay_ns(path: Sequence[str]) -> int:
-        links = (
-            experiment.links.between(plan.graph.edges[hop]["layers"]) for hop in pairwise(path)
-        )
-        return sum(link.delay_ns or 0 for link in links)
+        return sum(plan.links[hop].delay_ns or 0 for hop in pairwise(path))
 
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
@@ -70,9 +66,7 @@ def longest_round_trip_ns(experiment: Experiment, plan: Plan) -> int:
     return max(delay_ns(there) + delay_ns(back) for there, back in ways)
 
 
-def records(
-    experiment: Experiment, plan: Plan, before: Interfaces, after: Interfaces
-) -> list[LinkRecord]:
+def records(plan: Plan, before: Interfaces, after: Interfaces) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
     What a host sent is read at its switch's port, where it arrives.
@@ -87,9 +81,7 @@ def records(
                 port=plan.port(node, neighbour),
                 node=node,
                 neighbour=neighbour,
-                rate_bps=experiment.links.between(
-                    plan.graph.edges[node, neighbour]["layers"]
-                ).rate_bps,
+                rate_bps=plan.links[node, neighbour].rate_bps,
                 flows=crossing.flows,
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,

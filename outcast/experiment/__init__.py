@@ -7,7 +7,7 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 from outcast.experiment.blackout import Blackout
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
-from outcast.experiment.links import LayerLinks, Layers, Link, Links
+from outcast.experiment.links import LayerLinks, Layers, Link, LinkKeys, Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
@@ -43,6 +43,7 @@ __all__ = [
     "Layers",
     "Limit",
     "Link",
+    "LinkKeys",
     "Links",
     "Mptcp",
     "PacingFq",

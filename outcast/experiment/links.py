@@ -15,7 +15,7 @@ MOST_DELAY_NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link's settings, which hold for each direction. None stands for the engine's default."""
+    """The settings of one direction of a link. None stands for the engine's default."""
 
     rate_bps: int
     delay_ns: int | None
@@ -51,14 +51,18 @@ class Link:
             )
 
 
-class LayerLinks(Part):
-    """The links between two layers. A key that is left out has the value of all links."""
+class LinkKeys(Part):
+    """The keys of some links. A key that is left out has the value of all links."""
 
     rate_bps: KernelRateBps | None = Field(default=None, alias="rate", description="both ways")
     delay_ns: TimeNs | None = Field(default=None, alias="delay", description="in each direction")
     jitter_ns: TimeNs | None = Field(
         default=None, alias="jitter", description="the delay varies by up to this, up and down"
     )
+
+
+class LayerLinks(LinkKeys):
+    """The links between two layers. A key that is left out has the value of all links."""
 
 
 class Layers(Part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +13,9 @@ from controllers.graph import Graph
 from outcast.plan.paths import ingress_port, port_name
 
 if TYPE_CHECKING:
+    from outcast.experiment import Link
     from outcast.plan.flows import Flow
+    from outcast.plan.links import Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Bottleneck:
 def find(
     graph: Graph,
     flows: Sequence[Flow],
-    rate_bps: Callable[[str], int],
+    links: Mapping[Direction, Link],
     without: Set[tuple[str, str]] = frozenset(),
 ) -> Bottleneck | None:
     """The output port at which each flow's share of the rate is smallest.
@@ -47,7 +49,7 @@ def find(
     Args:
         graph: the network, as topology.make_graph makes it.
         flows: all flows.
-        rate_bps: the rate of the links between two layers, such as `edge-aggregation`.
+        links: the settings of each direction of each link.
         without: links, by their two ends, that are left out.
 
     Returns:
@@ -74,7 +76,7 @@ def find(
     switch, following = max(
         crossing,
         key=lambda hop: (
-            Fraction(crossing[hop], rate_bps(graph.edges[hop]["layers"])),
+            Fraction(crossing[hop], links[hop].rate_bps),
             len(inputs[hop]),
             nearness[hop],
         ),
@@ -88,7 +90,7 @@ def find(
 
 
 def find_others(
-    graph: Graph, flows: Sequence[Flow], rate_bps: Callable[[str], int], first: Bottleneck
+    graph: Graph, flows: Sequence[Flow], links: Mapping[Direction, Link], first: Bottleneck
 ) -> tuple[Bottleneck, ...]:
     """The ports that measure the flows that do not cross the first bottleneck.
 
@@ -104,7 +106,7 @@ def find_others(
         reached = {address for port in bottlenecks for address in port.destinations}
         known = [f for f in flows if f.flow not in unmeasured or f.dst_ip in reached]
         taken = {hop for f in known for hop in pairwise(f.path)}
-        another = find(graph, left, rate_bps, taken)
+        another = find(graph, left, links, taken)
         if another is None:
             return tuple(bottlenecks[1:])
         bottlenecks.append(another)

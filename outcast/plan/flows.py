@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
@@ -15,6 +18,10 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Transport
 from outcast.plan import transport
 from outcast.plan.paths import receiver
+
+if TYPE_CHECKING:
+    from outcast.experiment import Link
+    from outcast.plan.links import Direction
 
 FIRST_SOURCE_PORT = 20001
 """Flows are told apart by their source port, which the run chooses."""
@@ -69,7 +76,12 @@ class Flow:
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
-def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) -> tuple[Flow, ...]:
+def resolve_flows(
+    experiment: Experiment,
+    graph: Graph,
+    table: routes.Routes,
+    links: Mapping[Direction, Link],
+) -> tuple[Flow, ...]:
     """Every flow of the groups, in the order of the configuration.
 
     Raises:
@@ -103,26 +115,27 @@ def resolve_flows(experiment: Experiment, graph: Graph, table: routes.Routes) ->
                     duration_ns = experiment.duration_ns - start_ns
                 sport = FIRST_SOURCE_PORT + len(flows)
                 packet = FiveTuple(graph.nodes[src]["ip"], sport, graph.nodes[dst]["ip"], dport)
-                flows.append(
-                    Flow(
-                        flow=len(flows),
-                        group=index,
-                        src=src,
-                        src_ip=packet.src,
-                        sport=packet.sport,
-                        dst=dst,
-                        dst_ip=packet.dst,
-                        dport=packet.dport,
-                        path=tuple(routes.path(table, graph, src, dst, packet)),
-                        return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
-                        hops=distances.setdefault(dst, _distances(graph, dst))[src],
-                        start_ns=start_ns,
-                        duration_ns=duration_ns,
-                        size_bytes=group.size_bytes,
-                        transport=settings,
-                        name=group.name,
-                    )
+                flow = Flow(
+                    flow=len(flows),
+                    group=index,
+                    src=src,
+                    src_ip=packet.src,
+                    sport=packet.sport,
+                    dst=dst,
+                    dst_ip=packet.dst,
+                    dport=packet.dport,
+                    path=tuple(routes.path(table, graph, src, dst, packet)),
+                    return_path=tuple(routes.path(table, graph, dst, src, packet.reversed())),
+                    hops=distances.setdefault(dst, _distances(graph, dst))[src],
+                    start_ns=start_ns,
+                    duration_ns=duration_ns,
+                    size_bytes=group.size_bytes,
+                    transport=settings,
+                    name=group.name,
                 )
+                slowest_bps = min(links[hop].rate_bps for hop in pairwise(flow.path))
+                _require_room(flow, experiment, slowest_bps)
+                flows.append(flow)
     if len(flows) > MOST_FLOWS:
         raise ConfigError(f"flows: {len(flows)} flows; at most {MOST_FLOWS} are allowed")
     return tuple(flows)
@@ -162,11 +175,17 @@ def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: 
             f"{units.format_time(last_ns)}; it must start and end within the duration of "
             f"{units.format_time(experiment.duration_ns)}"
         )
-    rate_bps = experiment.links.between("host-edge").rate_bps
-    least_ns = (group.size_bytes or 0) * 8 * 10**9 // rate_bps
-    if last_ns + least_ns > experiment.duration_ns:
+
+
+def _require_room(flow: Flow, experiment: Experiment, rate_bps: int) -> None:
+    """Raises ConfigError where a flow's bytes cannot arrive within the duration.
+
+    `rate_bps` is the smallest rate on the flow's path.
+    """
+    least_ns = (flow.size_bytes or 0) * 8 * 10**9 // rate_bps
+    if flow.start_ns + least_ns > experiment.duration_ns:
         raise ConfigError(
-            f"{where}.bytes: they take {least_ns / 1e9:.3g} s or more at "
+            f"flows.{flow.group}.bytes: they take {least_ns / 1e9:.3g} s or more at "
             f"{units.format_rate(rate_bps)}; allowed is what can end within the duration of "
             f"{units.format_time(experiment.duration_ns)}"
         )

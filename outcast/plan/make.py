@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, FlowGroup, Transport
+from outcast.experiment import Experiment, FlowGroup, Link, Transport
+from outcast.plan import links as plan_links
 from outcast.plan import schedule, transport
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
+from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.paths import (
     compute_routes,
@@ -37,22 +39,20 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     graph = make_graph(make_topo(experiment))
     try:
         table = compute_routes(experiment, graph)
-        flows = resolve_flows(experiment, graph, table)
         _require_layers(experiment, graph)
+        links = plan_links.resolve(experiment, graph)
+        flows = resolve_flows(experiment, graph, table, links)
         of_hosts = transport.of_hosts(experiment.transport, flows)
-        generated = schedule.make_schedule(experiment, _hosts(experiment, graph))
+        generated = schedule.make_schedule(experiment, _hosts(graph, links))
         _require_transport(experiment.transport, of_hosts, generated)
         ways = generated_ways(graph, table, generated)
 
-        def rate_bps(layers: str) -> int:
-            return experiment.links.between(layers).rate_bps
-
-        first = find(graph, flows or _way_flows(graph, ways), rate_bps)
+        first = find(graph, flows or _way_flows(graph, ways), links)
         # A path between two hosts has a switch on it, and so an output port.
         assert first is not None
         bottleneck, *others = (
             with_inputs(port, graph, ways)
-            for port in (first, *find_others(graph, flows, rate_bps, first))
+            for port in (first, *find_others(graph, flows, links, first))
         )
         plan = Plan(
             graph=graph,
@@ -64,6 +64,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             generated=generated,
             blackout_at=experiment.blackout.at if experiment.blackout else None,
             others=tuple(others),
+            links=links,
         )
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
@@ -95,7 +96,7 @@ def _require_transport(
                 )
 
 
-def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
+def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
     def senders(source: str | list[str], dst: str, where: str) -> list[str]:
         group = FlowGroup.model_construct(source=source)
         return senders_of(group, dst, graph, where)
@@ -104,7 +105,8 @@ def _hosts(experiment: Experiment, graph: Graph) -> schedule.Hosts:
         names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
         receiver=receiver(graph),
         senders=senders,
-        rate_bps=lambda _host: experiment.links.between("host-edge").rate_bps,
+        sends_bps=lambda host: links[host, next(graph.neighbors(host))].rate_bps,
+        receives_bps=lambda host: links[next(graph.neighbors(host)), host].rate_bps,
     )
 
 

@@ -5,10 +5,11 @@ Nothing here needs Mininet, because the report reads a stored plan on any machin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from controllers import routes
 from controllers.graph import Graph
@@ -17,6 +18,10 @@ from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.schedule import Generated
+
+if TYPE_CHECKING:
+    from outcast.experiment import Link
+    from outcast.plan.links import Direction
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
@@ -36,6 +41,8 @@ class Plan:
         generated: every flow of the workloads, in order of its number.
         blackout_at: the port in front of which a synthetic blackout stands.
         others: the ports that measure the flows that do not cross the bottleneck.
+        links: the settings of each direction of each link, by the sending node and its neighbour.
+            A plan that was stored before the plan had them has none.
     """
 
     graph: Graph
@@ -47,6 +54,7 @@ class Plan:
     generated: tuple[Generated, ...] = ()
     blackout_at: str | None = None
     others: tuple[Bottleneck, ...] = ()
+    links: Mapping[Direction, Link] = field(default_factory=dict)
 
     @cached_property
     def routes(self) -> routes.Routes:

@@ -55,8 +55,7 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
-    node, neighbour = plan.ends[port]
-    link = experiment.links.between(plan.graph.edges[node, neighbour]["layers"])
+    link = plan.links[plan.ends[port]]
     return PortQueue(
         port,
         port_rate_bps(experiment, port, link.rate_bps),

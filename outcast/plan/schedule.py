@@ -78,13 +78,14 @@ class Hosts:
         receiver: the host that many-to-one traffic goes to.
         senders: takes a `from`, a receiver, and the key that an error names; returns the hosts
             that send. It raises ConfigError.
-        rate_bps: the rate of a host's link, by the host's name.
+        sends_bps, receives_bps: the rate of a host's link in each direction, by the host's name.
     """
 
     names: Sequence[str]
     receiver: str
     senders: Callable[[str | list[str], str, str], list[str]]
-    rate_bps: Callable[[str], int]
+    sends_bps: Callable[[str], int]
+    receives_bps: Callable[[str], int]
 
 
 def make_schedule(experiment: Experiment, hosts: Hosts) -> tuple[Generated, ...]:
@@ -156,7 +157,7 @@ def _background(
     for src in hosts.names:
         draw = random.Random(f"{experiment.seed} workload {index} {src}")
         others = [name for name in hosts.names if name != src]
-        mean_gap_ns = sizes.mean_bytes() * 8e9 / (workload.load * hosts.rate_bps(src))
+        mean_gap_ns = sizes.mean_bytes() * 8e9 / (workload.load * hosts.sends_bps(src))
         for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, end_ns):
             dst = draw.choice(others)
             flows.append(_transfer(index, "background", src, dst, sizes.sample(draw), at_ns))
@@ -173,7 +174,7 @@ def _poisson(
     sources = _sources(workload, hosts, f"workloads.{index}")
     if len({*sources, *receivers}) < 2:
         raise ConfigError(f"workloads.{index}.from: {sources[0]} cannot send to itself")
-    offered_bps = workload.load * sum(hosts.rate_bps(name) for name in receivers)
+    offered_bps = workload.load * sum(hosts.receives_bps(name) for name in receivers)
     mean_gap_ns = sizes.mean_bytes() * 8e9 / offered_bps
     for at_ns in _arrivals(draw, mean_gap_ns, workload.start_ns, _end_ns(experiment, workload)):
         dst = draw.choice(receivers)

@@ -10,12 +10,12 @@ checked: each path follows links, and each port is a port of its switch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields
 from ipaddress import IPv4Address
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import networkx as nx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -24,11 +24,17 @@ from controllers import graph as graphs
 from controllers import routes
 from outcast import handed_in
 from outcast.errors import InputError
+from outcast.experiment import Link
+from outcast.experiment.links import MOST_DELAY_NS
+from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
+
+if TYPE_CHECKING:
+    from outcast.plan.links import Direction
 
 MOST_NODES = 32_768
 """More than the largest topology that an experiment can ask for."""
@@ -82,8 +88,23 @@ class _Network(_Part):
     edges: tuple[_Link, ...]
 
 
+class _Settings(_Part):
+    """A Link, whose numbers are checked here, because the file may come from somebody else."""
+
+    rate_bps: int = Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)
+    delay_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
+    jitter_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
+
+
+class _Alike(_Part):
+    """Directions of links that have the same settings."""
+
+    settings: _Settings
+    directions: tuple[tuple[_Name, _Name], ...]
+
+
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order."""
+    """The file's keys, in their order. Format 1 had no `links`."""
 
     format: int = 2
     graph: _Network
@@ -95,14 +116,18 @@ class _Document(handed_in.Versioned):
     capture_ports: tuple[tuple[_Name, Literal["in", "out"]], ...]
     generated: tuple[Generated, ...] = Field(max_length=MOST_GENERATED)
     blackout_at: _Name | None
+    links: tuple[_Alike, ...] = ()
 
 
 def dumps(plan: Plan) -> str:
     """The plan as the text of plan.json."""
     document: dict[str, Any] = {
-        field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "graph"
+        field.name: getattr(plan, field.name)
+        for field in fields(plan)
+        if field.name not in ("graph", "links")
     }
     document["graph"] = _network_document(plan.graph)
+    document["links"] = _links_document(plan.links)
     return _Document.model_validate(document).model_dump_json(by_alias=True) + "\n"
 
 
@@ -123,6 +148,17 @@ def _network_document(graph: graphs.Graph) -> dict[str, Any]:
     }
 
 
+def _links_document(links: Mapping[Direction, Link]) -> list[dict[str, Any]]:
+    """Every setting once, with its directions, because most links of a network are alike."""
+    alike: dict[Link, list[Direction]] = {}
+    for direction, settings in links.items():
+        alike.setdefault(settings, []).append(direction)
+    return [
+        {"settings": asdict(settings), "directions": directions}
+        for settings, directions in alike.items()
+    ]
+
+
 def read_plan(path: Path) -> Plan:
     """The plan from a plan.json.
 
@@ -134,6 +170,7 @@ def read_plan(path: Path) -> Plan:
     try:
         graph = _graph(document.graph)
         _require_fitting(document, graph)
+        links = _links(document, graph)
     except (graphs.GraphError, _MisfitError) as error:
         raise InputError(f"{path}: {error}") from None
     return Plan(
@@ -146,6 +183,7 @@ def read_plan(path: Path) -> Plan:
         capture_ports=document.capture_ports,
         generated=document.generated,
         blackout_at=document.blackout_at,
+        links=links,
     )
 
 
@@ -168,6 +206,20 @@ def _graph(network: _Network) -> graphs.Graph:
         graph.add_edge(*ends, ports=dict(link.ports), layers=link.layers)
     graphs.check(graph)
     return graph
+
+
+def _links(document: _Document, graph: graphs.Graph) -> dict[Direction, Link]:
+    """The settings by direction; none in a plan of the first format."""
+    stored: dict[Direction, Link] = {}
+    for number, alike in enumerate(document.links):
+        settings = Link(**dict(alike.settings))
+        for direction in alike.directions:
+            if not graph.has_edge(*direction) or direction in stored:
+                raise _MisfitError(f"links.{number}: {direction} is no link, or is named twice")
+            stored[direction] = settings
+    if len(stored) not in (0, 2 * graph.number_of_edges()):
+        raise _MisfitError("links: some directions have no settings")
+    return stored
 
 
 def _require_fitting(document: _Document, graph: graphs.Graph) -> None:

@@ -48,6 +48,14 @@ def test_a_stored_plan_is_the_same_plan(path: Path, tmp_path: Path) -> None:
     assert stored.dumps(again) == text
 
 
+def test_a_plan_of_the_first_format_is_read_without_links(tmp_path: Path) -> None:
+    first = plan("fig3c")
+    document = json.loads(stored.dumps(first))
+    del document["links"]
+    again = stored.read_plan(stored_text({**document, "format": 1}, tmp_path))
+    assert (again.links, again.flows) == ({}, first.flows)
+
+
 def test_a_stored_plan_is_read_without_mininet() -> None:
     script = "import sys, outcast.plan.stored; sys.exit('mininet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -79,6 +87,11 @@ def test_a_stored_plan_is_read_without_mininet() -> None:
         ("bottleneck.egress", "s9-eth1", "bottleneck: its ports are not those"),
         ("others", ("bottleneck",), "others"),
         ("capture_ports.0.0", "eth0", "capture_ports.0: is no port"),
+        ("links.0.settings.rate_bps", 0, "links.0.settings.rate_bps"),
+        ("links.0.settings.delay_ns", -1, "links.0.settings.delay_ns"),
+        ("links.0.directions.0.0", "h3", "links.0: ('h3', 's1') is no link"),
+        ("links.0.directions.0", ("links.0.directions.1",), "is named twice"),
+        ("links.0.directions", [["h1", "s1"]], "links: some directions have no settings"),
         ("blackout_at", "s9-eth9", "blackout_at: is no input of the bottleneck"),
         (
             "generated",

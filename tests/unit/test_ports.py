@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from outcast import experiment
 from outcast import workflow as execute
 from outcast.emulation import queues
+from outcast.errors import ConfigError
+from outcast.experiment import Link
 from outcast.plan import ports
+from outcast.plan.links import resolve
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
@@ -18,8 +23,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
-    loaded = experiment.load(CONFIGS / "fig3c.yaml", overrides)
-    return execute.resolve(loaded, "virtual"), make_plan(loaded)
+    whole = execute.resolve(experiment.load(CONFIGS / "fig3c.yaml", overrides), "virtual")
+    return whole, make_plan(whole)
 
 
 def at(port: str, *overrides: str) -> PortQueue:
@@ -95,3 +100,31 @@ def test_a_resolved_experiment_leaves_no_link_open(tmp_path: Path) -> None:
     assert experiment.load_resolved(file) == loaded
     for _, own in loaded.links.layers.given():
         assert None not in (own.rate_bps, own.delay_ns, own.jitter_ns)
+
+
+def test_an_edges_own_settings_win_over_those_of_its_layers() -> None:
+    whole, plan = resolved(LAYERS)
+    ends = ("e0_0", "a0_0")
+    plan.graph.edges[ends]["own"] = {"e0_0": {"rate": "100mbit", "delay": "1ms"}}
+    links = resolve(whole, plan.graph)
+    # The jitter of its layers is the greatest of theirs, so its own is the greatest of its own.
+    assert links[ends] == Link(rate_bps=10**8, delay_ns=10**6, jitter_ns=60_560)
+    assert links[ends[::-1]] == plan.links[ends[::-1]] == Link(5 * 10**8, 9000, 9000)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"rate": "quick"}, "rate: "),
+        ({"colour": "red"}, "colour: "),
+        ({"delay": "2s"}, "delay 2s: allowed is up to 1s"),
+        ({"jitter": "1ms"}, "jitter 1ms: allowed is up to the delay"),
+    ],
+)
+def test_an_edges_own_settings_are_refused_with_the_link(own: dict[str, str], said: str) -> None:
+    whole, plan = resolved()
+    plan.graph.edges["e0_0", "a0_0"]["own"] = {"a0_0": own}
+    with pytest.raises(ConfigError, match="topology: link a0_0 to e0_0: ") as refused:
+        resolve(whole, plan.graph)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
