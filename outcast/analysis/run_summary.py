@@ -20,6 +20,7 @@ from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.congestion import during, last_total, sampled_spread, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
+from outcast.analysis.measure.losses import loss_summary, loss_warnings
 from outcast.analysis.measure.phase import packet_time_ns, phases
 from outcast.analysis.measure.queue import (
     Spread,
@@ -55,6 +56,8 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     """Returns the summary of an analysis. `wall_s` comes from the manifest."""
     main = window(analysis, analysis.interval, with_counts=True)
     fairness = fairness_table(analysis)
+    losses = loss_summary(analysis)
+    measured = ", ".join(port.record.egress for port in analysis.ports)
     return Summary(
         name=analysis.manifest.name,
         engine=analysis.manifest.engine,
@@ -71,6 +74,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             for width in analysis.windows_ns
         },
         drops=_port_drops(analysis),
+        losses=losses,
         flow_chains=_class_chains(analysis),
         tcp=_tcp(analysis),
         queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
@@ -87,7 +91,11 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         synchronisation=_synchronisation(analysis),
         samples=_samples(analysis),
         completions=completion_summary(analysis),
-        warnings=[*analysis.manifest.warnings, *_held(analysis)],
+        warnings=[
+            *loss_warnings(losses, measured),
+            *analysis.manifest.warnings,
+            *_held(analysis),
+        ],
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
     )

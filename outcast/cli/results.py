@@ -172,6 +172,7 @@ def _print(
             "interval says nothing: without links.jitter a seed hardly changes anything"
         )
     lines += groups.without_value(summed)
+    lines += groups.remarks_on_losses(runs)
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     missing = results.planned - results.runs.height

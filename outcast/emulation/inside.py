@@ -89,11 +89,15 @@ Emit = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class _Counted:
-    """The kernel's counters of captured ports, of hosts, and of every switch port's interface."""
+    """The kernel's counters of captured ports, of hosts, and of every switch port's interface.
+
+    `losses` has what every port lost, by cause.
+    """
 
     ports: Mapping[str, dict[str, Any]]
     hosts: Mapping[str, dict[str, int]]
     interfaces: links.Interfaces
+    losses: links.Losses
 
 
 def run(directory: RunDirectory, engine: Literal["realtime", "virtual"], emit: Emit) -> None:
@@ -461,6 +465,7 @@ class _Run:
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
             network.interface_counters(),
+            network.losses(),
         )
 
     def _write(
@@ -480,7 +485,9 @@ class _Run:
                     for host, counted in before.hosts.items()
                 },
                 captures=list(measured.captures),
-                links=links.records(plan, before.interfaces, after.interfaces),
+                links=links.records(
+                    plan, (before.interfaces, before.losses), (after.interfaces, after.losses)
+                ),
             )
         )
         write_json(

@@ -9,10 +9,14 @@ from itertools import pairwise
 
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_ways
-from outcast.records.run_directory import LinkRecord, LinkTotals
+from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
 """The kernel's counters (ip-link(8)) of every switch port."""
+Losses = Mapping[str, Mapping[Cause, int]]
+"""What every port of the network has lost, by cause."""
+Counted = tuple[Interfaces, Losses]
+"""Both, read at one time."""
 
 
 @dataclass
@@ -66,34 +70,41 @@ def longest_round_trip_ns(plan: Plan) -> int:
     return max(delay_ns(there) + delay_ns(back) for there, back in ways)
 
 
-def records(plan: Plan, before: Interfaces, after: Interfaces) -> list[LinkRecord]:
+def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
-    What a host sent is read at its switch's port, where it arrives.
+    What a host sent is read at its switch's port, where it arrives. What it lost is read at its
+    own port.
     """
     links = []
     for (node, neighbour), crossing in planned(plan).items():
         at_host = plan.graph.nodes[node]["kind"] == "host"
         counted = plan.port(neighbour, node) if at_host else plan.port(node, neighbour)
         way = "rx" if at_host else "tx"
+        port = plan.port(node, neighbour)
         links.append(
             LinkRecord(
-                port=plan.port(node, neighbour),
+                port=port,
                 node=node,
                 neighbour=neighbour,
                 rate_bps=plan.links[node, neighbour].rate_bps,
                 flows=crossing.flows,
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,
-                before=_totals(before[counted], way),
-                after=_totals(after[counted], way),
+                before=_totals(before, counted, way, port),
+                after=_totals(after, counted, way, port),
             )
         )
     return links
 
 
-def _totals(counters: Mapping[str, int], way: str) -> LinkTotals:
-    return LinkTotals(packets=counters[f"{way}_packets"], bytes=counters[f"{way}_bytes"])
+def _totals(read: Counted, counted: str, way: str, port: str) -> LinkTotals:
+    interfaces, losses = read
+    return LinkTotals(
+        packets=interfaces[counted][f"{way}_packets"],
+        bytes=interfaces[counted][f"{way}_bytes"],
+        lost=dict(losses[port]),
+    )
 
 
 def split(plan: Plan) -> dict[str, dict[str, int]]:

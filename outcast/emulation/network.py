@@ -32,6 +32,7 @@ from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.paths import port_name
 from outcast.plan.topology import make_topo
 from outcast.records.effective import HostSettings, QueueSettings
+from outcast.records.run_directory import Cause
 
 _PERMANENT = 0x80
 """NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
@@ -390,6 +391,25 @@ class Network:
             if names.get(message["index"]) in switch_ports
         }
 
+    def losses(self) -> dict[str, dict[Cause, int]]:
+        """What every port of the network has lost so far, also the hosts' ports, by cause.
+
+        An interface that drops a packet counts it as `tx_dropped`, also where the veth pair's far
+        end refuses it (veth_xmit in drivers/net/veth.c). A drop of the queue is not among these.
+
+        Raises:
+            ReadBackError: a port has no queue of ours.
+        """
+        interfaces, shown = self.interface_counters(), self.shown_queues()
+        lost = {port: _lost(shown[port], interfaces[port]) for port in self.plan.switch_ports()}
+        for host in self.plan.hosts:
+            with entered(self.netns(host)), IPRoute() as netlink:
+                (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
+                (link,) = netlink.get_links(index)
+                counted = dict(link.get_attr("IFLA_STATS64"))
+                lost[f"{host}-eth0"] = _lost(_shown_queues(netlink).get(index, []), counted)
+        return lost
+
     def start_switches(self, datapath: str, controller: str) -> None:
         """Makes all bridges with ports and controllers in one transaction, and reads them back."""
         argv = ["ovs-vsctl", "--timeout=20"]
@@ -439,6 +459,10 @@ class Network:
                     raise ReadBackError(
                         port, "OpenFlow port", number, f"{effective} {error}".strip()
                     )
+
+
+def _lost(shown: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
+    return {**queues.lost(shown), "interface": counted["tx_dropped"] + counted["tx_errors"]}
 
 
 def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:

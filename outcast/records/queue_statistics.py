@@ -13,7 +13,8 @@ from typing import Any
 from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
-from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.run_directory import Cause
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
 _MARKS = ("marked", "marked_at_threshold")
@@ -39,6 +40,28 @@ def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         "backlog": queue["backlog"],
         "qlen": queue["qlen"],
     }
+
+
+def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
+    """Returns the packets that a port's qdiscs have dropped so far, by cause.
+
+    netem's counter also counts what the shaper below it refused (netem_dequeue in
+    net/sched/sch_netem.c). What is left is its own: the link's loss, or more packets on the way
+    than it holds.
+
+    Args:
+        shown: pyroute2's answer to RTM_GETQDISC for this port.
+
+    Raises:
+        ReadBackError: the port has no shaper or no queue of ours.
+    """
+    at_shaper = counters(shown)["drops"]
+    of_port: dict[Cause, int] = {"queue": statistics(shown)["drops"]}
+    for message in shown:
+        if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == DELAY_HANDLE:
+            dropped = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"]  # type: ignore[attr-defined]
+            of_port["link"] = max(0, dropped - at_shaper)
+    return of_port
 
 
 def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -253,11 +253,28 @@ class HostCounters(_Record):
         return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
 
 
+Cause = Literal["queue", "link", "failure", "interface", "blackout", "host"]
+"""Where packets of one direction of a link are lost:
+
+- `queue`: the sending port's queue dropped them.
+- `link`: the link lost them by its own setting, or more were on the way than it holds.
+- `failure`: the link was down.
+- `interface`: the sending interface dropped them (ip-link(8), `tx_dropped` and `tx_errors`).
+- `blackout`: a synthetic blackout's switch dropped them at the far end.
+- `host`: they reached the receiving host, and its sockets had no room for them.
+"""
+
+
 class LinkTotals(_Record):
     """What an interface had sent up to some time. Bytes include Ethernet headers."""
 
     packets: _Count
     bytes: _Count
+    lost: dict[Cause, _Count] | None = Field(
+        default=None,
+        description="packets lost up to then by cause, of the causes that the port itself counts; "
+        "null in runs made before outcast recorded them",
+    )
 
 
 class LinkRecord(_Record):
@@ -286,6 +303,17 @@ class LinkRecord(_Record):
     def bytes(self) -> int:
         """Bytes sent while flows ran."""
         return _growth(self.port, self.before.bytes, self.after.bytes)
+
+    @property
+    def lost(self) -> dict[Cause, int] | None:
+        """Packets lost while flows ran, by the causes that the port counts; None if unrecorded."""
+        before, after = self.before.lost, self.after.lost
+        if before is None or after is None:
+            return None
+        return {
+            cause: _growth(f"{self.port}: lost, {cause}", before.get(cause, 0), count)
+            for cause, count in after.items()
+        }
 
 
 class Counters(_Record):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
+from outcast.records.run_directory import Cause
 
 
 class _Part(BaseModel):
@@ -81,6 +82,32 @@ class PortDrops(_Part):
     chains: dict[str, int] = Field(description="chains of consecutive drops, by length")
     blackouts: int = Field(description="chains during which packets of other ports got through")
     hops: list[int] = Field(description="hop counts of the flows that enter by this port")
+
+
+class PortLosses(_Part):
+    """What the packets that a port sends lost: at its queue, on its link, or at the far end."""
+
+    node: str
+    neighbour: str = Field(description="the node that the port leads to")
+    packets: int = Field(description="packets that it sent")
+    lost: dict[Cause, int] = Field(description="packets lost by cause; a cause without any is out")
+    elsewhere: int = Field(
+        description="those of them that no captured queue dropped, so that `drops` lacks them"
+    )
+
+
+class LossSummary(_Part):
+    """Packets lost in the whole network, of data and acknowledgements, by the kernel's counters."""
+
+    total: int
+    bottleneck: int = Field(
+        description="lost at the measured queues, or in front of them by a synthetic blackout"
+    )
+    elsewhere: int
+    causes: dict[Cause, int] = Field(description="all losses by cause")
+    ports: dict[str, PortLosses] = Field(
+        description="by the sending port, also of hosts; every port that sent or lost a packet"
+    )
 
 
 class CapacitySummary(_Part):
@@ -239,6 +266,7 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
+    format: int = 2
     name: str
     engine: Literal["realtime", "virtual"]
     duration_s: float
@@ -254,6 +282,10 @@ class Summary(handed_in.Versioned):
     outcast_ratio: float | None
     windows: dict[str, Window] = Field(description="by length, for example `100ms`")
     drops: dict[str, PortDrops] = Field(description="by input port")
+    losses: LossSummary | None = Field(
+        default=None,
+        description="losses of every port of the network; null if the run did not record them",
+    )
     flow_chains: dict[str, dict[str, int]] = Field(
         description="chains of consecutive drops of one flow, by hop count and then by length"
     )

@@ -26,9 +26,9 @@ from outcast.records.tables import read_table, refusing, write_table
 from outcast.sweep.points import Point, as_text, points, swept_keys
 from outcast.sweep.store import SweepDirectory
 
-_LEFT_OUT = ("format", "name", "wall_s", "flow_chains", "chains", "reasons")
-"""The file's format, the experiment's name, the machine's speed, and histograms, because those
-would be a column for each length."""
+_LEFT_OUT = ("format", "name", "wall_s", "flow_chains", "chains", "reasons", "losses.ports")
+"""The file's format, the experiment's name, the machine's speed, histograms and every port's
+losses, because those would be a column for each length or port."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _flattened(summary: Summary) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if key.rpartition(".")[2] in _LEFT_OUT or isinstance(value, list):
+    if key in _LEFT_OUT or key.rpartition(".")[2] in _LEFT_OUT or isinstance(value, list):
         return
     if isinstance(value, Mapping):
         for inner_key, inner_value in value.items():

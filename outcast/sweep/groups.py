@@ -119,10 +119,33 @@ def default_by(dataset: Dataset) -> list[str]:
 def default_values(frame: pl.DataFrame) -> list[str]:
     """The outcast ratio, Jain's fairness index, the total goodput and each class's mean goodput.
 
-    For generated traffic also each workload's goodput and its median flow completion time.
+    For generated traffic also each workload's goodput and its median flow completion time. The
+    losses elsewhere than at the bottleneck, if these are more than those at it in any run.
     """
     of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
-    return [name for name in (*_USUAL, *of_parts) if name in frame.columns]
+    usual = [*_USUAL, *of_parts]
+    if _lost_elsewhere(frame):
+        usual.append("losses.elsewhere")
+    return [name for name in usual if name in frame.columns]
+
+
+def _lost_elsewhere(frame: pl.DataFrame) -> int:
+    """How many runs lost more packets elsewhere than at the bottleneck."""
+    here, there = "losses.bottleneck", "losses.elsewhere"
+    if not {here, there} <= {*frame.columns}:
+        return 0
+    return frame.filter(pl.col(there) > pl.col(here)).height
+
+
+def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
+    """A sentence if runs lost more packets elsewhere than at the bottleneck."""
+    count = _lost_elsewhere(frame)
+    if not count:
+        return []
+    return [
+        f"{count} of {frame.height} runs lost more packets elsewhere than at the bottleneck "
+        "(losses.elsewhere, and losses.bottleneck for those that it lost)"
+    ]
 
 
 def summarize(

@@ -89,7 +89,11 @@ def test_what_a_host_sent_is_read_at_its_switch() -> None:
         **before,
         "e0_0-eth1": {"tx_packets": 7, "tx_bytes": 70, "rx_packets": 3, "rx_bytes": 30},
     }
-    records = {record.port: record for record in links.records(plan, before, after)}
+    none: links.Losses = {port: {"queue": 4} for port in plan.ends}
+    lost: links.Losses = {**none, "h0_0_2-eth0": {"queue": 6, "interface": 1}}
+    records = {record.port: record for record in links.records(plan, (before, none), (after, lost))}
+    assert records["h0_0_2-eth0"].lost == {"queue": 2, "interface": 1}
+    assert records["e0_0-eth1"].lost == {"queue": 0}
     assert (records["e0_0-eth1"].packets, records["e0_0-eth1"].bytes) == (7, 70)
     assert (records["h0_0_2-eth0"].packets, records["h0_0_2-eth0"].bytes) == (3, 30)
     assert records["e0_0-eth1"].flows == [flow.flow for flow in plan.flows]

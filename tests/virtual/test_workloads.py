@@ -145,3 +145,23 @@ def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path
     seen = np.arange(1, gaps.size + 1) / gaps.size
     # Kolmogorov-Smirnov at 0.1 %; a packet comes every 12 us or so, a hundredth of the mean.
     assert np.abs(seen - (1 - np.exp(-gaps))).max() < 1.95 / np.sqrt(gaps.size) + 0.02
+
+
+def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path: Path) -> None:
+    """Two of three senders share an upstream link of 1 Gbps, so packets are lost there too."""
+    target = tmp_path / "run"
+    summary = run(
+        *("linear-12", target, "duration=50ms", "analysis={bin: 5ms}", "topology.rivals=3"),
+        *("flows=[]", "links.rate=1gbit"),
+        "workloads=[{kind: constant_rate, from: [h2, h3, h4], rate: 700mbit}]",
+    )
+    of_workload = summary["completions"]["0"]
+    losses = summary["losses"]
+    assert losses["total"] == of_workload["datagrams_lost"]
+    assert losses["ports"]["s1-eth1"]["lost"] == {"queue": summary["capture"]["qdisc_drops"]}
+    assert losses["elsewhere"] == losses["ports"]["s2-eth1"]["lost"]["queue"] > 500
+    assert {*losses["causes"]} == {"queue"}
+    received = of_workload["datagrams_sent"] - losses["total"]
+    assert losses["ports"]["s1-eth1"]["packets"] == received
+    sent = sum(losses["ports"][f"h{host}-eth0"]["packets"] for host in (2, 3, 4))
+    assert sent == of_workload["datagrams_sent"]

@@ -6,14 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import get_args
 
 import polars as pl
 from rich.console import RenderableType
 from rich.table import Table
 
+from outcast.analysis.measure.losses import loss_summary
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.records.run_directory import LinkRecord, Manifest
+from outcast.records.run_directory import Cause, LinkRecord, Manifest
+from outcast.records.summary import LossSummary
 
 
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
@@ -22,11 +25,13 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
     `port` is the interface that sends from `node` to `neighbour`. `flows` and `acknowledged` are
     the numbers of flows whose data and whose acknowledgements are planned to cross it. `packets`
     and `bytes` (with Ethernet headers) are what it sent; `utilisation` is the share of its rate.
+    `lost` and `lost_CAUSE` are packets, if the run recorded losses.
     """
     if not analysis.counters.links:
         return None
     traffic = analysis.manifest.traffic
     seconds = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
+    losses = loss_summary(analysis)
     return pl.DataFrame(
         [
             {
@@ -39,10 +44,17 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
                 "packets": link.packets,
                 "bytes": link.bytes,
                 "utilisation": link.bytes * 8 / (link.rate_bps * seconds),
+                **({} if losses is None else _lost(losses, link.port)),
             }
             for link in analysis.counters.links
         ]
     )
+
+
+def _lost(losses: LossSummary, port: str) -> dict[str, int]:
+    lost = losses.ports[port].lost if port in losses.ports else {}
+    of_causes = {f"lost_{cause}": lost.get(cause, 0) for cause in get_args(Cause)}
+    return {"lost": sum(lost.values()), **of_causes}
 
 
 def distrust(analysis: Analysis) -> list[str]:

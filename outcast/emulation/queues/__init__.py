@@ -9,12 +9,13 @@ from outcast.emulation.queues.port import (
     set_by_netlink,
     set_delay,
 )
-from outcast.records.queue_statistics import counters, own_counters, statistics
+from outcast.records.queue_statistics import counters, lost, own_counters, statistics
 
 __all__ = [
     "commands",
     "counters",
     "kinds",
+    "lost",
     "own_counters",
     "read_back",
     "record",

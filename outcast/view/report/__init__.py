@@ -48,6 +48,7 @@ def make(run: Run, most_packets: int = timeline.MOST_PACKETS) -> str:
         overview.words(run, network(run)),
         viewer.part(run, packed),
         *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
+        losses.network(run),
         losses.queue(run),
         losses.drops(run),
         *measurements.sections(run),

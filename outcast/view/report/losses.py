@@ -12,8 +12,11 @@ from outcast.view.report import charts
 from outcast.view.report.charts import Line
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
+from outcast.view.terminal.tables import loss_rate, loss_sentence
 
 BINS = 250
+MOST_PORTS = 40
+"""The most ports that are listed; summary.json has all of them."""
 LONGEST = 10
 """Chains that are longer than this share one column."""
 
@@ -98,6 +101,36 @@ def _capacity(run: Run) -> list[str]:
             f"(confidence {capacity.confidence:.2f} of 1){verdict}."
         )
     return texts
+
+
+def network(run: Run) -> Element:
+    """Returns the section on what every port of the network lost."""
+    losses = run.summary.losses
+    if losses is None:
+        text = "The run did not record what ports other than the captured ones lost."
+        return section("losses", "Losses of every port", element("p", text))
+    ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
+    rows: list[list[Part]] = [
+        [
+            *(port, part.node, part.neighbour, ", ".join(part.lost)),
+            *(f"{part.packets:,}", f"{sum(part.lost.values()):,}", loss_rate(part)),
+            f"{part.elsewhere:,}",
+        ]
+        for port, part in ordered
+        if part.lost
+    ]
+    head = ["port", "from", "to", "cause", "sent", "lost", "rate", "not in the drops below"]
+    sentence = loss_sentence(losses)
+    counted = (
+        f"{sentence[0].upper()}{sentence[1:]}. Counted by the kernel at {len(losses.ports)} ports "
+        "that sent something, from the start of the captures to their end."
+    )
+    listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
+    more = None
+    if len(rows) > MOST_PORTS:
+        text = f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all."
+        more = element("p", text, class_="note")
+    return section("losses", "Losses of every port", element("p", counted), listed, more)
 
 
 def drops(run: Run) -> Element:

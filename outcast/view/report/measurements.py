@@ -190,7 +190,12 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
 
 def links(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on what each link carried, by direction."""
-    shown = [name for name in frame.columns if not frame[name].dtype.is_nested()]
+    # The section on losses has the causes, in words.
+    shown = [
+        name
+        for name in frame.columns
+        if not (frame[name].dtype.is_nested() or name.startswith("lost_"))
+    ]
     ordered = frame.select(shown)
     if "bytes" in shown:
         ordered = ordered.sort("bytes", descending=True)

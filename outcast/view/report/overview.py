@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Any
 
+from outcast.analysis.measure.losses import where
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
 from outcast.units import format_rate, format_size, format_time
@@ -31,6 +32,10 @@ def header(run: Run) -> list[Element]:
             key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
         key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
+    if summary.losses is None:
+        key.append(("lost elsewhere", "not recorded"))
+    elif summary.losses.elsewhere:
+        key.append(("lost elsewhere", f"{summary.losses.elsewhere:,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [
         element("h1", summary.name),
@@ -48,6 +53,12 @@ def _result(run: Run) -> str:
     summary = run.summary
     covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
     texts = []
+    losses = summary.losses
+    if losses is not None and losses.elsewhere > losses.bottleneck:
+        texts.append(
+            f"{losses.elsewhere:,} of {losses.total:,} lost packets were lost elsewhere than at "
+            f"the bottleneck: {where(losses)}."
+        )
     if run.manifest.flows:
         texts.append(
             f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "

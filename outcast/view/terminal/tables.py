@@ -9,9 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outcast.analysis.measure.losses import BEFORE_SENDING, where
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import ClassSummary, CompletionSummary, Summary
+from outcast.records.summary import (
+    ClassSummary,
+    CompletionSummary,
+    LossSummary,
+    PortLosses,
+    Summary,
+)
 
 MOST_ROWS = 40
 """The most flows with a row each. If there are more, only classes have rows; see flows.parquet."""
@@ -44,12 +51,15 @@ def render(directory: RunDirectory) -> RenderableType:
     """
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
-    parts: list[RenderableType] = [_heading(summary)]
+    parts: list[RenderableType] = [_heading(summary), _losses(summary)]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(flows)]
     if summary.completions:
         parts += ["", _completion_table(summary.completions)]
-    parts += ["", _class_table(summary), "", _port_table(summary), "", _trust(summary)]
+    parts += ["", _class_table(summary), "", _port_table(summary)]
+    if summary.losses is not None and summary.losses.elsewhere:
+        parts += ["", _loss_table(summary.losses)]
+    parts += ["", _trust(summary)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
     return Group(*parts)
 
@@ -64,6 +74,56 @@ def _heading(summary: Summary) -> Text:
         f"outcast ratio {_ratio(summary.outcast_ratio)}",
         style="bold",
     )
+
+
+def _losses(summary: Summary) -> Text:
+    """Says where packets were lost, before any table, because the other tables show one port."""
+    losses = summary.losses
+    if losses is None:
+        return Text("losses of the other ports: not recorded")
+    return Text(
+        loss_sentence(losses), style="yellow" if losses.elsewhere > losses.bottleneck else ""
+    )
+
+
+def loss_sentence(losses: LossSummary) -> str:
+    """Returns how many packets the whole network lost, and where if not at the bottleneck."""
+    if not losses.total:
+        return "no packet was lost in the whole network"
+    if not losses.elsewhere:
+        return f"lost in the whole network: {losses.total:,} packets, all at the bottleneck"
+    return (
+        f"lost in the whole network: {losses.total:,} packets, {losses.elsewhere:,} of them "
+        f"elsewhere than at the bottleneck: {where(losses)}"
+    )
+
+
+def _loss_table(losses: LossSummary) -> Table:
+    """Returns a table of the ports that lost packets, those with the most first."""
+    table = _table(
+        *("port", "from", "to", "sent", "lost", "rate", "cause"),
+        left=("port", "from", "to", "cause"),
+    )
+    ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
+    lossy = [(port, part) for port, part in ordered if part.lost]
+    for port, part in lossy[:MOST_ROWS]:
+        lost = sum(part.lost.values())
+        table.add_row(
+            *(port, part.node, part.neighbour, str(part.packets), str(lost)),
+            loss_rate(part),
+            ", ".join(part.lost),
+        )
+    return table
+
+
+def loss_rate(part: PortLosses) -> str:
+    """Returns the share of a port's packets that were lost.
+
+    A packet that the queue refused is not among those sent.
+    """
+    before = sum(part.lost.get(cause, 0) for cause in BEFORE_SENDING)
+    offered = part.packets + before
+    return f"{sum(part.lost.values()) / offered:.2%}" if offered else "-"
 
 
 def _table(*columns: str, left: Iterable[str]) -> Table:

@@ -1,0 +1,199 @@
+"""Losses of every port: what the kernel shows, the summary, and what people are told first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast import analysis
+from outcast.analysis.measure.losses import where
+from outcast.cli import invoke as outcast
+from outcast.errors import InputError
+from outcast.records import queue_statistics
+from outcast.records.run import Run
+from outcast.records.run_directory import (
+    BlackoutRecord,
+    Cause,
+    HostCounters,
+    LinkRecord,
+    LinkTotals,
+    RunDirectory,
+)
+from outcast.records.summary import LossSummary
+from outcast.sweep import groups
+from outcast.view import report
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+
+class Message(dict[str, Any]):
+    """A netlink message as pyroute2 gives it."""
+
+    def get_attr(self, name: str) -> Any:
+        return self.get(name)
+
+
+def qdisc(handle: int, kind: str, drops: int) -> Message:
+    queue = {"drops": drops, "overlimits": 0, "backlog": 0, "qlen": 0}
+    stats = Message(TCA_STATS_BASIC={"bytes": 0, "packets": 0}, TCA_STATS_QUEUE=queue)
+    return Message(event="RTM_NEWQDISC", handle=handle << 16, TCA_KIND=kind, TCA_STATS2=stats)
+
+
+@pytest.mark.parametrize(
+    ("shown", "lost"),
+    [
+        ([(2, "tbf", 7), (3, "bfifo", 7)], {"queue": 7}),
+        # netem counts what the shaper refused, and its own losses.
+        ([(1, "netem", 10), (2, "tbf", 7), (3, "bfifo", 7)], {"queue": 7, "link": 3}),
+        # CoDel has dropped one that it has not yet reported.
+        ([(1, "netem", 7), (2, "tbf", 7), (3, "codel", 8)], {"queue": 8, "link": 0}),
+    ],
+)
+def test_a_ports_losses_by_cause(shown: list[tuple[int, str, int]], lost: dict[Cause, int]) -> None:
+    assert queue_statistics.lost([qdisc(*row) for row in shown]) == lost
+
+
+def link(port: str, node: str, neighbour: str, packets: int = 10**6, **lost: int) -> LinkRecord:
+    return LinkRecord(
+        port=port,
+        node=node,
+        neighbour=neighbour,
+        rate_bps=10**9,
+        flows=[0] if packets else [],
+        acknowledged=[],
+        other=False,
+        before=LinkTotals(packets=5, bytes=500, lost={"queue": 2}),
+        after=LinkTotals(
+            packets=5 + packets,
+            bytes=500 + 1000 * packets,
+            lost={"queue": 2 + lost.pop("queue", 0), **lost},  # type: ignore[dict-item]
+        ),
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
+    return write_run(tmp_path / "run", traffic, 100_000_000)
+
+
+def lossy(run: RunDirectory, *links: LinkRecord, **changes: Any) -> Run:
+    """The run analysed with these links."""
+    counters = run.read_counters()
+    run.write_counters(counters.model_copy(update={"links": list(links), **changes}))
+    analysis.analyze(run)
+    return Run(run)
+
+
+def losses(run: Run) -> LossSummary:
+    assert run.summary.losses is not None
+    return run.summary.losses
+
+
+def test_a_run_that_recorded_none_says_so(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lossy(run).summary.losses is None
+    known = link("s1-eth1", "s1", "h1")
+    ends = (known.before, known.after)
+    before, after = (end.model_copy(update={"lost": None}) for end in ends)
+    old = known.model_copy(update={"before": before, "after": after})
+    assert lossy(run, old).summary.losses is None
+    assert "lost" not in pl.read_parquet(run.path / "links.parquet").columns
+    assert outcast(["analyze", str(run.path)]) == 0
+    assert "losses of the other ports: not recorded" in capsys.readouterr().out
+    page = report.make(Run(run))
+    assert "did not record what ports other than the captured ones lost" in page
+
+
+def test_losses_elsewhere_are_told_first(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = lossy(
+        run,
+        link("s1-eth1", "s1", "h1", queue=300, interface=2),
+        link("s2-eth1", "s2", "s1", queue=51_406),
+        link("h3-eth0", "h3", "s2", link=4),
+        link("h99-eth0", "h99", "s2", packets=0),
+    )
+    of_run = losses(result)
+    assert (of_run.total, of_run.bottleneck, of_run.elsewhere) == (51_712, 300, 51_412)
+    assert of_run.causes == {"interface": 2, "link": 4, "queue": 51_706}
+    assert list(of_run.ports) == ["s1-eth1", "s2-eth1", "h3-eth0"]
+    assert of_run.ports["s1-eth1"].lost == {"queue": 300, "interface": 2}
+    assert of_run.ports["s1-eth1"].elsewhere == 2
+    assert result.summary.warnings[0].startswith(
+        "51,412 packets were lost elsewhere than at s1-eth1, which lost 300: "
+        "s2-eth1 51,406 (queue), h3-eth0 4 (link), s1-eth1 2 (queue, interface)"
+    )
+    frame = pl.read_parquet(run.path / "links.parquet")
+    assert frame["lost"].to_list() == [302, 51_406, 4, 0]
+    assert frame["lost_interface"].to_list() == [2, 0, 0, 0]
+    assert outcast(["analyze", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert out.index("51,412 of them elsewhere") < out.index("input port")
+    page = report.make(result)
+    lead = page.index("51,412 of 51,712 lost packets were lost elsewhere")
+    assert lead < page.index("Over the")
+    assert page.index("Losses of every port</h2>") < page.index("Drops</h2>")
+
+
+def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    blackout = BlackoutRecord(port="s1-eth2", packets=50, dropped=9, periods=1)
+    run.write_manifest(manifest.model_copy(update={"blackout": blackout}))
+    host = HostCounters(before={"UdpRcvbufErrors": 1}, after={"UdpRcvbufErrors": 4})
+    hosts = {**run.read_counters().hosts, "h1": host}
+    result = lossy(
+        run,
+        link("s1-eth1", "s1", "h1", queue=5),
+        link("s1-eth2", "s1", "h2"),
+        link("h2-eth0", "h2", "s1"),
+        hosts=hosts,
+    )
+    of_run = losses(result)
+    assert of_run.ports["s1-eth1"].lost == {"queue": 5, "host": 3}
+    assert of_run.ports["h2-eth0"].lost == {"blackout": 9}
+    # The blackout stands before the bottleneck's input, so the join sees its drops.
+    assert (of_run.bottleneck, of_run.elsewhere) == (14, 3)
+
+
+def test_only_the_worst_ports_are_named() -> None:
+    ports = {
+        f"s{n}-eth1": {
+            "node": f"s{n}",
+            "neighbour": "s1",
+            "packets": 1,
+            "lost": {"queue": n},
+            "elsewhere": n,
+        }
+        for n in range(2, 8)
+    }
+    of_run = LossSummary.model_validate(
+        {"total": 27, "bottleneck": 0, "elsewhere": 27, "causes": {"queue": 27}, "ports": ports}
+    )
+    assert where(of_run) == (
+        "s7-eth1 7 (queue), s6-eth1 6 (queue), s5-eth1 5 (queue), 3 more ports 9"
+    )
+
+
+def test_a_counter_that_went_back_is_refused(run: RunDirectory) -> None:
+    back = link("s1-eth1", "s1", "h1")
+    back = back.model_copy(update={"before": back.before.model_copy(update={"lost": {"queue": 9}})})
+    with pytest.raises(InputError, match="s1-eth1: lost, queue: 9 before the flows, 2 after"):
+        lossy(run, back)
+
+
+def test_a_sweep_shows_losses_elsewhere_only_if_they_lead() -> None:
+    frame = pl.DataFrame(
+        {"outcast_ratio": [1.0, 2.0], "losses.bottleneck": [5, 5], "losses.elsewhere": [1, 5]}
+    )
+    assert groups.default_values(frame) == ["outcast_ratio"]
+    assert groups.remarks_on_losses(frame) == []
+    more = frame.with_columns(pl.lit(6).alias("losses.elsewhere"))
+    assert groups.default_values(more) == ["outcast_ratio", "losses.elsewhere"]
+    (remark,) = groups.remarks_on_losses(more)
+    assert remark.startswith("2 of 2 runs lost more packets elsewhere")
