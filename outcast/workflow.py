@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import files
-from outcast.engines import Engine, OnEvent, ledger
+from outcast.engines import Engine, OnEvent, ledger, programs
 from outcast.errors import ConfigError, OutcastError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.files import write_text
@@ -94,7 +94,7 @@ def execute(
     """
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
-        resolved = resolve(experiment, engine.name)
+        resolved = programs.take_files(resolve(experiment, engine.name), directory)
         write_text(directory.config, dump(resolved))
         directory.write_plan(make_plan(resolved))
         wall_s = dict(engine.run(directory, partial.entry, on_event))

@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__, files
@@ -76,9 +76,13 @@ from outcast.records.run_directory import (
     HostCounters,
     Manifest,
     PortCounters,
+    ProgramRecord,
     RunDirectory,
     TrafficRecord,
 )
+
+if TYPE_CHECKING:
+    from outcast.emulation.programs.launch import UserPrograms
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -147,6 +151,7 @@ class _Traffic:
         record: when they ran.
         start, sampling, workloads, mptcp_subflows: as in records.effective.Effective.
         subflows: of flows with Multipath TCP.
+        programs: every program with its executions.
         sockets: samples of both ends' sockets, taken before the start and in the middle.
         warnings: what makes the timing doubtful.
     """
@@ -157,6 +162,7 @@ class _Traffic:
     workloads: Mapping[str, Any]
     mptcp_subflows: Mapping[str, int]
     subflows: multipath.Subflows
+    programs: Sequence[ProgramRecord]
     sockets: Sequence[sockets.SocketSample]
     warnings: Sequence[str]
 
@@ -293,6 +299,7 @@ class _Run:
         ) as generators:
             stream, held_start = self._build_senders(afterwards)
             mptcp_subflows = multipath.configure(flows, network.netns, self.commands)
+            programs = self._programs(network)
             with traffic.serving(
                 flows, network.netns, logs, self.commands, stream, held_start
             ) as servers:
@@ -308,6 +315,8 @@ class _Run:
                     samples += self._sample(network, flows)
                 clients = traffic.set_start(flows, connected)
                 generators.start(clients.t_start_ns)
+                if programs is not None:
+                    programs.start(clients.t_start_ns)
                 receivers.read_in_batches(server.popen.pid for server in servers)
                 middle_s = self.experiment.duration_ns / 2e9
                 active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
@@ -328,9 +337,17 @@ class _Run:
                     if self.engine == "realtime" and time.time_ns() >= clients.t_start_ns:
                         load.tick()
 
+                def others() -> list[str]:
+                    still = generators.running()
+                    return still if programs is None else still + programs.running(time.time_ns())
+
                 with sampler:
-                    self._await_end(network, connected, clients, samples, watch_running, generators)
-                workloads, workload_warnings = generators.verify(clients.t_start_ns)
+                    self._await_end(network, connected, clients, samples, watch_running, others)
+                workloads, warnings = generators.verify(clients.t_start_ns)
+                program_records: list[ProgramRecord] = []
+                if programs is not None:
+                    program_records, program_warnings = programs.finish()
+                    warnings += program_warnings
                 on_end()
                 t_end_ns = time.time_ns()
                 load.finish()
@@ -346,9 +363,25 @@ class _Run:
             workloads=workloads,
             mptcp_subflows=mptcp_subflows,
             subflows=connected.subflows,
+            programs=program_records,
             sockets=samples,
-            warnings=[*clients.warnings, *workload_warnings],
+            warnings=[*clients.warnings, *warnings],
         )
+
+    def _programs(self, network: Network) -> UserPrograms | None:
+        """The configuration's programs, its servers ready; None if there are none."""
+        if not self.plan.programs:
+            return None
+        # Imported here, because what a run without programs imports decides its bytes.
+        from outcast.emulation.programs.launch import UserPrograms
+
+        programs = UserPrograms(
+            *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
+            network.netns,
+        )
+        programs.serve()
+        programs.prepare()
+        return programs
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
         """Compiles what flows need: our own sender, and what holds iperf's start back."""
@@ -367,7 +400,7 @@ class _Run:
         clients: traffic.Clients,
         samples: list[sockets.SocketSample],
         watch: Callable[[], None],
-        generators: Programs,
+        others: Callable[[], Sequence[str]],
     ) -> None:
         """Waits for the flows' end; reports goodput, and adds to `samples` in the middle."""
         flows = self.plan.flows
@@ -385,7 +418,7 @@ class _Run:
 
         traffic.await_end(
             *(flows, clients, self.experiment.duration_ns, watch, on_sample, times),
-            generators.running,
+            others,
         )
 
     def _check_sockets(
@@ -527,6 +560,7 @@ class _Run:
                 traffic=flows.record,
                 flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
+                programs=list(flows.programs),
                 blackout=measured.blackout,
                 bottlenecks=[
                     BottleneckRecord(

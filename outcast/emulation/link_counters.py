@@ -9,6 +9,8 @@ from itertools import pairwise
 
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_ways
+
+from outcast.plan.programs import program_ways
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
@@ -27,7 +29,7 @@ class Crossing:
         flows: the numbers of the flows whose data crosses it.
         acknowledged: the numbers of the flows whose acknowledgements cross it.
         other: whether other traffic may cross it, whose paths are not known flow by flow. That is
-            generated traffic, and MPTCP's further subflows where switches choose by ports.
+            generated traffic, programs, and MPTCP's further subflows where switches choose by ports.
     """
 
     flows: list[int] = field(default_factory=list)
@@ -47,7 +49,7 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
             crossings[direction].flows.append(flow.flow)
         for direction in pairwise(flow.return_path):
             crossings[direction].acknowledged.append(flow.flow)
-    for way in generated_ways(plan.graph, plan.routes, plan.generated):
+    for way in _other_ways(plan):
         for path in way:
             for direction in pairwise(path):
                 crossings[direction].other = True
@@ -55,6 +57,14 @@ def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
         for crossing in crossings.values():
             crossing.other = True
     return crossings
+
+
+def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
+    """The paths of generated flows and of programs, each with the path back."""
+    return [
+        *generated_ways(plan.graph, plan.routes, plan.generated),
+        *program_ways(plan.graph, plan.routes, plan.programs),
+    ]
 
 
 def longest_round_trip_ns(plan: Plan) -> int:
@@ -66,7 +76,7 @@ def longest_round_trip_ns(plan: Plan) -> int:
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
     ]
-    ways += generated_ways(plan.graph, plan.routes, plan.generated)
+    ways += _other_ways(plan)
     return max(delay_ns(there) + delay_ns(back) for there, back in ways)
 
 

@@ -34,6 +34,8 @@ DESCRIPTORS_PER_PROCESS = 3
 PROCESSES = 10
 """Processes of every run: the guest's first one, the inner program, the controller, Open vSwitch's
 two, and some that set the network up and look at it."""
+PROCESSES_PER_PROGRAM = 8
+"""A runner, and what a program may start: a web server has some workers."""
 MARGIN = 1.5
 INNER_FILES = 64
 INNER_PER_HOST = 2
@@ -57,7 +59,9 @@ def processes(plan: Plan) -> int:
     """How many processes run at a time: a client for each flow, servers, captures, generators."""
     servers = {(flow.dst, flow.dport) for flow in plan.flows}
     generators = {host for flow in plan.generated for host in (flow.src, flow.dst)}
-    return PROCESSES + sum(map(len, (plan.flows, servers, plan.capture_ports, generators)))
+    of_programs = PROCESSES_PER_PROGRAM * len(plan.programs)
+    others = sum(map(len, (plan.flows, servers, plan.capture_ports, generators)))
+    return PROCESSES + of_programs + others
 
 
 def of_guest(process_count: int, memory_mib: int) -> Needs:

@@ -34,6 +34,7 @@ from outcast.engines import (
     limits,
     modules,
     private,
+    programs,
     require_compiler,
 )
 from outcast.engines.kernel.recipe import OURS
@@ -78,6 +79,7 @@ class RealtimeEngine:
             )
         doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
+        programs.require(experiment, in_guest=False)
         plan = make_plan(experiment)
         limits.require(_limits(plan), _WHO)
         kinds = set().union(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast.emulation.commands import python_module
-from outcast.engines import INSIDE, EventReader, OnEvent, doctor, limits, require_compiler
+from outcast.engines import INSIDE, EventReader, OnEvent, doctor, limits, programs, require_compiler
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -54,6 +54,7 @@ class VirtualEngine:
         for tcp in plan_transport.all_of(experiment):
             require_congestion_control(tcp.congestion_control)
         require_compiler(experiment)
+        programs.require(experiment, in_guest=True)
         boot.require(limits.processes(make_plan(experiment)))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import LayerLinks, Layers, Link, LinkKeys, Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
+from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
@@ -49,8 +50,10 @@ __all__ = [
     "PacingFq",
     "Pfifo",
     "Poisson",
+    "Program",
     "Queue",
     "QueueException",
+    "Ready",
     "Routing",
     "Samples",
     "Shuffle",

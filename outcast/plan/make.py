@@ -12,7 +12,7 @@ from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.plan import links as plan_links
-from outcast.plan import schedule, transport
+from outcast.plan import programs, schedule, transport
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
 from outcast.plan.links import Direction
@@ -45,14 +45,17 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         of_hosts = transport.of_hosts(experiment.transport, flows)
         generated = schedule.make_schedule(experiment, _hosts(graph, links))
         _require_transport(experiment.transport, of_hosts, generated)
-        ways = generated_ways(graph, table, generated)
+        planned_programs = programs.resolve_programs(experiment, graph, table)
+        program_ways = programs.program_ways(graph, table, planned_programs)
+        ways = [*generated_ways(graph, table, generated), *program_ways]
 
         first = find(graph, flows or _way_flows(graph, ways), links)
         # A path between two hosts has a switch on it, and so an output port.
         assert first is not None
+        measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
             with_inputs(port, graph, ways)
-            for port in (first, *find_others(graph, flows, links, first))
+            for port in (first, *find_others(graph, measured, links, first))
         )
         plan = Plan(
             graph=graph,
@@ -65,6 +68,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             blackout_at=experiment.blackout.at if experiment.blackout else None,
             others=tuple(others),
             links=links,
+            programs=planned_programs,
         )
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
@@ -110,10 +114,19 @@ def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
     )
 
 
-def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tuple[Flow, ...]:
-    """A flow for each path, because the bottleneck of generated traffic is found by flows."""
+def _way_flows(
+    graph: Graph, ways: Sequence[tuple[list[str], list[str]]], first: int = 0
+) -> tuple[Flow, ...]:
+    """A flow for each path, because a bottleneck is found by flows; `first` is the first's number.
+
+    Raises:
+        ConfigError: there is no path.
+    """
     if not ways:
-        raise ConfigError("workloads: no flow starts within the duration; allowed is more load")
+        raise ConfigError(
+            "workloads: no flow starts within the duration; allowed is more load, or a program "
+            "that names another host, as {h1} in its command or in `to`"
+        )
     return tuple(
         Flow(
             flow=number,
@@ -131,7 +144,7 @@ def _way_flows(graph: Graph, ways: Sequence[tuple[list[str], list[str]]]) -> tup
             duration_ns=None,
             size_bytes=None,
         )
-        for number, (there, back) in enumerate(ways)
+        for number, (there, back) in enumerate(ways, first)
     )
 
 

@@ -17,6 +17,8 @@ from controllers.hashing import FiveTuple
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.paths import generated_packet, ingress_port, port_name
+from outcast.plan.programs import Program, probe
+from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Plan:
         others: the ports that measure the flows that do not cross the bottleneck.
         links: the settings of each direction of each link, by the sending node and its neighbour.
             A plan that was stored before the plan had them has none.
+        programs: every program, in the order of the configuration.
     """
 
     graph: Graph
@@ -55,6 +58,7 @@ class Plan:
     blackout_at: str | None = None
     others: tuple[Bottleneck, ...] = ()
     links: Mapping[Direction, Link] = field(default_factory=dict)
+    programs: tuple[Program, ...] = ()
 
     @cached_property
     def routes(self) -> routes.Routes:
@@ -66,9 +70,10 @@ class Plan:
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
-        """Sender and receiver of every flow, as host names."""
+        """Sender and receiver of every flow, and hosts of programs that talk to each other."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
-        return pairs | {(flow.src, flow.dst) for flow in self.generated}
+        pairs |= {(flow.src, flow.dst) for flow in self.generated}
+        return pairs | set(program_pairs(self.programs))
 
     @property
     def hosts(self) -> list[str]:
@@ -105,7 +110,7 @@ class Plan:
         """The headers of packets that together try every path of the flows, in both directions.
 
         There is one for each pair of hosts where paths depend on nothing else, and one for each
-        flow where they do. Generated flows always have one for each pair.
+        flow where they do. Generated flows and programs always have one for each pair.
         """
         packets: dict[object, FiveTuple] = {}
         for flow in self.flows:
@@ -114,6 +119,8 @@ class Plan:
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
             packets.setdefault((generated.src, generated.dst), packet)
+        for src, dst in program_pairs(self.programs):
+            packets.setdefault((src, dst), probe(self.graph, src, dst))
         there = set(packets.values())
         both = there | {packet.reversed() for packet in there}
         return sorted(both, key=lambda packet: (packet.src, packet.dst, packet.sport, packet.dport))

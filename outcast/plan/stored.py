@@ -30,6 +30,7 @@ from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
+from outcast.plan.programs import Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
 
@@ -117,6 +118,7 @@ class _Document(handed_in.Versioned):
     generated: tuple[Generated, ...] = Field(max_length=MOST_GENERATED)
     blackout_at: _Name | None
     links: tuple[_Alike, ...] = ()
+    programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
 
 
 def dumps(plan: Plan) -> str:
@@ -184,6 +186,7 @@ def read_plan(path: Path) -> Plan:
         generated=document.generated,
         blackout_at=document.blackout_at,
         links=links,
+        programs=document.programs,
     )
 
 
@@ -241,6 +244,9 @@ def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
     for number, generated in enumerate(document.generated):
         if generated.src not in hosts or generated.dst not in hosts:
             raise _MisfitError(f"generated.{number}: its src or dst is no host of the graph")
+    for number, program in enumerate(document.programs):
+        if not hosts.keys() >= {program.host, *program.peers}:
+            raise _MisfitError(f"programs.{number}: names a host that the graph does not have")
     for where, bottleneck in (
         ("bottleneck", document.bottleneck),
         *((f"others.{number}", other) for number, other in enumerate(document.others)),

@@ -56,7 +56,8 @@ class Run:
             return None
         plan = self.directory.read_plan()
         planned = [plan.bottleneck, *plan.others]
-        if [list(flow.path) for flow in plan.flows] != [flow.path for flow in self.manifest.flows]:
+        ran = [flow.path for flow in self.manifest.planned_flows]
+        if [list(flow.path) for flow in plan.flows] != ran:
             differ = "paths of the flows"
         elif [port.egress for port in planned] != [
             record.egress for record in self.manifest.bottlenecks

@@ -8,6 +8,7 @@ captures/           <port>.<in|out>.pcap, nanosecond stamps
 counters.json       this module's Counters: tc, nstat and tcpdump, before and after
 flows/              iperf's own logs, and the sockets as the kernel showed them; the schedule of
                     generated flows and what became of each, a JSON line a flow
+programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
 log.txt             the run's progress
@@ -30,6 +31,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from outcast import handed_in
 from outcast.errors import InputError
+from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
 from outcast.plan import stored
@@ -100,8 +102,61 @@ class FlowRecord(_Record):
         description="further connections of Multipath TCP, besides the flow's own",
     )
     name: _Name | None = Field(
-        default=None, description="what the configuration calls its group; null without a name"
+        default=None,
+        description="what the configuration calls its group, or its program; null without a name",
     )
+    protocol: Literal["tcp", "udp"] = "tcp"
+    of_program: bool = Field(
+        default=False,
+        description="whether a program sent it, so that only the captures tell of it",
+    )
+
+
+class PeerRecord(_Record):
+    """A host that a program talks to, and the paths between the two hosts."""
+
+    host: _Name
+    ip: _Address
+    hops: int = Field(ge=1, le=MOST_HOPS, description="links on a shortest path")
+    path: list[_Name] = Field(max_length=MOST_HOPS, description="nodes from the program's host")
+    return_path: list[_Name] = Field(max_length=MOST_HOPS)
+
+
+class ExecutionRecord(_Record):
+    """One execution of a program."""
+
+    number: int = Field(ge=0, le=MOST_EXECUTIONS)
+    t_start_ns: _TimeNs = Field(description="epoch time just before it was started")
+    t_end_ns: _TimeNs = Field(description="epoch time at which it had ended")
+    status: int = Field(description="its exit status; negative for the signal that ended it")
+    ended_by: Literal["itself", "run"] = Field(
+        description="`run`: a server at the end of the run, or a client that took too long"
+    )
+    output_bytes: _Count = Field(description="written to standard output and standard error")
+    kept_bytes: _Count = Field(description="of these, so many are in the run directory")
+
+
+class ProgramRecord(_Record):
+    """One program of the configuration, and every execution of it."""
+
+    name: _Name
+    host: _Name
+    ip: _Address
+    command: list[str]
+    server: bool
+    port: _Port | None = Field(description="where a server listens, if `ready` names it")
+    repeat: int = Field(ge=1, le=MOST_EXECUTIONS, description="executions asked for")
+    peers: list[PeerRecord]
+    executions: list[ExecutionRecord] = Field(max_length=MOST_EXECUTIONS)
+
+    @property
+    def failures(self) -> int:
+        """Executions that ended by themselves with another status than 0, or took too long."""
+        if self.server:
+            return 0
+        return sum(
+            execution.status != 0 or execution.ended_by == "run" for execution in self.executions
+        )
 
 
 class QueueRecord(_Record):
@@ -184,6 +239,7 @@ class Manifest(handed_in.Versioned):
         default_factory=list,
         description="hosts that send generated flows, which their counters include",
     )
+    programs: list[ProgramRecord] = Field(default_factory=list)
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
@@ -201,10 +257,16 @@ class Manifest(handed_in.Versioned):
         default_factory=dict, description="SHA-256 of captures removed after the analysis"
     )
 
+    @property
+    def planned_flows(self) -> list[FlowRecord]:
+        """The flows that the run started itself; programs' flows are known from captures only."""
+        return [record for record in self.flows if not record.of_program]
+
     @model_validator(mode="after")
     def _names_are_given_once(self) -> Manifest:
         names: dict[str, list[object]] = {
             "flows": [record.flow for record in self.flows],
+            "programs": [record.name for record in self.programs],
             "bottlenecks": [record.egress for record in self.bottlenecks],
             "captures": [(record.port, record.direction) for record in self.captures],
             **{
@@ -354,6 +416,10 @@ class RunDirectory:
     @property
     def flows(self) -> Path:
         return self.path / "flows"
+
+    @property
+    def programs(self) -> Path:
+        return self.path / "programs"
 
     @property
     def samples(self) -> Path:

@@ -1,0 +1,1 @@
+"""Programs of the configuration: started in their hosts, watched, ended, and their output kept."""

@@ -1,0 +1,430 @@
+"""Programs of the configuration: prepared, started with the traffic, watched and ended.
+
+A small runner in the program's host starts it (`runner.py`), because executions have to begin at
+their own times, whatever the inner program does meanwhile. Each program has a working folder of
+its own, with its files. What it wrote is kept in the run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+
+from outcast import files
+from outcast.emulation.commands import Commands, Process, entered, wait_until
+from outcast.emulation.programs import runner
+from outcast.emulation.sockets import listens
+from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
+from outcast.experiment import Experiment
+from outcast.files import write_text
+from outcast.plan.model import Plan
+from outcast.plan.programs import SEARCH_PATH, Program
+from outcast.records.run_directory import ExecutionRecord, PeerRecord, ProgramRecord, RunDirectory
+
+RUNNER_DEADLINE_S = 60.0
+GRACE_S = 10.0
+"""How long a client's last execution may go on after the experiment's duration."""
+SERVER_END_S = 10.0
+MOST_OUTPUT_BYTES = 16 << 20
+"""Of one program's output, over all its executions, so much is kept."""
+MOST_WRITTEN_BYTES = 64 << 20
+"""Of the files that one program wrote, so much is kept."""
+FILES_TIME_S = 1_000_000_000
+"""When a program's files were changed, as it sees them: the time at which the guest's clock starts.
+Servers tell the time of a file, and it must not depend on when the user wrote it."""
+
+_COMMAND_CHARACTERS = 60
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
+_UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
+
+
+def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
+    """A program's whole environment. It has nothing of the caller's."""
+    return {
+        "PATH": SEARCH_PATH,
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "USER": "root",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "OUTCAST_SEED": str(seed),
+        "OUTCAST_PROGRAM": name,
+    }
+
+
+@dataclass(frozen=True)
+class _Running:
+    program: Program
+    process: Process
+    folder: Path
+    result: Path
+    outputs: Path
+    given: frozenset[str]
+
+    def title(self) -> str:
+        """The program for people: its name, its host and the begin of its command."""
+        command = shortened(shlex.join(self.program.argv), _COMMAND_CHARACTERS)
+        return f"program {self.program.name} at {self.program.host} ({command})"
+
+
+class UserPrograms:
+    """Runs every program of a plan: `serve`, `prepare`, `start`, `running`, `finish`, in order.
+
+    Raises:
+        RunError: as each method says; the text names the program.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        plan: Plan,
+        directory: RunDirectory,
+        scratch: Path,
+        commands: Commands,
+        netns: Callable[[str], int],
+    ) -> None:
+        self._experiment, self._plan = experiment, plan
+        self._directory, self._commands, self._netns = directory, commands, netns
+        self._scratch = scratch / "programs"
+        self._servers: list[_Running] = []
+        self._clients: list[_Running] = []
+        self._end_ns = 0
+
+    def serve(self) -> None:
+        """Starts the servers in their order, and waits until each is ready.
+
+        Raises:
+            DeadlineError: one is not ready in time.
+            CommandError: one has ended.
+        """
+        self._scratch.mkdir()
+        for program in self._plan.programs:
+            if program.is_server:
+                server = self._launch(program)
+                self._servers.append(server)
+                self._await_ready(server)
+
+    def prepare(self) -> None:
+        """Starts the runners of the clients, and waits until all wait for the traffic's start."""
+        for program in self._plan.programs:
+            if not program.is_server:
+                self._clients.append(self._launch(program))
+        for client in self._clients:
+            wait_until(
+                lambda client=client: _says(client.process, "ready"),  # type: ignore[misc]
+                f"the runner of {client.title()}",
+                RUNNER_DEADLINE_S,
+                detail=client.process.errors,
+            )
+
+    def start(self, t_start_ns: int) -> None:
+        """Tells the runners the time at which the traffic starts."""
+        self._end_ns = t_start_ns + self._experiment.duration_ns
+        if self._clients:
+            write_text(self._start_file, str(t_start_ns))
+
+    def running(self, now_ns: int) -> list[str]:
+        """Titles of the clients that still run; before the end of the duration, of all programs.
+
+        Raises:
+            RunError: an execution has failed, or a server has ended.
+        """
+        self.require_servers()
+        still = []
+        for client in self._clients:
+            status = client.process.popen.poll()
+            if status is None:
+                still.append(client.title())
+            elif status:
+                raise self._failure(client)
+        if not still and now_ns < self._end_ns:
+            return [running.title() for running in (*self._servers, *self._clients)]
+        return still
+
+    def require_servers(self) -> None:
+        """Raises RunError where a server has ended."""
+        for server in self._servers:
+            if server.process.popen.poll() is not None:
+                raise self._failure(server)
+
+    def finish(self) -> tuple[list[ProgramRecord], list[str]]:
+        """Ends the servers and keeps what programs wrote. Returns their records, and warnings."""
+        self.require_servers()
+        for server in reversed(self._servers):
+            server.process.end(signal.SIGTERM, SERVER_END_S)
+        by_name = {running.program.name: running for running in (*self._servers, *self._clients)}
+        records, warnings = [], []
+        for program in self._plan.programs:
+            running = by_name[program.name]
+            records.append(record(self._plan, program, _executions(running.result)))
+            warnings += warnings_of(records[-1])
+            warnings += _keep_written(running)
+        return records, warnings
+
+    @property
+    def _start_file(self) -> Path:
+        return self._scratch / "start"
+
+    def _launch(self, program: Program) -> _Running:
+        folder = self._scratch / program.name
+        outputs = self._directory.programs / program.name
+        outputs.mkdir(parents=True, exist_ok=True)
+        given = copy_files(program_files(self._directory, program.name), folder)
+        task_file = self._scratch / f"{program.name}.json"
+        task = {
+            "argv": _found(program.argv, folder),
+            "folder": str(folder),
+            "environment": environment(folder, self._experiment.seed, program.name),
+            "outputs": str(outputs),
+            "most_output_bytes": MOST_OUTPUT_BYTES,
+            "line": program.ready_line,
+            "server": program.is_server,
+            "start_ns": program.start_ns,
+            "every_ns": program.every_ns,
+            "repeat": program.repeat,
+            "allow_failure": program.allow_failure,
+            "duration_ns": self._experiment.duration_ns,
+            "end_ns": self._experiment.duration_ns + int(GRACE_S * 1e9),
+        }
+        task_file.write_text(json.dumps(task), encoding="utf-8")
+        result = self._scratch / f"{program.name}.result"
+        process = self._commands.spawn(
+            f"the runner of program {program.name} at {program.host}",
+            [
+                # It runs as a file and isolated, because the package's imports cost time.
+                *(sys.executable, "-I", "-S", runner.__file__),
+                *(str(task_file), str(self._start_file), str(result)),
+            ],
+            netns=self._netns(program.host),
+            stdout=self._scratch / f"{program.name}.said",
+            stderr=self._scratch / f"{program.name}.errors",
+        )
+        return _Running(program, process, folder, result, outputs, given)
+
+    def _await_ready(self, server: _Running) -> None:
+        program = server.program
+        netns = self._netns(program.host)
+
+        def is_ready() -> bool:
+            if server.process.popen.poll() is not None:
+                raise self._failure(server)
+            if program.ready_port is not None:
+                return has_port(netns, program.ready_port)
+            return _says(server.process, "line")
+
+        what = (
+            f"listen at port {program.ready_port}"
+            if program.ready_port is not None
+            else f"write a line with {program.ready_line!r}"
+        )
+        try:
+            wait_until(is_ready, "", program.ready_within_ns / 1e9, pause_s=0.005)
+        except DeadlineError:
+            said = self._last_words(server, 0)
+            raise DeadlineError(
+                f"{server.title()} to {what}",
+                program.ready_within_ns / 1e9,
+                said or "it wrote nothing",
+            ) from None
+
+    def _failure(self, running: _Running) -> RunError:
+        """Why a runner ended before its time."""
+        title = running.title()
+        executions = _executions(running.result)
+        if not executions:
+            return RunError(f"{title}: {gist(running.process.errors()) or 'could not be started'}")
+        last = executions[-1]
+        said = self._last_words(running, last.number)
+        if not running.program.is_server and running.program.repeat > 1:
+            title += f", execution {last.number + 1} of {running.program.repeat}"
+        if last.ended_by == "run":
+            return RunError(
+                f"{title}: not ended {GRACE_S:g} s after the experiment's duration: "
+                f"{said or 'it wrote nothing'}; allowed are a longer duration, or allow_failure"
+            )
+        if running.program.is_server and last.status == 0:
+            said = f"a server has to run to the end; its last line: {said or 'none'}"
+        return CommandError(running.program.argv, last.status, said, title)
+
+    def _last_words(self, running: _Running, number: int) -> str:
+        """The last line that an execution wrote, to standard error if it wrote anything there."""
+        for ending in ("err", "out"):
+            path = running.outputs / f"{number}.{ending}"
+            if path.exists():
+                with path.open("rb") as stream:
+                    stream.seek(max(0, path.stat().st_size - 4096))
+                    text = stream.read().decode(errors="replace")
+                lines = [line for line in text.splitlines() if line.strip()]
+                if lines:
+                    return lines[-1]
+        return ""
+
+
+def _says(process: Process, word: str) -> bool:
+    process.require_alive()
+    return word in process.output().splitlines()
+
+
+def _found(argv: tuple[str, ...], folder: Path) -> list[str]:
+    """The command with the whole path of its program, because the runner has another PATH."""
+    if "/" in argv[0]:
+        return [str(folder / argv[0]), *argv[1:]]
+    found = shutil.which(argv[0], path=SEARCH_PATH)
+    if found is None:
+        raise RunError(f"{argv[0]}: no such program in {SEARCH_PATH}")
+    return [found, *argv[1:]]
+
+
+def has_port(netns: int, port: int) -> bool:
+    """Whether a host listens at a TCP port, or has a UDP socket at it, with IPv4 or IPv6 sockets.
+
+    The kernel's tables are read, because a connection would stand in the captures (proc(5), net).
+    """
+    if listens(netns, port):
+        return True
+    with entered(netns):
+        return any(
+            _has_line(Path("/proc/thread-self/net") / table, port, state)
+            for table, state in (
+                ("tcp6", _TCP_LISTEN),
+                ("udp", _UDP_UNCONNECTED),
+                ("udp6", _UDP_UNCONNECTED),
+            )
+        )
+
+
+def _has_line(table: Path, port: int, state: str) -> bool:
+    try:
+        lines = table.read_text(encoding="ascii").splitlines()[1:]
+    except FileNotFoundError:  # This kernel has no such protocol.
+        return False
+    for line in lines:
+        fields = line.split()
+        if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == state:
+            return True
+    return False
+
+
+def program_files(directory: RunDirectory, name: str) -> Path:
+    """Where the run directory has the files that the configuration gives a program."""
+    return directory.programs / name / "files"
+
+
+def copy_files(source: Path, folder: Path) -> frozenset[str]:
+    """Makes a working folder with a program's files; returns their paths, relative to it.
+
+    Every file has the same time and the same mode for everybody, whoever owns it outside.
+    """
+    folder.mkdir(mode=0o755)
+    given = set()
+    for above, folders, names in os.walk(source):
+        folders.sort()
+        inner = folder / Path(above).relative_to(source)
+        for name in sorted(names):
+            path = inner / name
+            shutil.copyfile(Path(above) / name, path)
+            runs = (Path(above) / name).stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if runs else 0o644)
+            os.utime(path, (FILES_TIME_S, FILES_TIME_S))
+            given.add(str(path.relative_to(folder)))
+        for name in folders:
+            (inner / name).mkdir(mode=0o755)
+    for above, _, _ in os.walk(folder, topdown=False):
+        os.utime(above, (FILES_TIME_S, FILES_TIME_S))
+    return frozenset(given)
+
+
+def _executions(result: Path) -> list[ExecutionRecord]:
+    if not result.exists():
+        return []
+    lines = result.read_text(encoding="utf-8").splitlines()
+    return [ExecutionRecord.model_validate_json(line) for line in lines]
+
+
+def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> ProgramRecord:
+    """A program and its executions for the manifest."""
+    return ProgramRecord(
+        name=program.name,
+        host=program.host,
+        ip=plan.ip(program.host),
+        command=list(program.argv),
+        server=program.is_server,
+        port=program.ready_port,
+        repeat=program.repeat,
+        peers=[
+            PeerRecord(
+                host=peer,
+                ip=plan.ip(peer),
+                hops=nx.shortest_path_length(plan.graph, program.host, peer),
+                path=plan.path(program.host, peer),
+                return_path=plan.path(peer, program.host),
+            )
+            for peer in program.peers
+        ],
+        executions=executions,
+    )
+
+
+def warnings_of(program: ProgramRecord) -> list[str]:
+    """A line for each way in which a program differed from what was asked for."""
+    warnings = []
+    if len(program.executions) < program.repeat:
+        warnings.append(
+            f"program {program.name} was executed {len(program.executions)} times of "
+            f"{program.repeat} within the duration; a longer duration has room for all"
+        )
+    if program.failures:
+        warnings.append(
+            f"program {program.name} failed in {program.failures} of {len(program.executions)} "
+            "executions, which allow_failure lets pass"
+        )
+    lost = sum(execution.output_bytes - execution.kept_bytes for execution in program.executions)
+    if lost:
+        warnings.append(
+            f"program {program.name} wrote more than {MOST_OUTPUT_BYTES >> 20} MiB of output, of "
+            f"which {lost} bytes were not kept"
+        )
+    return warnings
+
+
+def _keep_written(running: _Running) -> list[str]:
+    """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
+    room, left = MOST_WRITTEN_BYTES, 0
+    for above, folders, names in os.walk(running.folder):
+        folders[:] = sorted(name for name in folders if _PLAIN_NAME.fullmatch(name))
+        for name in sorted(names):
+            path = Path(above) / name
+            relative = path.relative_to(running.folder)
+            status = path.lstat()
+            if str(relative) in running.given and status.st_mtime == FILES_TIME_S:
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if status.st_size > room or not _PLAIN_NAME.fullmatch(name):
+                left += 1
+                continue
+            room -= status.st_size
+            kept = running.outputs / "written" / relative
+            files.make_folders(kept.parent)
+            shutil.copyfile(path, kept, follow_symlinks=False)
+    if not left:
+        return []
+    return [
+        f"program {running.program.name} wrote {left} files that are not kept, because they are "
+        f"larger than {MOST_WRITTEN_BYTES >> 20} MiB in all or have unusual names"
+    ]

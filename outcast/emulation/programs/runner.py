@@ -1,0 +1,256 @@
+"""Runs one program of the configuration: `python runner.py TASK START RESULT`.
+
+It runs in the program's host, one for each program, and uses only the standard library. TASK is
+JSON, see outcast/emulation/programs/launch.py. A server is started at once. A client is executed
+when the file START, which holds the traffic's start, has appeared: `repeat` times, one after the
+other. RESULT gets a JSON line for each execution that has ended.
+
+It says on standard output, a line each: `ready` when it waits for START, `line` when a server has
+written the text that shows its readiness. At SIGTERM it ends what still runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import IO, Any
+
+START_POLL_S = 0.001
+START_DEADLINE_S = 900.0
+END_S = 2.0
+"""How long a program has from SIGTERM until SIGKILL."""
+_READ_BYTES = 64 * 1024
+_LONGEST_LINE_BYTES = 64 * 1024
+
+Task = dict[str, Any]
+
+
+class Output:
+    """One stream of one execution: its first bytes go to a file, the others are counted."""
+
+    def __init__(self, stream: IO[bytes], path: str, room: list[int], text: bytes | None) -> None:
+        self.stream = stream
+        self.path = path
+        self.room = room
+        self.text = text
+        self.written = 0
+        self.kept = 0
+        self._file: IO[bytes] | None = None
+        self._line = b""
+        os.set_blocking(stream.fileno(), False)
+
+    def take(self) -> bool:
+        """Reads what there is. Returns whether more may come."""
+        try:
+            data = os.read(self.stream.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self.written += len(data)
+        kept = data[: self.room[0]]
+        if kept:
+            if self._file is None:
+                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file.write(kept)
+            self.room[0] -= len(kept)
+            self.kept += len(kept)
+        if self.text is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            self._line = self._line[-_LONGEST_LINE_BYTES:]
+            if any(self.text in line for line in lines):
+                self.text = None
+                say("line")
+        return bool(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self.stream.close()
+
+
+class Ended(Exception):  # noqa: N818
+    """SIGTERM came."""
+
+
+def execute(task: Task, number: int, end_ns: int | None, room: list[int]) -> dict[str, Any]:
+    """Runs the program once, and returns its record.
+
+    Args:
+        task: what to run.
+        number: of the execution, from 0.
+        end_ns: the epoch time after which it is ended; None for a server.
+        room: how many more bytes of output are kept.
+    """
+    environment = {**task["environment"], "OUTCAST_EXECUTION": str(number)}
+    t_start_ns = time.time_ns()
+    popen = subprocess.Popen(
+        task["argv"],
+        cwd=task["folder"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert popen.stdout is not None
+    assert popen.stderr is not None
+    text = task["line"].encode() if task["line"] is not None else None
+    prefix = os.path.join(task["outputs"], str(number))
+    outputs = [
+        Output(popen.stdout, f"{prefix}.out", room, text),
+        Output(popen.stderr, f"{prefix}.err", room, text),
+    ]
+    ended_by = "itself"
+    try:
+        if not _follow(popen, outputs, end_ns):
+            ended_by = "run"
+            _end(popen, outputs)
+    except Ended:
+        ended_by = "run"
+        _end(popen, outputs)
+    t_end_ns = time.time_ns()
+    for output in outputs:
+        output.close()
+    return {
+        "number": number,
+        "t_start_ns": t_start_ns,
+        "t_end_ns": t_end_ns,
+        "status": popen.returncode,
+        "ended_by": ended_by,
+        "output_bytes": sum(output.written for output in outputs),
+        "kept_bytes": sum(output.kept for output in outputs),
+    }
+
+
+def _follow(popen: subprocess.Popen[bytes], outputs: list[Output], end_ns: int | None) -> bool:
+    """Reads the output until the program has ended; whether it did so before `end_ns`.
+
+    A child of the program may hold the output open for longer. It is not waited for.
+    """
+    process = os.pidfd_open(popen.pid)
+    waiting = select.poll()
+    waiting.register(process, select.POLLIN)
+    by_number = {output.stream.fileno(): output for output in outputs}
+    for descriptor in by_number:
+        waiting.register(descriptor, select.POLLIN)
+    try:
+        while True:
+            left_ms = None
+            if end_ns is not None:
+                left_ms = -(-(end_ns - time.time_ns()) // 10**6)
+                if left_ms <= 0:
+                    return False
+            for descriptor, _ in waiting.poll(left_ms):
+                if descriptor == process:
+                    popen.wait()
+                    for output in by_number.values():
+                        _read_rest(output)
+                    return True
+                if not by_number[descriptor].take():
+                    waiting.unregister(descriptor)
+                    del by_number[descriptor]
+    finally:
+        os.close(process)
+
+
+def _read_rest(output: Output) -> None:
+    before = -1
+    while output.written > before:
+        before = output.written
+        output.take()
+
+
+def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
+    """Ends the program and all processes of its session."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number, patience_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, END_S)):
+        try:
+            os.killpg(popen.pid, number)
+        except ProcessLookupError:
+            break
+        if _follow(popen, outputs, time.time_ns() + int(patience_s * 1e9)):
+            break
+    try:
+        # What the program had started and left behind.
+        os.killpg(popen.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    popen.wait()
+
+
+def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
+    """Executes a client as often as asked for; 1 if an execution failed and must not."""
+    room = [task["most_output_bytes"]]
+    begin_ns = t_start_ns + task["start_ns"]
+    for number in range(task["repeat"]):
+        due_ns = begin_ns + number * task["every_ns"] if task["every_ns"] else begin_ns
+        sleep_until(due_ns)
+        if time.time_ns() >= t_start_ns + task["duration_ns"]:
+            return 0
+        record = execute(task, number, t_start_ns + task["end_ns"], room)
+        note(result_file, record)
+        failed = record["status"] != 0 or record["ended_by"] == "run"
+        if record["ended_by"] == "run" or (failed and not task["allow_failure"]):
+            return int(not task["allow_failure"])
+    return 0
+
+
+def sleep_until(t_ns: int) -> None:
+    """Sleeps until a time on the epoch's clock."""
+    while (left_ns := t_ns - time.time_ns()) > 0:
+        time.sleep(left_ns / 1e9)
+
+
+def await_start(file: str) -> int:
+    """Waits for the file with the traffic's start."""
+    end = time.monotonic() + START_DEADLINE_S
+    while not os.path.exists(file):
+        if time.monotonic() > end:
+            raise RuntimeError(f"no start was given within {START_DEADLINE_S:g} s")
+        time.sleep(START_POLL_S)
+    with open(file, encoding="ascii") as stream:
+        return int(stream.read())
+
+
+def note(result_file: str, record: dict[str, Any]) -> None:
+    """Adds an execution to the result."""
+    with open(result_file, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record) + "\n")
+
+
+def say(word: str) -> None:
+    """Writes a line to standard output and flushes it."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def _on_signal(_number: int, _frame: object) -> None:
+    raise Ended
+
+
+def main(argv: list[str]) -> int:
+    """Runs with the arguments `TASK START RESULT`; see the module."""
+    task_file, start_file, result_file = argv
+    with open(task_file, encoding="utf-8") as stream:
+        task: Task = json.load(stream)
+    signal.signal(signal.SIGTERM, _on_signal)
+    try:
+        if not task["server"]:
+            say("ready")
+            return run_client(task, await_start(start_file), result_file)
+        record = execute(task, 0, None, [task["most_output_bytes"]])
+        note(result_file, record)
+        return int(record["ended_by"] != "run")
+    except Ended:
+        return 0
+    except (OSError, RuntimeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

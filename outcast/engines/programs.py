@@ -1,0 +1,117 @@
+"""The configuration's programs before the run: whether they are there, and their files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from outcast import handed_in
+from outcast.engines.guest import boot, init
+from outcast.errors import ConfigError, FeatureMissingError, InputError
+from outcast.experiment import Experiment, Program
+from outcast.plan.programs import SEARCH_PATH
+from outcast.records.run_directory import RunDirectory
+
+MOST_FILES_BYTES = 1 << 30
+
+
+def require(experiment: Experiment, *, in_guest: bool) -> None:
+    """Checks that every program and every file of the configuration is there.
+
+    Raises:
+        ConfigError: a file is missing, is none that can be copied, or the files are too large.
+        FeatureMissingError: a program is missing, or the guest would not see it.
+    """
+    for index, program in enumerate(experiment.programs):
+        where = f"programs.{index}"
+        for path in program.files:
+            _require_copyable(path, f"{where}.files")
+        _require_program(program, f"{where}.command", in_guest)
+
+
+def _require_copyable(path: Path, where: str) -> None:
+    try:
+        if path.is_dir():
+            handed_in.require_plain(path, most_bytes=MOST_FILES_BYTES)
+        else:
+            handed_in.opened(path).close()
+    except FileNotFoundError:
+        raise ConfigError(f"{where}: {path}: there is no such file or folder") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: {error.strerror or error}") from None
+    except InputError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _require_program(program: Program, where: str, in_guest: bool) -> None:
+    name = program.command[0]
+    if "/" not in name:
+        if shutil.which(name, path=SEARCH_PATH) is None:
+            raise FeatureMissingError(
+                f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
+            )
+        return
+    if not os.path.isabs(name):
+        at = _of_files(program.files, Path(name))
+        if at is None:
+            raise ConfigError(
+                f"{where}: {name}: is in none of its `files`; allowed are a program's name, an "
+                "absolute path, or a path in the program's own folder"
+            )
+    else:
+        at = Path(name)
+        hidden = _hidden(name) if in_guest else None
+        if hidden is not None:
+            raise FeatureMissingError(
+                f"{where}: {name}: the guest does not see the host's {hidden}; keep the program "
+                "in another folder, or give it by `files`"
+            )
+    if not at.is_file() or not os.access(at, os.X_OK):
+        what = "cannot be executed" if at.exists() else "no such program"
+        raise FeatureMissingError(f"{where}: {name}: {what}")
+
+
+def _of_files(files: Sequence[Path], name: Path) -> Path | None:
+    """Where the file stands that a program will have under this name; None if it has none."""
+    parts = [part for part in name.parts if part != "."]
+    for path in files:
+        if parts and parts[0] == path.name and ".." not in parts:
+            return path.joinpath(*parts[1:])
+    return None
+
+
+def _hidden(name: str) -> str | None:
+    """The folder that the guest has empty, if the program is below one."""
+    path = Path(os.path.realpath(name))
+    if any(path.is_relative_to(folder) for folder in boot.python_folders()):
+        return None
+    return next((folder for folder in init.EMPTY if path.is_relative_to(folder)), None)
+
+
+def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
+    """Copies the programs' files to the run directory; the experiment that names them there.
+
+    Links are followed only where the configuration names one.
+
+    Raises:
+        ConfigError: a file is not there.
+        OSError: the copy cannot be written; it names the file.
+    """
+    if not experiment.programs:
+        return experiment
+    programs = []
+    for index, program in enumerate(experiment.programs):
+        folder = directory.programs / program.name / "files"
+        taken = []
+        for path in program.files:
+            _require_copyable(path, f"programs.{index}.files")
+            folder.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, folder / path.name, symlinks=True)
+            else:
+                shutil.copy(path, folder / path.name)
+            taken.append((folder / path.name).relative_to(directory.path))
+        programs.append(program.model_copy(update={"files": tuple(taken)}))
+    return experiment.model_copy(update={"programs": tuple(programs)})

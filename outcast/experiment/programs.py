@@ -1,0 +1,110 @@
+"""Programs that run in hosts: servers, clients, one's own senders."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from outcast.experiment.parts import GroupName, Part, TimeNs, UserFile
+
+MOST_EXECUTIONS = 10_000
+
+
+def _word(value: object) -> object:
+    """A word of a command line. YAML reads 80 as a number, which has only one spelling."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _words(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is one text; allowed is a list of words, as [curl, -s, URL]")
+    return value
+
+
+Word = Annotated[
+    str,
+    BeforeValidator(_word),
+    Field(max_length=32_768, pattern=r"^[^\x00]*$"),
+    WithJsonSchema({"type": ["string", "integer"]}),
+]
+
+
+class Ready(Part):
+    """How it shows that a server is ready for clients; exactly one of `port` and `line`."""
+
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="it listens at this TCP port, or has this UDP one"
+    )
+    line: str | None = Field(
+        default=None, min_length=1, description="it writes a line that contains this text"
+    )
+    within_ns: TimeNs = Field(
+        default=30_000_000_000, alias="within", gt=0, description="the run fails if it takes longer"
+    )
+
+    @model_validator(mode="after")
+    def _says_what_once(self) -> Ready:
+        if (self.port is None) == (self.line is None):
+            raise ValueError("allowed is one of port and line, as {port: 80}")
+        return self
+
+
+class Program(Part):
+    """A command that runs in a host. With `ready` it is a server, otherwise a client."""
+
+    name: GroupName = Field(description="its name in tables; used once")
+    host: str = Field(description="the host's name")
+    command: Annotated[tuple[Word, ...], BeforeValidator(_words)] = Field(
+        min_length=1,
+        description="the program and its arguments; {h9} is the address of host h9, {{ is a brace",
+    )
+    ready: Ready | None = Field(
+        default=None,
+        description="makes it a server: started before the traffic, ended after it",
+    )
+    start_ns: TimeNs = Field(
+        default=0, alias="start", description="a client's start after the traffic's start"
+    )
+    repeat: int = Field(
+        default=1, ge=1, le=MOST_EXECUTIONS, description="how often a client runs, in turn"
+    )
+    every_ns: TimeNs | None = Field(
+        default=None,
+        alias="every",
+        gt=0,
+        description="time between the starts of two executions; if left out, or if one takes "
+        "longer, the next starts at once",
+    )
+    to: tuple[str, ...] = Field(
+        default=(), description="hosts that it talks to and that its command does not name"
+    )
+    files: tuple[UserFile, ...] = Field(
+        default=(), description="files and folders copied into its working folder"
+    )
+    allow_failure: bool = Field(
+        default=False, description="whether the run goes on if an execution fails"
+    )
+
+    @model_validator(mode="after")
+    def _is_server_or_client(self) -> Program:
+        if not self.command[0]:
+            raise ValueError("command: begins with an empty word; allowed is a program's name")
+        if self.ready is not None:
+            given = {
+                "start": self.start_ns > 0,
+                "repeat": self.repeat > 1,
+                "every": self.every_ns is not None,
+                "allow_failure": self.allow_failure,
+            }
+            for name, is_given in given.items():
+                if is_given:
+                    raise ValueError(
+                        f"{name}: not allowed with `ready`, because a server runs from before the "
+                        "traffic until after it"
+                    )
+        names = [path.name for path in self.files]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"files: two are called {name!r}; allowed are different names")
+        return self

@@ -1,0 +1,179 @@
+"""The programs of an experiment: which command runs where, and to which hosts it talks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controllers import routes
+from controllers.graph import Graph
+from controllers.hashing import TCP, FiveTuple
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Experiment
+
+PROBE_PORT = 9
+"""The ports of a program's probes, because its own are not known before it runs. It is the port of
+discard (RFC 863)."""
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The PATH of every program, whoever starts the run."""
+
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_ADDRESS = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command that runs in a host.
+
+    Attributes:
+        name: its name, by which its flows are grouped.
+        host: where it runs.
+        argv: its command line, with addresses in place of the hosts' names.
+        ready_port, ready_line: how a server shows that it is ready; both are None for a client.
+        ready_within_ns: how long a server may take until it is ready.
+        start_ns: a client's first start after the traffic's start.
+        repeat: how often a client runs.
+        every_ns: time between the starts of two executions; None if the next starts at once.
+        allow_failure: whether the run goes on if an execution fails.
+        files: names of the files and folders in its working folder.
+        peers: the hosts that it talks to, as far as the configuration says.
+    """
+
+    name: str
+    host: str
+    argv: tuple[str, ...]
+    ready_port: int | None
+    ready_line: str | None
+    ready_within_ns: int
+    start_ns: int
+    repeat: int
+    every_ns: int | None
+    allow_failure: bool
+    files: tuple[str, ...]
+    peers: tuple[str, ...]
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it runs from before the traffic until after it."""
+        return self.ready_port is not None or self.ready_line is not None
+
+
+Ways = list[tuple[list[str], list[str]]]
+"""Paths between two hosts, each with the path back."""
+
+
+def resolve_programs(
+    experiment: Experiment, graph: Graph, table: routes.Routes
+) -> tuple[Program, ...]:
+    """Every program, in the order of the configuration.
+
+    Raises:
+        ConfigError: a program does not fit the topology, or two have one name.
+    """
+    if experiment.programs and table.choices:
+        raise ConfigError(
+            f"programs: {experiment.routing.kind} routing chooses paths by ports, which programs "
+            "choose themselves; allowed is another routing"
+        )
+    hosts = {name: str(data["ip"]) for name, data in graph.nodes(data=True) if "ip" in data}
+    programs: list[Program] = []
+    for index, asked in enumerate(experiment.programs):
+        where = f"programs.{index}"
+        if any(program.name == asked.name for program in programs):
+            raise ConfigError(
+                f"{where}.name: {asked.name} is another program's name; allowed is a new one"
+            )
+        _require_host(hosts, asked.host, f"{where}.host")
+        for name in asked.to:
+            _require_host(hosts, name, f"{where}.to")
+        named: list[str] = [*asked.to]
+        argv = []
+        for place, word in enumerate(asked.command):
+            filled, mentioned = fill(word, hosts, f"{where}.command.{place}")
+            argv.append(filled)
+            named += mentioned
+        ready = asked.ready
+        programs.append(
+            Program(
+                name=asked.name,
+                host=asked.host,
+                argv=tuple(argv),
+                ready_port=None if ready is None else ready.port,
+                ready_line=None if ready is None else ready.line,
+                ready_within_ns=0 if ready is None else ready.within_ns,
+                start_ns=asked.start_ns,
+                repeat=asked.repeat,
+                every_ns=asked.every_ns,
+                allow_failure=asked.allow_failure,
+                files=tuple(path.name for path in asked.files),
+                peers=tuple(name for name in dict.fromkeys(named) if name != asked.host),
+            )
+        )
+    return tuple(programs)
+
+
+def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str]]:
+    """A word of a command with addresses in place of `{host}`, and the hosts that it names.
+
+    `{{` and `}}` stand for braces. An address that is written out names its host too.
+
+    Args:
+        word: as the configuration has it.
+        hosts: every host's address.
+        where: the key that an error begins with.
+
+    Raises:
+        ConfigError: a brace stands alone, or there is no such host.
+    """
+    named: list[str] = []
+
+    def address(match: re.Match[str]) -> str:
+        text = match[0]
+        if text in ("{{", "}}"):
+            return text[0]
+        if match[1] is None:
+            raise ConfigError(
+                f"{where}: {word!r} has a brace alone; allowed is a host as {{{next(iter(hosts))}}}"
+                ", or {{ and }} for braces"
+            )
+        _require_host(hosts, match[1], where)
+        named.append(match[1])
+        return hosts[match[1]]
+
+    filled = _BRACES.sub(address, word)
+    of_address = {ip: name for name, ip in hosts.items()}
+    named += [of_address[ip] for ip in _ADDRESS.findall(filled) if ip in of_address]
+    return filled, named
+
+
+def _require_host(hosts: Mapping[str, str], name: str, where: str) -> None:
+    if name not in hosts:
+        some = ", ".join([*hosts][:6]) + (", ..." if len(hosts) > 6 else "")
+        raise ConfigError(
+            f"{where}: no host {name!r}; allowed are {some}{did_you_mean(name, hosts)}"
+        )
+
+
+def pairs(programs: Sequence[Program]) -> list[tuple[str, str]]:
+    """Each program's host with each host that it talks to, once."""
+    named = ((program.host, peer) for program in programs for peer in program.peers)
+    return list(dict.fromkeys(named))
+
+
+def probe(graph: Graph, src: str, dst: str) -> FiveTuple:
+    """The headers of a packet that tries the path between two hosts of a program."""
+    return FiveTuple(graph.nodes[src]["ip"], PROBE_PORT, graph.nodes[dst]["ip"], PROBE_PORT, TCP)
+
+
+def program_ways(graph: Graph, table: routes.Routes, programs: Sequence[Program]) -> Ways:
+    """The paths between the hosts of programs, each with the path back, in both orders.
+
+    The path to the program's own host comes first, because a client mostly receives.
+    """
+    there = [
+        (routes.path(table, graph, src, dst), routes.path(table, graph, dst, src))
+        for src, dst in pairs(programs)
+    ]
+    return [way for out, back in there for way in ((back, out), (out, back))]
