@@ -39,8 +39,13 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
 
     with refusing(f"{directory.path}: its records do not fit its captures"):
         # The manifest is read again because `wall_s` may have grown since `compute`.
-        summary = summarize(analysis, directory.read_manifest().wall_s)
+        manifest = directory.read_manifest()
+        summary = summarize(analysis, manifest.wall_s)
         write_tables(directory, analysis)
+        if manifest.programs:
+            # Their flows are known only now. Whoever reads the run finds them with the others.
+            flows = analysis.manifest.flows
+            directory.write_manifest(manifest.model_copy(update={"flows": flows}))
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
     return summary
 

@@ -15,6 +15,7 @@ from outcast.analysis.compiled import I32, Array
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.port_samples import port_table
+from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.queue import Queue, replay
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
@@ -108,15 +109,14 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
     """
     manifest = directory.read_manifest()
     counters = directory.read_counters()
-    bins = -(-manifest.traffic.duration_ns // bin_ns)
-    if bins * max(1, len(manifest.flows)) > MOST_BINS:
-        raise InputError(
-            f"{directory.manifest}: traffic.duration_ns: {bins} bins of {bin_ns} ns for each flow, "
-            f"which are more than {MOST_BINS}"
-        )
-    ports = [_analyze_port(directory, manifest, record) for record in manifest.bottlenecks]
-    if not ports:
+    _require_few_bins(directory, manifest, bin_ns)
+    if not manifest.bottlenecks:
         raise InputError(f"{directory.manifest}: bottlenecks: none is named")
+    joins = [(record, _join(directory, manifest, record)) for record in manifest.bottlenecks]
+    of_programs = program_flows(manifest, [(record, part.joined) for record, part in joins])
+    manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})
+    _require_few_bins(directory, manifest, bin_ns)
+    ports = [_analyze_port(directory, manifest, record, part) for record, part in joins]
     interval, all_active = _main_interval(manifest, ports)
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
@@ -134,9 +134,23 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
     )
 
 
-def _analyze_port(
-    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord
-) -> PortAnalysis:
+def _require_few_bins(directory: RunDirectory, manifest: Manifest, bin_ns: int) -> None:
+    bins = -(-manifest.traffic.duration_ns // bin_ns)
+    if bins * max(1, len(manifest.flows)) > MOST_BINS:
+        raise InputError(
+            f"{directory.manifest}: traffic.duration_ns: {bins} bins of {bin_ns} ns for each flow, "
+            f"which are more than {MOST_BINS}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    captures: list[PortCapture]
+    joined: Joined
+
+
+def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord) -> _Join:
+    """Joins the captures of a bottleneck."""
     files = [
         (port, directory.path / _capture(directory, manifest, port, direction).file)
         for port, direction in [(name, "in") for name in record.ingress] + [(record.egress, "out")]
@@ -156,11 +170,18 @@ def _analyze_port(
             watched_ns=(traffic.t_start_ns, traffic.t_end_ns), one_clock=True, release=True
         ),
     )
+    return _Join(captures, joined)
+
+
+def _analyze_port(
+    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord, part: _Join
+) -> PortAnalysis:
+    joined = part.joined
     queue = replay(joined, record.queue.delay_ns)
     numbers = _numbers(joined.flows, manifest.flows)
     return PortAnalysis(
         record=record,
-        captures=captures,
+        captures=part.captures,
         joined=joined,
         queue=queue,
         chains=port_chains(joined),
@@ -240,11 +261,11 @@ def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[I
 
     It is the whole duration if all flows start and end together. Otherwise it is the time during
     which all flows are active, or the whole duration if there is no such time. A flow of a given
-    size is active until its last new byte left the bottleneck.
+    size is active until its last new byte left the bottleneck. Flows of programs do not count.
     """
     whole = Interval(0, manifest.traffic.duration_ns)
     begin, end = 0, whole.end_ns
-    for record in manifest.flows:
+    for record in manifest.planned_flows:
         span = _active(manifest, ports, record)
         begin, end = max(begin, span.start_ns), min(end, span.end_ns)
     if (begin, end) == (0, whole.end_ns) or end <= begin:

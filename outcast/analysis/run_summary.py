@@ -22,6 +22,7 @@ from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.losses import loss_summary, loss_warnings
 from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.program_runs import program_summary
 from outcast.analysis.measure.queue import (
     Spread,
     capacity,
@@ -91,6 +92,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         synchronisation=_synchronisation(analysis),
         samples=_samples(analysis),
         completions=completion_summary(analysis),
+        programs=program_summary(analysis),
         warnings=[
             *loss_warnings(losses, measured),
             *analysis.manifest.warnings,
@@ -103,9 +105,10 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
 
 def _held(analysis: Analysis) -> list[str]:
     """A warning if one flow held the link while all others ran into timeouts."""
+    goodput = flow_bytes(analysis, analysis.interval)
     goodput_bps = {
-        flow: 8 * value / analysis.interval.seconds
-        for flow, value in flow_bytes(analysis, analysis.interval).items()
+        record.flow: 8 * goodput[record.flow] / analysis.interval.seconds
+        for record in analysis.manifest.compared_flows
     }
     held_by = holder(goodput_bps)
     others = goodput_bps.keys() - {held_by}
@@ -147,7 +150,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
 
 def _class_chains(analysis: Analysis) -> dict[str, dict[str, int]]:
     """For each hop count, the number of chains of each length that are of one flow."""
-    by_flow = {record.flow: record.hops for record in analysis.manifest.flows}
+    by_flow = {record.flow: record.hops for record in analysis.manifest.compared_flows}
     lengths: dict[int, list[int]] = {hops: [] for hops in by_class(analysis.manifest)}
     for port in analysis.ports:
         flows = port.joined.arrivals.flow[port.flow_chains.first].tolist()

@@ -17,10 +17,11 @@ from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table
 from outcast.analysis.measure.fairness_windows import fairness_table
 from outcast.analysis.measure.links import link_table
+from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import FlowRecord, RunDirectory
 from outcast.records.tables import write_table
 
 
@@ -97,12 +98,16 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     frames = flow_bytes(analysis, interval, of="frames")
     total = sum(goodput.values())
     longest_by_port = [_longest_chains(port) for port in analysis.ports]
+    t_start_ns = analysis.manifest.traffic.t_start_ns
     rows = []
     for record in analysis.manifest.flows:
         packets = dropped = longest = 0
+        stamps: list[int] = []
         for number, port in enumerate(analysis.ports):
             mine = rows_of_flow(port, record.flow)
             packets += mine.size
+            if mine.size:
+                stamps += port.joined.arrivals.stamp_ns[mine[[0, -1]]].tolist()
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
             longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = tcp_of_flow(analysis, record.flow)
@@ -137,13 +142,35 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "halted_s": tcp.halted_s,
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
                 "name": record.name,
+                "protocol": record.protocol,
+                "of_program": record.of_program,
+                **_times(record, [stamp - t_start_ns for stamp in stamps]),
             }
         )
     if not rows:  # All traffic is generated; completions.parquet has its flows.
         return pl.DataFrame(schema=_FLOW_COLUMNS)
     frame = pl.DataFrame(rows, infer_schema_length=None)
     # A column without any value would have no type of its own.
-    return frame.with_columns(pl.col("name", "congestion_control").cast(pl.String))
+    return frame.with_columns(
+        pl.col("name", "congestion_control").cast(pl.String),
+        pl.col("t_first", "t_last", "completion_ns").cast(pl.Int64),
+    )
+
+
+def _times(record: FlowRecord, stamps_ns: Sequence[int]) -> dict[str, int | None]:
+    """The first and the last packet at the bottleneck, and the time between them.
+
+    A flow of a planned duration has no time of completion.
+    """
+    first, last = (min(stamps_ns), max(stamps_ns)) if stamps_ns else (None, None)
+    completes = record.of_program or record.size_bytes is not None
+    return {
+        "t_first": first,
+        "t_last": last,
+        "completion_ns": last - first
+        if completes and first is not None and last is not None
+        else None,
+    }
 
 
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
@@ -158,7 +185,9 @@ _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
     ),
     **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
     **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
-    "name": pl.String,
+    **dict.fromkeys(("name", "protocol"), pl.String),
+    "of_program": pl.Boolean,
+    **dict.fromkeys(("t_first", "t_last", "completion_ns"), pl.Int64),
 }
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
@@ -174,5 +203,6 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("sockets", lambda analysis: analysis.sockets),
     ("ports", lambda analysis: analysis.port_samples),
     ("completions", completion_table),
+    ("programs", execution_table),
 )
 """Every table of a run, by the name of its file without the ending."""

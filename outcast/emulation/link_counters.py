@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from outcast.plan.model import Plan
 from outcast.plan.paths import generated_ways
-
 from outcast.plan.programs import program_ways
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
@@ -29,7 +28,8 @@ class Crossing:
         flows: the numbers of the flows whose data crosses it.
         acknowledged: the numbers of the flows whose acknowledgements cross it.
         other: whether other traffic may cross it, whose paths are not known flow by flow. That is
-            generated traffic, programs, and MPTCP's further subflows where switches choose by ports.
+            generated traffic, programs' flows, and MPTCP's further subflows where switches choose
+            by ports.
     """
 
     flows: list[int] = field(default_factory=list)

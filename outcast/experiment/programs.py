@@ -13,7 +13,11 @@ MOST_EXECUTIONS = 10_000
 
 def _word(value: object) -> object:
     """A word of a command line. YAML reads 80 as a number, which has only one spelling."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text; allowed is a word in quotes, as '0.1'")
+    return value
 
 
 def _words(value: object) -> object:

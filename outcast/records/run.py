@@ -133,7 +133,7 @@ class Run:
     @property
     def hops(self) -> list[int]:
         """The distinct hop counts of the flows, in ascending order."""
-        return sorted({flow.hops for flow in self.manifest.flows})
+        return sorted({flow.hops for flow in self.manifest.compared_flows})
 
     def port_hops(self, port: str) -> list[int]:
         """Returns the distinct hop counts of the flows that come in by a port, ascending."""

@@ -262,6 +262,22 @@ class Manifest(handed_in.Versioned):
         """The flows that the run started itself; programs' flows are known from captures only."""
         return [record for record in self.flows if not record.of_program]
 
+    @property
+    def compared_flows(self) -> list[FlowRecord]:
+        """The flows whose shares are compared: the planned ones, or else those of programs.
+
+        Of the latter those at the first bottleneck, because the others are mostly requests and
+        acknowledgements.
+        """
+        if self.planned_flows or not self.bottlenecks:
+            return self.planned_flows
+        first = self.bottlenecks[0]
+        return [
+            record
+            for record in self.flows
+            if record.ingress in first.ingress and record.dst_ip in first.destinations
+        ]
+
     @model_validator(mode="after")
     def _names_are_given_once(self) -> Manifest:
         names: dict[str, list[object]] = {

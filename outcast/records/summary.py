@@ -208,6 +208,19 @@ class CompletionSummary(_Part):
     )
 
 
+class ProgramSummary(_Part):
+    """The executions of one program."""
+
+    host: str
+    server: bool
+    asked: int = Field(description="how many executions the configuration asks for")
+    executions: int = Field(description="how many began within the duration")
+    failures: int = Field(description="executions with another exit status than 0, or ended late")
+    time_ms: SpreadSummary | None = Field(
+        description="how long executions took that ended well; null for a server"
+    )
+
+
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
@@ -300,6 +313,9 @@ class Summary(handed_in.Versioned):
     samples: SamplesSummary | None
     completions: dict[str, CompletionSummary] | None = Field(
         default=None, description="generated flows, by the index of their workload"
+    )
+    programs: dict[str, ProgramSummary] | None = Field(
+        default=None, description="programs, by name; null if the run had none"
     )
     warnings: list[str] = Field(
         description="the manifest's warnings, and one if a single flow held the link against all "

@@ -56,7 +56,9 @@ def test_after_a_change_the_shortest_windows_of_the_new_flows_count() -> None:
     flows = [(0, 100), (0, 100), (40, 60)]
     records = [SimpleNamespace(start_ns=begin, duration_ns=end - begin) for begin, end in flows]
     traffic = SimpleNamespace(duration_ns=100)
-    run: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic, flows=records), ports=[])
+    run: Any = SimpleNamespace(
+        manifest=SimpleNamespace(traffic=traffic, compared_flows=records), ports=[]
+    )
     rows = [
         # Windows: fair, but begun before the change; unfair; fair at last; and a longer one.
         (0, 10, 0.5),

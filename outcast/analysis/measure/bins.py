@@ -18,6 +18,7 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.queue import Event, Queue
 from outcast.analysis.measure.throughput import Series, series
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.records.run_directory import FlowRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ def _series(analysis: Analysis, port: PortAnalysis) -> Series:
     )
 
 
-def flow_bins(analysis: Analysis) -> FlowBins:
-    """Goodput, frames and packets of every flow of the run, per bin."""
+def flow_bins(analysis: Analysis, records: Sequence[FlowRecord]) -> FlowBins:
+    """Goodput, frames and packets of these flows of the run, per bin."""
     edges = _edges_ns(analysis)
-    flows = tuple(record.flow for record in analysis.manifest.flows)
+    flows = tuple(record.flow for record in records)
     row_of = {flow: row for row, flow in enumerate(flows)}
     goodput, frames, packets = (np.zeros((len(flows), edges.size - 1), np.int64) for _ in range(3))
     for port in analysis.ports:
@@ -75,7 +76,7 @@ def flow_bins(analysis: Analysis) -> FlowBins:
 
 def throughput_table(analysis: Analysis) -> pl.DataFrame:
     """One row per flow of the run and bin. `t` is the bin's start after the traffic's start."""
-    bins = flow_bins(analysis)
+    bins = flow_bins(analysis, analysis.manifest.flows)
     records = {record.flow: record for record in analysis.manifest.flows}
     of_rows = [records[flow] for flow in bins.flows]
     return pl.DataFrame(

@@ -38,8 +38,8 @@ def fairness_table(analysis: Analysis) -> pl.DataFrame | None:
         throughout; `jain` over their goodput (null if all got nothing); `goodput_bps`, the sum of
         their goodput. None if two flows were never active at the same time.
     """
-    spans = [active(analysis, record) for record in analysis.manifest.flows]
-    bins = flow_bins(analysis)
+    spans = [active(analysis, record) for record in analysis.manifest.compared_flows]
+    bins = flow_bins(analysis, analysis.manifest.compared_flows)
     widths = widths_in_bins(analysis.windows_ns, analysis.bin_ns, bins.start_ns.size)
     frame = pl.concat(sliding(bins, spans, width) for width in widths)
     return frame if frame.height else None
@@ -110,7 +110,7 @@ def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
     if fairness is None:
         return []
     duration_ns = analysis.manifest.traffic.duration_ns
-    spans = [active(analysis, record) for record in analysis.manifest.flows]
+    spans = [active(analysis, record) for record in analysis.manifest.compared_flows]
     times = sorted({t for span in spans for t in (span.start_ns, span.end_ns) if t < duration_ns})
     lengths = fairness["t_end"] - fairness["t_start"]
     shortest = fairness.filter(lengths == lengths.min())

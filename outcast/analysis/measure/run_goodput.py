@@ -36,9 +36,9 @@ def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dic
 
 
 def by_class(manifest: Manifest) -> dict[int, list[FlowRecord]]:
-    """The flows of each hop count, the fewest hops first."""
+    """The compared flows of each hop count, the fewest hops first."""
     classes: dict[int, list[FlowRecord]] = defaultdict(list)
-    for record in manifest.flows:
+    for record in manifest.compared_flows:
         classes[record.hops].append(record)
     return dict(sorted(classes.items()))
 
@@ -73,7 +73,9 @@ def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
     return Window(
         start_s=interval.start_ns / 1e9,
         end_s=interval.end_ns / 1e9,
-        jain_index=jain_index(list(goodput.values())),
+        jain_index=jain_index(
+            [goodput[record.flow] for record in analysis.manifest.compared_flows]
+        ),
         total_goodput_bps=sum(goodput.values()),
         classes=classes,
         outcast_ratio=outcast_ratio(means),

@@ -370,7 +370,7 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
             PeerRecord(
                 host=peer,
                 ip=plan.ip(peer),
-                hops=nx.shortest_path_length(plan.graph, program.host, peer),
+                hops=int(nx.shortest_path_length(plan.graph, program.host, peer)),
                 path=plan.path(program.host, peer),
                 return_path=plan.path(peer, program.host),
             )

@@ -11,6 +11,7 @@ written the text that shows its readiness. At SIGTERM it ends what still runs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -72,7 +73,7 @@ class Output:
         self.stream.close()
 
 
-class Ended(Exception):  # noqa: N818
+class Ended(Exception):
     """SIGTERM came."""
 
 
@@ -174,11 +175,9 @@ def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
             break
         if _follow(popen, outputs, time.time_ns() + int(patience_s * 1e9)):
             break
-    try:
+    with contextlib.suppress(ProcessLookupError):
         # What the program had started and left behind.
         os.killpg(popen.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     popen.wait()
 
 

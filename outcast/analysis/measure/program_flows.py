@@ -1,0 +1,156 @@
+"""The flows of programs, which nobody planned: found in the captures, named by their programs.
+
+A flow is one direction of a TCP connection, or of what two UDP ports send each other (QUIC too).
+It belongs to the program at one of its two hosts that the configuration lets talk to the other
+one. If several programs do, it belongs to the one that was running when the flow began. If that is
+not one program either, the flow bears all their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outcast.analysis.capture.headers import TCP, UDP, FlowKey
+from outcast.analysis.join.join import Joined
+from outcast.analysis.measure.tcp import rows_by_flow
+from outcast.plan import schedule
+from outcast.records.run_directory import (
+    BottleneckRecord,
+    FlowRecord,
+    Manifest,
+    PeerRecord,
+    ProgramRecord,
+)
+
+_EITHER = " or "
+"""Between the names of programs that cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A flow at a bottleneck, with the times of its first and its last packet there."""
+
+    key: FlowKey
+    ingress: str
+    first_ns: int
+    last_ns: int
+
+
+def program_flows(
+    manifest: Manifest, joins: Sequence[tuple[BottleneckRecord, Joined]]
+) -> list[FlowRecord]:
+    """A record for each flow of a program, in the order of their first packets.
+
+    Their numbers and groups follow those of the planned flows.
+
+    Args:
+        manifest: the run's manifest.
+        joins: every bottleneck with the join of its captures.
+    """
+    if not manifest.programs:
+        return []
+    planned = manifest.planned_flows
+    known = _planned_keys(planned)
+    groups = max((record.group for record in planned), default=-1) + 1
+    number = max((record.flow for record in planned), default=-1) + 1
+    # What a host's sockets have unless the program asks for another one.
+    control = manifest.requested.get("transport.congestion_control")
+    records: list[FlowRecord] = []
+    for seen in sorted(
+        (seen for _, joined in joins for seen in _flows(joined)),
+        key=lambda seen: (seen.first_ns, seen.key),
+    ):
+        key = seen.key
+        if (key.src, key.sport, key.dst, key.dport) in known or _is_generated(manifest, key):
+            continue
+        programs = _programs(manifest.programs, seen)
+        if not programs:
+            continue
+        own, peer = programs[0]
+        at_own = key.src == own.ip
+        records.append(
+            FlowRecord(
+                flow=number + len(records),
+                group=groups + manifest.programs.index(own),
+                src=own.host if at_own else peer.host,
+                src_ip=key.src,
+                sport=key.sport,
+                dst=peer.host if at_own else own.host,
+                dst_ip=key.dst,
+                dport=key.dport,
+                hops=peer.hops,
+                path=peer.path if at_own else peer.return_path,
+                return_path=peer.return_path if at_own else peer.path,
+                ingress=seen.ingress,
+                start_ns=max(0, seen.first_ns - manifest.traffic.t_start_ns),
+                duration_ns=max(0, seen.last_ns - max(seen.first_ns, manifest.traffic.t_start_ns)),
+                size_bytes=None,
+                congestion_control=control if key.protocol == TCP else None,
+                name=_EITHER.join(program.name for program, _ in programs),
+                protocol="tcp" if key.protocol == TCP else "udp",
+                of_program=True,
+            )
+        )
+    return records
+
+
+def _flows(joined: Joined) -> list[_Seen]:
+    """The TCP and UDP flows that came in at a bottleneck."""
+    arrivals = joined.arrivals
+    return [
+        _Seen(
+            joined.flows[number],
+            joined.inputs[int(arrivals.port[rows[0]])],
+            int(arrivals.stamp_ns[rows[0]]),
+            int(arrivals.stamp_ns[rows[-1]]),
+        )
+        for number, rows in rows_by_flow(arrivals, len(joined.flows))
+        if joined.flows[number].protocol in (TCP, UDP)
+    ]
+
+
+def _planned_keys(records: Sequence[FlowRecord]) -> set[tuple[str, int, str, int]]:
+    """Addresses and ports of the planned flows, and of their acknowledgements."""
+    keys = set()
+    for record in records:
+        for sport, dport in (
+            (record.sport, record.dport),
+            *((sub.sport, sub.dport) for sub in record.subflows),
+        ):
+            keys.add((record.src_ip, sport, record.dst_ip, dport))
+            keys.add((record.dst_ip, dport, record.src_ip, sport))
+    return keys
+
+
+def _is_generated(manifest: Manifest, key: FlowKey) -> bool:
+    """Whether a flow has the ports of a workload's flows, or of their acknowledgements."""
+    if not manifest.generated_hosts:
+        return False
+    served = (schedule.TCP_PORT, schedule.UDP_PORT)
+    return any(
+        sport >= schedule.FIRST_SOURCE_PORT and dport in served
+        for sport, dport in ((key.sport, key.dport), (key.dport, key.sport))
+    )
+
+
+def _programs(
+    programs: Sequence[ProgramRecord], seen: _Seen
+) -> list[tuple[ProgramRecord, PeerRecord]]:
+    """The programs that may have sent a flow, each with its other host."""
+    ends = {seen.key.src, seen.key.dst}
+    between = [
+        (program, peer)
+        for program in programs
+        for peer in program.peers
+        if ends == {program.ip, peer.ip}
+    ]
+    running = [
+        (program, peer)
+        for program, peer in between
+        if any(
+            execution.t_start_ns <= seen.first_ns <= execution.t_end_ns
+            for execution in program.executions
+        )
+    ]
+    return running or between

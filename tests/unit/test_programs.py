@@ -1,0 +1,288 @@
+"""Programs of a configuration: what is asked, planned, started, and found in the captures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import experiment
+from outcast.emulation.programs import launch, runner
+from outcast.engines import programs as before_the_run
+from outcast.errors import ConfigError, FeatureMissingError
+from outcast.plan import stored
+from outcast.plan.make import make_plan
+from outcast.plan.programs import fill
+from outcast.records.run_directory import ExecutionRecord, RunDirectory
+
+BASE = """
+name: web
+topology: {kind: linear, rivals: 3}
+links: {rate: 100mbit}
+queue: {kind: tbf, limit: 16KB}
+duration: 400ms
+programs:
+  - {name: web, host: h1, command: [python3, -m, http.server, 80], ready: {port: 80}}
+  - {name: get, host: h4, command: [curl, -s, "http://{h1}/"], start: 100ms, repeat: 20}
+"""
+
+HOSTS = {"h1": "10.0.0.1", "h2": "10.0.0.2"}
+
+
+def config(tmp_path: Path, text: str = BASE) -> Path:
+    path = tmp_path / "web.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def asked(tmp_path: Path, *overrides: str) -> experiment.Experiment:
+    return experiment.load(config(tmp_path), overrides)
+
+
+def test_words_hosts_and_numbers_make_the_command(tmp_path: Path) -> None:
+    plan = make_plan(asked(tmp_path))
+    web, get = plan.programs
+    assert web.argv == ("python3", "-m", "http.server", "80")
+    assert web.is_server
+    assert web.peers == ()
+    assert get.argv == ("curl", "-s", "http://10.0.0.1/")
+    assert not get.is_server
+    assert get.peers == ("h1",)
+    assert (get.start_ns, get.repeat, get.every_ns) == (100_000_000, 20, None)
+    assert plan.pairs == {("h4", "h1")}
+    assert {(packet.src, packet.dst) for packet in plan.probes()} == {
+        ("10.0.0.1", "10.0.0.4"),
+        ("10.0.0.4", "10.0.0.1"),
+    }
+
+
+def test_both_directions_are_captured_and_what_comes_to_the_client_is_first(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(asked(tmp_path))
+    assert plan.bottleneck.destinations == ("10.0.0.4",)
+    assert [port.destinations for port in plan.others] == [("10.0.0.1",)]
+    both = {plan.bottleneck.egress, plan.others[0].egress}
+    assert {port for port, way in plan.capture_ports if way == "out"} == both
+
+
+def test_planned_flows_decide_the_bottleneck(tmp_path: Path) -> None:
+    flows = "flows=[{from: [h3], to: h2}, {from: [h5], to: h2}]"
+    plan = make_plan(asked(tmp_path, flows))
+    alone = make_plan(asked(tmp_path, flows, "programs=[]"))
+    assert plan.bottleneck.egress == alone.bottleneck.egress
+    assert {*alone.capture_ports} < {*plan.capture_ports}
+
+
+def test_the_stored_plan_has_the_programs(tmp_path: Path) -> None:
+    plan = make_plan(asked(tmp_path))
+    (tmp_path / "plan.json").write_text(stored.dumps(plan), encoding="utf-8")
+    assert stored.read_plan(tmp_path / "plan.json").programs == plan.programs
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("programs.1.host=h9", "programs.1.host: no host 'h9'; allowed are h1, h2, h3, h4, h5"),
+        ("programs.1.command=[curl, '{h9}']", "programs.1.command.1: no host 'h9'; allowed are h1"),
+        ("programs.1.command=[curl, '{']", "programs.1.command.1: '{' has a brace alone; allowed"),
+        ("programs.1.to=[x]", "programs.1.to: no host 'x'"),
+        ("programs.1.name=web", "programs.1.name: web is another program's name"),
+        ("programs.1.command=curl", "'curl' is one text; allowed is a list of words"),
+        ("programs.1.command=[]", "programs.1.command: []"),
+        ("programs.1.command=[curl, 0.5]", "0.5 is no text; allowed is a word in quotes"),
+        ("programs.0.ready={}", "allowed is one of port and line"),
+        ("programs.0.ready={port: 80, line: x}", "allowed is one of port and line"),
+        ("programs.0.ready.port=0", "greater than or equal to 1"),
+        ("programs.0.repeat=2", "repeat: not allowed with `ready`"),
+        ("programs.1.start=1s", "programs.1.start: allowed is a time before the end"),
+        ("programs.1.files=[a/x, b/x]", "two are called 'x'"),
+        ("programs.1.when=1s", "programs.1.when: unknown key"),
+        ("programs=[{name: a, host: h1, command: [sleep, 1]}]", "a program that names another"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path: Path, override: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_plan(asked(tmp_path, override))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_that_depend_on_ports_are_refused(tmp_path: Path) -> None:
+    tree = [
+        *("topology={kind: fattree, k: 4}", "routing={kind: hashed}"),
+        *("programs.0.host=h0_0_2", "programs.1.host=h1_0_2"),
+        "programs.1.command=[curl, '{h0_0_2}']",
+    ]
+    with pytest.raises(ConfigError, match="hashed routing chooses paths by ports"):
+        make_plan(asked(tmp_path, *tree))
+
+
+def test_an_address_that_is_written_out_names_its_host() -> None:
+    assert fill("http://10.0.0.2:80/", HOSTS, "x") == ("http://10.0.0.2:80/", ["h2"])
+    assert fill("{h1}:{h2}", HOSTS, "x") == ("10.0.0.1:10.0.0.2", ["h1", "h2", "h1", "h2"])
+    assert fill("110.0.0.2 10.0.0.21", HOSTS, "x")[1] == []
+    assert fill("{{h1}}", HOSTS, "x") == ("{h1}", [])
+
+
+@given(st.text())
+def test_doubled_braces_give_any_text_back(text: str) -> None:
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    assert fill(doubled, {"h1": "none"}, "x")[0] == text
+
+
+# --- before the run
+
+
+def test_a_missing_program_is_refused(tmp_path: Path) -> None:
+    for command, named in (
+        ("no-such-program", "no such program in /usr/local/sbin"),
+        ("/usr/bin/no-such-program", "no such program"),
+        ("/etc/passwd", "cannot be executed"),
+    ):
+        with pytest.raises(FeatureMissingError, match=named) as caught:
+            before_the_run.require(
+                asked(tmp_path, f"programs.1.command.0={command}"), in_guest=False
+            )
+        assert str(caught.value).startswith("programs.1.command: ")
+    with pytest.raises(ConfigError, match="is in none of its `files`"):
+        before_the_run.require(asked(tmp_path, "programs.1.command.0=./mine"), in_guest=False)
+
+
+def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("#!/bin/sh\n", encoding="ascii")
+    mine.chmod(0o755)
+    wanted = asked(tmp_path, f"programs.1.command.0={mine}")
+    before_the_run.require(wanted, in_guest=False)
+    if str(tmp_path.resolve()).startswith("/tmp/"):
+        with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
+            before_the_run.require(wanted, in_guest=True)
+    given_to_it = asked(tmp_path, "programs.1.command.0=./mine", "programs.1.files=[mine]")
+    before_the_run.require(given_to_it, in_guest=True)
+
+
+def test_files_are_taken_into_the_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/page").write_text("hello", encoding="ascii")
+    (tmp_path / "run").mkdir()
+    directory = RunDirectory(tmp_path / "run")
+    wanted = asked(tmp_path, "programs.0.files=[site]")
+    taken = before_the_run.take_files(wanted, directory)
+    directory.config.write_text(experiment.dump(taken), encoding="utf-8")
+    assert "programs/web/files/site" in directory.config.read_text(encoding="utf-8")
+    assert str(tmp_path) not in directory.config.read_text(encoding="utf-8")
+    again = experiment.load_resolved(directory.config)
+    assert again.programs[0].files == (directory.path / "programs/web/files/site",)
+    folder = tmp_path / "folder"
+    assert launch.copy_files(launch.program_files(directory, "web"), folder) == {"site/page"}
+    assert (folder / "site/page").stat().st_mtime == launch.FILES_TIME_S
+    assert launch.copy_files(launch.program_files(directory, "get"), tmp_path / "other") == set()
+
+
+def test_files_that_cannot_be_copied_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/passwd").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("missing", "links", "fifo"):
+        with pytest.raises(ConfigError, match=r"^programs\.0\.files: .*" + name):
+            before_the_run.require(asked(tmp_path, f"programs.0.files=[{name}]"), in_guest=False)
+
+
+# --- the runner
+
+
+def task(tmp_path: Path, script: str, **changes: Any) -> dict[str, Any]:
+    outputs = tmp_path / "outputs"
+    outputs.mkdir(exist_ok=True)
+    return {
+        "argv": ["/bin/sh", "-c", script],
+        "folder": str(tmp_path),
+        "environment": {"PATH": "/usr/bin:/bin"},
+        "outputs": str(outputs),
+        "most_output_bytes": 1000,
+        "line": None,
+        "server": False,
+        "start_ns": 0,
+        "every_ns": None,
+        "repeat": 1,
+        "allow_failure": False,
+        "duration_ns": 10**10,
+        "end_ns": 2 * 10**10,
+        **changes,
+    }
+
+
+def run_runner(tmp_path: Path, asked_for: dict[str, Any]) -> subprocess.Popen[bytes]:
+    (tmp_path / "task.json").write_text(json.dumps(asked_for), encoding="utf-8")
+    (tmp_path / "start").write_text(str(time.time_ns()), encoding="ascii")
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", runner.__file__]
+        + [str(tmp_path / name) for name in ("task.json", "start", "result")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def results(tmp_path: Path) -> list[ExecutionRecord]:
+    lines = (tmp_path / "result").read_text(encoding="utf-8").splitlines()
+    return [ExecutionRecord.model_validate_json(line) for line in lines]
+
+
+def test_a_client_runs_as_often_as_asked_and_its_output_is_kept(tmp_path: Path) -> None:
+    done = run_runner(tmp_path, task(tmp_path, "echo $OUTCAST_EXECUTION; echo no >&2", repeat=3))
+    assert done.wait(60) == 0
+    assert [record.number for record in results(tmp_path)] == [0, 1, 2]
+    ends = [0, *(record.t_end_ns for record in results(tmp_path))]
+    assert all(r.t_start_ns >= end for r, end in zip(results(tmp_path), ends, strict=False))
+    assert (tmp_path / "outputs/2.out").read_text(encoding="ascii") == "2\n"
+    assert (tmp_path / "outputs/2.err").read_text(encoding="ascii") == "no\n"
+
+
+def test_a_failure_ends_a_client_unless_it_is_allowed(tmp_path: Path) -> None:
+    assert run_runner(tmp_path, task(tmp_path, "exit 7", repeat=3)).wait(60) == 1
+    assert [record.status for record in results(tmp_path)] == [7]
+    (tmp_path / "result").unlink()
+    allowed = task(tmp_path, "exit 7", repeat=3, allow_failure=True)
+    assert run_runner(tmp_path, allowed).wait(60) == 0
+    assert [record.status for record in results(tmp_path)] == [7, 7, 7]
+
+
+def test_output_beyond_the_bound_is_counted_and_not_kept(tmp_path: Path) -> None:
+    assert run_runner(tmp_path, task(tmp_path, "head -c 5000 /dev/zero", repeat=2)).wait(60) == 0
+    first, second = results(tmp_path)
+    assert (first.output_bytes, first.kept_bytes) == (5000, 1000)
+    assert (second.output_bytes, second.kept_bytes) == (5000, 0)
+    assert (tmp_path / "outputs/0.out").stat().st_size == 1000
+
+
+def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    late = task(tmp_path, "trap '' TERM; sleep 61 & wait; sleep 62", end_ns=300_000_000)
+    assert run_runner(tmp_path, late).wait(60) == 1
+    (record,) = results(tmp_path)
+    assert record.ended_by == "run"
+    assert record.status == -signal.SIGKILL
+
+
+def test_a_server_says_its_line_and_ends_when_told(tmp_path: Path) -> None:
+    server = task(tmp_path, "echo now listening; sleep 60", server=True, line="listening")
+    process = run_runner(tmp_path, server)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"line\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    (record,) = results(tmp_path)
+    assert (record.ended_by, record.status) == ("run", -signal.SIGTERM)
+
+
+def test_a_server_that_ends_by_itself_has_failed(tmp_path: Path) -> None:
+    assert run_runner(tmp_path, task(tmp_path, "exit 0", server=True)).wait(60) == 1
