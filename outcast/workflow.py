@@ -98,12 +98,22 @@ def execute(
         write_text(directory.config, dump(resolved))
         directory.write_plan(make_plan(resolved))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
+        _keep_source(directory, resolved)
         figures, distrust = _evaluate(directory, wall_s, on_event, draw)
     return Outcome(
         RunDirectory(target),
         tuple(target / figure.relative_to(partial.path) for figure in figures),
         distrust,
     )
+
+
+def _keep_source(directory: RunDirectory, experiment: Experiment) -> None:
+    """Keeps the user's file that the network was made from. Nothing reads the copy."""
+    origin = getattr(experiment.topology, "origin", None)
+    if origin is not None:
+        directory.sources.mkdir(exist_ok=True)
+        with files.writing(directory.sources / origin.name) as stream:
+            stream.write(origin.content)
 
 
 def _evaluate(

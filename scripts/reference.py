@@ -36,6 +36,9 @@ An editor with the YAML language server checks and completes a file that begins 
 `--set flows.1.hosts=6`. An error in an override names `--set KEY` instead of a line.
 """
 
+_WRITTEN = "network"
+"""A key that outcast writes into a run's configuration, and that nobody writes by hand."""
+
 
 def schema_text() -> str:
     """Returns the text of configs/schema.json."""
@@ -83,7 +86,7 @@ def _described(definition: Schema, schema: Schema, path: str = "") -> list[str]:
     inner: dict[str, tuple[Schema, list[str]]] = {}
     for name, part in definition["properties"].items():
         for model in _definitions(part, schema):
-            if "kind" not in model["properties"]:
+            if "kind" not in model["properties"] and name != _WRITTEN:
                 inner.setdefault(model["title"], (model, []))[1].append(f"{path}{name}")
     for model, names in inner.values():
         lines += ["", f"### {', '.join(names)}", ""]
@@ -97,7 +100,8 @@ def _table(definition: Schema, schema: Schema) -> list[str]:
     for name, part in definition["properties"].items():
         default = "required" if name in required else _default(definition, name, part)
         meaning = re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", part.get("description", ""))
-        rows.append(f"| `{name}` | {_value(part, schema)} | {default} | {meaning} |")
+        value = "written by outcast" if name == _WRITTEN else _value(part, schema)
+        rows.append(f"| `{name}` | {value} | {default} | {meaning} |")
     return rows
 
 
@@ -141,6 +145,8 @@ def _value(part: Schema, schema: Schema) -> str:
     if "$ref" in part or "oneOf" in part:
         return "see below"
     match part.get("type"):
+        case "array" if "items" not in part:
+            return "list"
         case "array":
             return f"list of {_value(part['items'], schema)}".replace(
                 "list of see below", "list, see below"

@@ -35,9 +35,10 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
 
 def checked(source: Source) -> Experiment:
     """Returns the experiment of a source. Raises ConfigError where no network can be planned."""
+    from outcast.networks import resolve
     from outcast.plan.make import make_plan
 
-    whole = source.experiment()
+    whole = resolve.experiment_of(source)
     make_plan(whole, where=source.where)
     return whole
 

@@ -31,11 +31,12 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     Needs no root and builds nothing.
     """
     from outcast import experiment
+    from outcast.networks import resolve
     from outcast.plan.make import make_plan
     from outcast.view.figures import topology as drawing
 
     source = experiment.read(config, overrides)
-    chosen = source.experiment()
+    chosen = resolve.experiment_of(source)
     plan = make_plan(chosen, where=source.where)
     if png is not None:
         drawing.draw(plan, png, chosen.name)

@@ -276,13 +276,14 @@ class Network:
         """Sets up a host in its namespace. Returns its route's minimum RTO in milliseconds."""
         (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
         address = self.plan.ip(host)
+        network = f"{address.partition('.')[0]}.0.0.0"
         netlink.link("set", index=1, state="up")
         netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
         netlink.link("set", index=index, state="up")
         min_rto_ms = settings.min_rto_ns // 10**6
         netlink.route(
             "replace",
-            dst=f"10.0.0.0/{PREFIX_LENGTH}",
+            dst=f"{network}/{PREFIX_LENGTH}",
             oif=index,
             scope="link",
             prefsrc=address,
@@ -302,7 +303,7 @@ class Network:
         routes = [
             message
             for message in netlink.get_routes(family=2, table=254)
-            if message.get_attr("RTA_DST") == "10.0.0.0"
+            if message.get_attr("RTA_DST") == network
         ]
         metrics = routes[0].get_attr("RTA_METRICS") if len(routes) == 1 else None
         shown_ms = metrics.get_attr("RTAX_RTO_MIN") if metrics is not None else None

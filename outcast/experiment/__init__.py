@@ -9,13 +9,20 @@ from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import LayerLinks, Layers, Link, LinkKeys, Links
 from outcast.experiment.measure import Analysis, Capture, Samples
+from outcast.experiment.network import (
+    Network,
+    NetworkError,
+    NetworkHost,
+    NetworkLink,
+    NetworkSwitch,
+)
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
 from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
-from outcast.experiment.topology import Topology
+from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
 from outcast.experiment.whole import Experiment
 from outcast.experiment.workloads import (
@@ -38,6 +45,8 @@ __all__ = [
     "ConstantRate",
     "Experiment",
     "FlowGroup",
+    "FromFile",
+    "FromGraph",
     "GroupTransport",
     "Incast",
     "LayerLinks",
@@ -47,6 +56,13 @@ __all__ = [
     "LinkKeys",
     "Links",
     "Mptcp",
+    "Network",
+    "NetworkError",
+    "NetworkHost",
+    "NetworkLink",
+    "NetworkSwitch",
+    "Origin",
+    "OwnTopology",
     "PacingFq",
     "Pfifo",
     "Poisson",

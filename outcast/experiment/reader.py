@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.experiment.network import Network
 from outcast.experiment.parts import FOLDER
 from outcast.experiment.whole import Experiment
 
@@ -60,6 +61,8 @@ class Source:
         overridden: from the place of every overridden key to its name in a message.
         folder: what relative paths in the configuration are relative to; the working folder where
             the configuration comes from no file.
+        files_from: the folder that a topology's own file is read from; None where no file that the
+            configuration names is read, as where it comes from a result.
     """
 
     tree: Mapping[Any, Any]
@@ -67,6 +70,7 @@ class Source:
     lines: Mapping[Location, int] = field(default_factory=dict)
     overridden: Mapping[Location, str] = field(default_factory=dict)
     folder: Path = Path()
+    files_from: Path | None = None
 
     @property
     def where(self) -> str:
@@ -91,7 +95,8 @@ class Source:
     def of(cls, experiment: Experiment) -> Source:
         """What an experiment was made from: the keys that were given, without the defaults."""
         tree = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return cls(tree, experiment.name)
+        origin = getattr(experiment.topology, "origin", None)
+        return cls(tree, experiment.name, files_from=origin.folder if origin else None)
 
     def changed(self, changes: Overrides) -> Source:
         """Returns a copy with other values at these keys (dots between levels).
@@ -129,7 +134,7 @@ class Source:
             _set(tree, key, copy.deepcopy(value), where)
         if not settings:
             return replace(self, tree=tree).experiment()
-        return Source(tree, where, folder=self.folder).experiment()
+        return replace(self, tree=tree, file=where, lines={}, overridden={}).experiment()
 
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -156,7 +161,8 @@ def read(path: Path, overrides: Overrides = ()) -> Source:
     tree = _parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    return Source(tree, str(path), _lines(text), folder=path.parent).changed(overrides)
+    source = Source(tree, str(path), _lines(text), folder=path.parent, files_from=path.parent)
+    return source.changed(overrides)
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -368,7 +374,38 @@ def json_schema() -> dict[str, Any]:
 def dump(experiment: Experiment) -> str:
     """The experiment as YAML, from which `load` reads an equal one."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    network = getattr(experiment.topology, "network", None)
+    if network is None:
+        return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+    tree["topology"]["network"] = _by_lines(network)
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDE)
+
+
+def _by_lines(network: Network) -> dict[str, Any]:
+    """A network with each node and each link on a line of its own."""
+    tree = network.model_dump(mode="json", exclude_defaults=True)
+    lists = ("hosts", "switches", "links")
+    return {**tree, **{name: [_Line(part) for part in tree[name]] for name in lists}}
+
+
+_WIDE = 2000
+"""In characters; a line of a network is not broken."""
+
+
+class _Line(dict[str, Any]):
+    """A mapping that stands on one line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML that holds lines."""
+
+
+_Dumper.add_representer(
+    _Line,
+    lambda dumper, line: dumper.represent_mapping(
+        "tag:yaml.org,2002:map", line.items(), flow_style=True
+    ),
+)
 
 
 def load_resolved(path: Path) -> Experiment:

@@ -1,15 +1,18 @@
 """The network: which nodes there are and how they are linked.
 
 A kind is registered by its place in `Topology`. topologies/KIND.py builds it; its `build` takes the
-same keys.
+same keys. The kinds of `OwnTopology` come from a file of the user's instead.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, JsonValue, PrivateAttr
 
+from outcast.experiment.network import Network
 from outcast.experiment.parts import Part
 
 
@@ -63,7 +66,109 @@ class Star(Part):
     hosts: int = Field(ge=2, le=250, description="hosts, the receiver among them")
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The file that a network was just made from.
+
+    Attributes:
+        folder: what the configuration's path is relative to.
+        name: the file's name.
+        content: what the file held.
+    """
+
+    folder: Path
+    name: str
+    content: bytes
+
+
+def _without_null(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a null character; allowed is the path of a file")
+    return path
+
+
+_Path = Annotated[
+    str,
+    AfterValidator(_without_null),
+    Field(
+        min_length=1,
+        max_length=1000,
+        description="the file; a relative path is relative to the configuration's own file",
+    ),
+]
+_Network = Annotated[
+    Network | None,
+    Field(
+        description="what came of the file; outcast writes it into a run's config.yaml, so that a "
+        "result needs no file"
+    ),
+]
+
+
+class OwnTopology(Part):
+    """A network from a file of the user's.
+
+    Outcast reads the file once, where a configuration is read to be run (outcast/networks), and
+    then carries what came of it as `network`.
+    """
+
+    if TYPE_CHECKING:
+        # Each kind has them among its own keys, in the order in which people read them.
+        kind: str
+        path: str
+        network: Network | None
+
+    _origin: Origin | None = PrivateAttr(default=None)
+
+    def asked(self) -> dict[str, Any]:
+        """The keys that decide the network."""
+        return self.model_dump(mode="json", exclude={"kind", "network"})
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where this network was just made from; None where it comes from a result."""
+        return self._origin
+
+    def built(self, network: Network | None, origin: Origin | None) -> OwnTopology:
+        """A copy with the network, or without one."""
+        copy = self.model_copy(update={"network": network})
+        copy._origin = origin
+        return copy
+
+    def __eq__(self, other: object) -> bool:
+        # Pydantic would compare the origin too, which is no part of what is asked.
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class FromFile(OwnTopology):
+    """Any Mininet `Topo`, from the Python file that `mn --custom` takes.
+
+    The file is code: `run`, `sweep`, `topo` and the API run it, and nothing that reads results.
+    """
+
+    kind: Literal["file"]
+    path: _Path
+    topo: str = Field(min_length=1, max_length=200, description="a key of the file's `topos`")
+    args: dict[str, JsonValue] = Field(
+        default={}, max_length=50, description="arguments of its `build`, by name"
+    )
+    network: _Network = None
+
+
+class FromGraph(OwnTopology):
+    """A graph that networkx reads: GraphML, GML, node-link JSON or an edge list."""
+
+    kind: Literal["graph"]
+    path: _Path
+    hosts_per_switch: int = Field(
+        default=0, ge=0, le=250, description="hosts that are added to every switch: h1, h2, ..."
+    )
+    network: _Network = None
+
+
 Topology = Annotated[
-    Linear | FatTree | Vl2 | ThreeSender | Star,
+    Linear | FatTree | Vl2 | ThreeSender | Star | FromFile | FromGraph,
     Field(discriminator="kind"),
 ]

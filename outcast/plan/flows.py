@@ -144,7 +144,7 @@ def resolve_flows(
 def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
     """Sender and receiver of each of the group's hosts."""
     if not isinstance(group.to, list):
-        dst = group.to or receiver(graph)
+        dst = group.to or receiver(graph, f"{where}.to")
         _require_host(graph, dst, f"{where}.to")
         return [(src, dst) for src in senders_of(group, dst, graph, where)]
     for dst in group.to:

@@ -36,8 +36,8 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     Raises:
         ConfigError: the flows, queues or captures do not fit the topology.
     """
-    graph = make_graph(make_topo(experiment))
     try:
+        graph = make_graph(make_topo(experiment))
         table = compute_routes(experiment, graph)
         _require_layers(experiment, graph)
         links = plan_links.resolve(experiment, graph)
@@ -107,7 +107,7 @@ def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
 
     return schedule.Hosts(
         names=[name for name, data in graph.nodes(data=True) if data["kind"] == "host"],
-        receiver=receiver(graph),
+        receiver=lambda where: receiver(graph, where),
         senders=senders,
         sends_bps=lambda host: links[host, next(graph.neighbors(host))].rate_bps,
         receives_bps=lambda host: links[next(graph.neighbors(host)), host].rate_bps,

@@ -69,8 +69,17 @@ def port_name(graph: Graph, node: str, neighbour: str) -> str:
     return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"
 
 
-def receiver(graph: Graph) -> str:
-    """The host that receives many-to-one flows unless the configuration names another."""
-    return str(
-        next(name for name, data in graph.nodes(data=True) if data.get("role") == "receiver")
+def receiver(graph: Graph, where: str) -> str:
+    """The host that receives many-to-one flows unless the configuration names another.
+
+    Raises:
+        ConfigError: the topology has none; its text begins with `where`, the key that could name
+            one.
+    """
+    for name, data in graph.nodes(data=True):
+        if data.get("role") == "receiver":
+            return str(name)
+    raise ConfigError(
+        f"{where}: is missing, and no host of this topology has role: receiver; allowed is a "
+        "host's name"
     )

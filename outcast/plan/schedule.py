@@ -75,14 +75,15 @@ class Hosts:
 
     Attributes:
         names: all hosts, in the topology's order.
-        receiver: the host that many-to-one traffic goes to.
+        receiver: takes the key that could name one; returns the host that many-to-one traffic goes
+            to. It raises ConfigError where the topology has none.
         senders: takes a `from`, a receiver, and the key that an error names; returns the hosts
             that send. It raises ConfigError.
         sends_bps, receives_bps: the rate of a host's link in each direction, by the host's name.
     """
 
     names: Sequence[str]
-    receiver: str
+    receiver: Callable[[str], str]
     senders: Callable[[str | list[str], str, str], list[str]]
     sends_bps: Callable[[str], int]
     receives_bps: Callable[[str], int]
@@ -190,7 +191,7 @@ def _sources(workload: Poisson, hosts: Hosts, where: str) -> Sequence[str]:
     named = [workload.source] if isinstance(workload.source, str) else workload.source
     if workload.to is None and named and set(named) <= set(hosts.names):
         return named  # here the topology's receiver may send too
-    return hosts.senders(workload.source, workload.to or hosts.receiver, where)
+    return hosts.senders(workload.source, workload.to or hosts.receiver(f"{where}.to"), where)
 
 
 def _arrivals(draw: random.Random, mean_gap_ns: float, start: int, end: int) -> Iterator[int]:
@@ -214,7 +215,7 @@ def _shuffle(
 
 
 def _incast(index: int, workload: Incast, hosts: Hosts) -> Iterator[Generated]:
-    dst = workload.to or hosts.receiver
+    dst = workload.to or hosts.receiver(f"workloads.{index}.to")
     others = [name for name in hosts.names if name != dst]
     for number in range(workload.rounds):
         for src in _first(others, workload.senders, f"workloads.{index}.senders"):
@@ -226,7 +227,7 @@ def _incast(index: int, workload: Incast, hosts: Hosts) -> Iterator[Generated]:
 def _constant_rate(
     experiment: Experiment, index: int, workload: ConstantRate, hosts: Hosts, draw: random.Random
 ) -> Iterator[Generated]:
-    dst = workload.to or hosts.receiver
+    dst = workload.to or hosts.receiver(f"workloads.{index}.to")
     gap_ns = workload.datagram_bytes * 8 * 10**9 // workload.rate_bps
     if gap_ns < LEAST_GAP_NS:
         raise ConfigError(

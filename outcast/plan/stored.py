@@ -146,7 +146,11 @@ def _network_document(graph: graphs.Graph) -> dict[str, Any]:
     edges = sorted(graph.edges(data=True), key=lambda edge: place[frozenset(edge[:2])])
     return {
         "nodes": [{"id": name, **data} for name, data in graph.nodes(data=True)],
-        "edges": [{"source": one, "target": other, **data} for one, other, data in edges],
+        "edges": [
+            # A link's own settings are among those of the plan's links.
+            {"source": one, "target": other, "ports": data["ports"], "layers": data["layers"]}
+            for one, other, data in edges
+        ],
     }
 
 

@@ -8,18 +8,45 @@ import networkx as nx
 from mininet.topo import Topo
 
 from controllers.graph import LAYERS, Graph
-from outcast.experiment import Experiment
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, Network, OwnTopology
 
 _FROM_BELOW = ("host", *LAYERS)
+
+
+class NetworkTopo(Topo):
+    """A network that an experiment carries, as Mininet's."""
+
+    def build(self, network: Network, **_options: object) -> None:
+        """Adds the nodes and links."""
+        for host in network.hosts:
+            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host")
+        for switch in network.switches:
+            self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}", layer=switch.layer)
+        for link in network.links:
+            one, two = link.places
+            own = {"own": link.own} if link.own else {}
+            self.addLink(one.node, two.node, port1=one.port, port2=two.port, **own)
 
 
 def make_topo(experiment: Experiment) -> Topo:
     """The Mininet topology of an experiment.
 
     topologies/KIND.py has it in `topos`, where `mn --custom` looks for it too; the keys of the
-    configuration are the arguments of its `build`.
+    configuration are the arguments of its `build`. A topology of the user's own is carried by the
+    experiment; nothing of the user's is read or run here.
+
+    Raises:
+        ConfigError: the experiment names a file of the user's, and has no network.
     """
     asked = experiment.topology
+    if isinstance(asked, OwnTopology):
+        if asked.network is None:
+            raise ConfigError(
+                f"topology: the network that {asked.path} makes is not in this configuration; "
+                "allowed is a configuration that outcast has read to be run, or wrote"
+            )
+        return NetworkTopo(network=asked.network)
     topos = import_module(f"topologies.{asked.kind}").topos
     return topos[asked.kind](**asked.model_dump(exclude={"kind"}))
 
@@ -27,7 +54,8 @@ def make_topo(experiment: Experiment) -> Topo:
 def make_graph(topo: Topo) -> Graph:
     """A Mininet topology as the graph that controllers/graph.py documents.
 
-    Edges have `layers` besides, the layers of their ends: `edge-aggregation`.
+    Edges have `layers` besides, the layers of their ends: `edge-aggregation`. Where the topology
+    says more of a link, they have `own`: its settings by sending node, in the words of `links`.
     """
     graph: Graph = nx.Graph()
     for name in topo.nodes():
@@ -47,5 +75,6 @@ def make_graph(topo: Topo) -> Graph:
             other,
             ports={info["node1"]: info["port1"], info["node2"]: info["port2"]},
             layers="-".join(between),
+            **({"own": info["own"]} if "own" in info else {}),
         )
     return graph

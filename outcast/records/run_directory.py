@@ -12,6 +12,7 @@ programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
 log.txt             the run's progress
+sources/            copies of the user's files that the run was made from, for the record only
 *.parquet           what the analysis computed
 summary.json, *.png, report.html
 ```
@@ -424,6 +425,10 @@ class RunDirectory:
     @property
     def counters(self) -> Path:
         return self.path / "counters.json"
+
+    @property
+    def sources(self) -> Path:
+        return self.path / "sources"
 
     @property
     def captures(self) -> Path:

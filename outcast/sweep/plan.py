@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from outcast.experiment import Experiment, Source, Sweep, dump
+from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
+from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
 from outcast.sweep import measured
 from outcast.sweep.measured import Measurement, Size
@@ -51,6 +52,12 @@ class Plan:
     def sweep(self) -> Sweep:
         return self.experiment.sweep or Sweep()
 
+    @property
+    def own_topologies(self) -> list[OwnTopology]:
+        """The topologies of all points that come from files of the user's."""
+        topologies = (run.experiment.topology for run in self.runs)
+        return [topology for topology in topologies if isinstance(topology, OwnTopology)]
+
     def tasks(self, finished: Container[str], executor: str = REAL) -> list[Task]:
         """A task for each run that is not finished."""
         return [
@@ -83,15 +90,20 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     for point in points(whole.sweep or Sweep(), whole.repetitions, whole.seed):
         key = canonical(point.settings)
         if key not in checked:
-            experiment = source.point(point.settings)
-            where = ", ".join(f"{name}={value}" for name, value in point.settings.items())
-            built = run_plan.make_plan(experiment, where=f"{source.where}: {where}".rstrip(": "))
+            settings = ", ".join(f"{name}={value}" for name, value in point.settings.items())
+            where = f"{source.where}: {settings}".rstrip(": ")
+            experiment = networks.with_network(source.point(point.settings), source, where)
+            built = run_plan.make_plan(experiment, where=where)
             engine = choose(experiment)
             size = measured.size_of(experiment, engine, len(built.flows))
             checked[key] = (experiment.model_copy(update={"engine": engine}), size)
         experiment, size = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
         runs.append(Run(point, seeded, size))
+    # The points have their networks, and the sweep's own configuration is none of them.
+    topology = whole.topology
+    if isinstance(topology, OwnTopology):
+        whole = whole.model_copy(update={"topology": topology.built(None, None)})
     return Plan(whole, tuple(runs))
 
 

@@ -68,6 +68,7 @@ def run_sweep(
         BusyError: if another process works in the folder.
     """
     with store.opened(path, plan.experiment, resume) as directory:
+        store.keep_networks(directory, plan.own_topologies)
         finished = finished_runs(plan, directory)
         tasks = plan.tasks(finished, executor)
         by_name = {run.point.name: run for run in plan.runs}

@@ -5,6 +5,8 @@ sweep.yaml          the configuration; `outcast sweep sweep.yaml --resume` conti
 runs/NAME/          the run directory of a finished run; a rename puts it here, whole
 failed/NAME/        what a failed run left, and why.json
 unfinished/NAME/    runs in progress; emptied when the sweep continues
+networks.json       the networks of the points, where they come from files of the user's
+sources/            copies of these files, for the record only
 runs.parquet, run_flows.parquet, index.html
 ```
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +25,9 @@ from typing import Any
 from outcast import experiment, files, handed_in
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError
-from outcast.experiment import Experiment
+from outcast.experiment import Experiment, OwnTopology
 from outcast.files import write_json, write_text
+from outcast.networks import resolve as networks
 from outcast.records import verify
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.task import Failure
@@ -48,6 +51,14 @@ class SweepDirectory:
     @property
     def config(self) -> Path:
         return self.path / "sweep.yaml"
+
+    @property
+    def networks(self) -> Path:
+        return self.path / networks.KEPT
+
+    @property
+    def sources(self) -> Path:
+        return self.path / "sources"
 
     @property
     def runs(self) -> Path:
@@ -115,6 +126,33 @@ class SweepDirectory:
             except (OSError, InputError, TypeError, AttributeError):
                 continue
         return failures
+
+
+def keep_networks(directory: SweepDirectory, topologies: Iterable[OwnTopology]) -> None:
+    """Keeps the networks of a sweep's points, so that it continues without the user's files.
+
+    Raises:
+        ConfigError: a file makes another network than when the sweep began.
+    """
+    kept = networks.read_kept(directory.path)
+    for topology in topologies:
+        assert topology.network is not None
+        known = networks.among(kept, topology)
+        if known is None:
+            kept.append(topology.network)
+        elif known != topology.network:
+            raise ConfigError(
+                f"{directory.path}: {topology.path} makes another network than when the sweep "
+                "began; allowed is a new folder"
+            )
+        if topology.origin is not None:
+            directory.sources.mkdir(exist_ok=True)
+            with files.writing(directory.sources / topology.origin.name) as stream:
+                stream.write(topology.origin.content)
+    if kept:
+        write_json(
+            directory.networks, [network.model_dump(exclude_defaults=True) for network in kept]
+        )
 
 
 def problems(directory: RunDirectory) -> list[str]:

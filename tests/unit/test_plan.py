@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import configs
+import outcast
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.plan import ports
@@ -192,7 +193,7 @@ def test_exceptions_and_pairs_that_do_not_fit(override: str, reason: str) -> Non
 @pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
 def test_every_config_says_what_it_is_and_can_be_built(path: Path) -> None:
     assert path.read_text().startswith("# ")
-    loaded = experiment.load(path)
+    loaded = outcast.load(path)
     assert loaded.name == path.stem
     plan = make_plan(loaded)
     assert plan.flows or plan.generated

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import configs
+import outcast
 from outcast import experiment
 from outcast.errors import InputError
 from outcast.plan import stored
@@ -34,7 +35,10 @@ def stored_text(document: object, folder: Path) -> Path:
 
 @pytest.mark.parametrize("path", configs.everything(), ids=lambda path: path.stem)
 def test_a_stored_plan_is_the_same_plan(path: Path, tmp_path: Path) -> None:
-    first = make_plan(experiment.load(path))
+    first = make_plan(outcast.load(path))
+    # The plan's links have them.
+    for _, _, data in first.graph.edges(data=True):
+        data.pop("own", None)
     text = stored.dumps(first)
     again = stored.read_plan(stored_text(text, tmp_path))
     for field in fields(Plan):

@@ -1,0 +1,283 @@
+"""A network as data: what a user's own topology file came to.
+
+The file is read, or run, once. From then on the experiment carries the network, so that whatever
+has the experiment needs neither the file nor its code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from ipaddress import IPv4Address
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from outcast.experiment.parts import Part
+
+MOST_NODES = 1000
+MOST_LINKS = 1500
+"""With more, a configuration that holds the network could be larger than its reader takes."""
+
+LONGEST_INTERFACE = 15
+"""In bytes: IFNAMSIZ of linux/if.h without the null."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+_CLASS = re.compile(r"[0-9]+-hop")
+_TAKEN = frozenset(
+    {"lo", "all", "default", "ovs-system", "ovs-netdev", "blackout-link", "blackout-port"}
+)
+"""Names of interfaces that are there already, and of the kernel's folders beside theirs."""
+_ADDRESS = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
+
+
+class NetworkError(ValueError):
+    """A network that cannot be built.
+
+    Attributes:
+        subject: the node or link that is wrong, as `h1` or `h1 - s1`; empty for the whole.
+        text: what is wrong with it, and what is allowed.
+    """
+
+    def __init__(self, subject: str, text: str) -> None:
+        super().__init__(f"{subject}: {text}" if subject else text)
+        self.subject = subject
+        self.text = text
+
+
+class End(NamedTuple):
+    """One end of a link: its interface is `NODE-ethPORT`."""
+
+    node: str
+    port: int
+
+    @property
+    def interface(self) -> str:
+        return f"{self.node}-eth{self.port}"
+
+
+class NetworkHost(Part):
+    """A host."""
+
+    name: str
+    ip: str
+    mac: str
+    role: str | None = Field(default=None, max_length=40)
+    label: str | None = Field(default=None, max_length=200)
+
+
+class NetworkSwitch(Part):
+    """A switch."""
+
+    name: str
+    dpid: int = Field(gt=0, lt=2**63)
+    layer: Literal["edge", "aggregation", "core"] = "edge"
+    label: str | None = Field(default=None, max_length=200)
+
+
+class NetworkLink(Part):
+    """A link. `own` has its own settings by sending node, in the words of `links`."""
+
+    ends: tuple[str, str]
+    own: dict[str, dict[str, Any]] = Field(default={})
+
+    @field_validator("ends")
+    @classmethod
+    def _interfaces(cls, ends: tuple[str, str]) -> tuple[str, str]:
+        for interface in ends:
+            if not re.fullmatch(r".+-eth(0|[1-9][0-9]{0,4})", interface):
+                raise ValueError(f"{interface!r}: allowed is the name of an interface, as s1-eth1")
+        return ends
+
+    @property
+    def places(self) -> tuple[End, End]:
+        """Both ends."""
+        one, two = (interface.rpartition("-eth") for interface in self.ends)
+        return End(one[0], int(one[2])), End(two[0], int(two[2]))
+
+
+class Network(Part):
+    """A whole network. The order of its nodes is that in which Mininet lists them."""
+
+    of: dict[str, JsonValue] = Field(description="the keys of the topology that it was made from")
+    hosts: tuple[NetworkHost, ...] = Field(max_length=MOST_NODES)
+    switches: tuple[NetworkSwitch, ...] = Field(max_length=MOST_NODES)
+    links: tuple[NetworkLink, ...] = Field(max_length=MOST_LINKS)
+    notes: tuple[str, ...] = Field(default=(), max_length=20, description="what was left out")
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Network:
+        require_buildable(self.hosts, self.switches, self.links)
+        return self
+
+
+def require_buildable(
+    hosts: tuple[NetworkHost, ...],
+    switches: tuple[NetworkSwitch, ...],
+    links: tuple[NetworkLink, ...],
+) -> None:
+    """Raises NetworkError for the first thing that keeps the network from being built."""
+    if len(hosts) + len(switches) > MOST_NODES or len(links) > MOST_LINKS:
+        raise NetworkError(
+            "",
+            f"{len(hosts) + len(switches)} nodes and {len(links)} links; allowed are "
+            f"{MOST_NODES} nodes and {MOST_LINKS} links",
+        )
+    if len(hosts) < 2 or not switches:
+        raise NetworkError(
+            "",
+            f"{len(hosts)} hosts and {len(switches)} switches; allowed are two hosts or more, "
+            "and a switch between them",
+        )
+    _require_names(hosts, switches)
+    _require_addresses(hosts)
+    _require_links(hosts, switches, links)
+    _require_interfaces(switches, links)
+    _require_connected(hosts, switches, links)
+
+
+def _require_names(hosts: tuple[NetworkHost, ...], switches: tuple[NetworkSwitch, ...]) -> None:
+    nodes: list[NetworkHost | NetworkSwitch] = [*hosts, *switches]
+    names = Counter(node.name for node in nodes)
+    for name, count in names.items():
+        if count > 1:
+            raise NetworkError(name, "two nodes have this name; allowed is one")
+        if not _NAME.fullmatch(name) or name in _TAKEN:
+            raise NetworkError(
+                repr(name),
+                "is no name for a node; allowed are letters, digits and _ . + - , and no name "
+                "that the kernel uses itself",
+            )
+    for host in hosts:
+        if _CLASS.fullmatch(host.name):
+            raise NetworkError(host.name, "is the name of a class of hosts, as flows.N.from has it")
+    dpids: dict[int, str] = {}
+    for switch in switches:
+        if (other := dpids.setdefault(switch.dpid, switch.name)) != switch.name:
+            raise NetworkError(switch.name, f"dpid {switch.dpid:x} is that of {other} already")
+
+
+def _require_addresses(hosts: tuple[NetworkHost, ...]) -> None:
+    seen: dict[str, str] = {}
+    first: int | None = None
+    for host in hosts:
+        try:
+            address = IPv4Address(host.ip)
+        except ValueError:
+            raise NetworkError(
+                host.name, f"ip {host.ip!r}: allowed is an IPv4 address, as 10.0.0.1"
+            ) from None
+        network, rest = int(address) >> 24, int(address) & 0xFFFFFF
+        first = network if first is None else first
+        if not 1 <= network <= 223 or network == 127 or rest in (0, 0xFFFFFF):
+            raise NetworkError(host.name, f"ip {host.ip}: allowed is the address of a host")
+        if network != first:
+            raise NetworkError(
+                host.name,
+                f"ip {host.ip} and {hosts[0].name}'s {hosts[0].ip} differ before the first dot; "
+                "allowed are addresses of one network of /8, because hosts have no gateway",
+            )
+        if not _ADDRESS.fullmatch(host.mac) or int(host.mac[:2], 16) & 1:
+            raise NetworkError(
+                host.name, f"mac {host.mac!r}: allowed is a host's address, as 02:00:00:00:00:01"
+            )
+        for kind, value in (("ip", host.ip), ("mac", host.mac)):
+            if (other := seen.setdefault(value, host.name)) != host.name:
+                raise NetworkError(host.name, f"{kind} {value} is that of {other} already")
+
+
+def _require_links(
+    hosts: tuple[NetworkHost, ...],
+    switches: tuple[NetworkSwitch, ...],
+    links: tuple[NetworkLink, ...],
+) -> None:
+    is_host = {host.name: True for host in hosts} | {switch.name: False for switch in switches}
+    pairs: set[frozenset[str]] = set()
+    degree: Counter[str] = Counter()
+    for link in links:
+        one, two = link.places
+        subject = f"{one.node} - {two.node}"
+        for end in (one, two):
+            if end.node not in is_host:
+                raise NetworkError(subject, f"there is no node {end.node!r}")
+            degree[end.node] += 1
+            if is_host[end.node] and degree[end.node] > 1:
+                raise NetworkError(
+                    end.node, "a host with two links; allowed is one link to one switch"
+                )
+        if one.node == two.node:
+            raise NetworkError(subject, "a link from a node to itself; allowed are two nodes")
+        if is_host[one.node] and is_host[two.node]:
+            raise NetworkError(
+                subject, "a link between two hosts; allowed is a link with a switch at one end"
+            )
+        if (pair := frozenset((one.node, two.node))) in pairs:
+            raise NetworkError(subject, "two links between the same nodes; allowed is one")
+        pairs.add(pair)
+        if not link.own.keys() <= pair:
+            raise NetworkError(subject, "`own` names a node that is not at its ends")
+        for end in (one, two):
+            if is_host[end.node] and end.port != 0:
+                raise NetworkError(
+                    subject, f"port {end.port} of {end.node}; allowed is 0, a host's only port"
+                )
+            if not is_host[end.node] and not 1 <= end.port <= 65_279:
+                raise NetworkError(
+                    subject, f"port {end.port} of {end.node}; allowed are 1 to 65279 at a switch"
+                )
+    for host in hosts:
+        if degree[host.name] == 0:
+            raise NetworkError(host.name, "a host without a link; allowed is one link")
+
+
+def _require_interfaces(
+    switches: tuple[NetworkSwitch, ...], links: tuple[NetworkLink, ...]
+) -> None:
+    # Open vSwitch makes an interface for a switch too, which has the switch's name.
+    taken = {switch.name: switch.name for switch in switches}
+    for switch in switches:
+        if len(switch.name) > LONGEST_INTERFACE:
+            raise NetworkError(
+                switch.name,
+                f"{len(switch.name)} characters; an interface's name has {LONGEST_INTERFACE} at "
+                "most (linux/if.h)",
+            )
+    for link in links:
+        one, two = link.places
+        for end in (one, two):
+            name = end.interface
+            if len(name) > LONGEST_INTERFACE:
+                raise NetworkError(
+                    end.node,
+                    f"its interface {name} has {len(name)} characters; allowed are "
+                    f"{LONGEST_INTERFACE} (linux/if.h), and so a name of "
+                    f"{LONGEST_INTERFACE - len(name) + len(end.node)}",
+                )
+            if name in taken:
+                raise NetworkError(
+                    f"{one.node} - {two.node}", f"{name} is taken by another link or switch"
+                )
+            taken[name] = end.node
+
+
+def _require_connected(
+    hosts: tuple[NetworkHost, ...],
+    switches: tuple[NetworkSwitch, ...],
+    links: tuple[NetworkLink, ...],
+) -> None:
+    nodes: list[NetworkHost | NetworkSwitch] = [*hosts, *switches]
+    neighbours: dict[str, list[str]] = {node.name: [] for node in nodes}
+    for link in links:
+        one, two = link.places
+        neighbours[one.node].append(two.node)
+        neighbours[two.node].append(one.node)
+    start = hosts[0].name
+    reached = {start}
+    waiting = [start]
+    while waiting:
+        for other in neighbours[waiting.pop()]:
+            if other not in reached:
+                reached.add(other)
+                waiting.append(other)
+    for name in neighbours:
+        if name not in reached:
+            raise NetworkError(name, f"no path leads there from {start}; allowed is one network")

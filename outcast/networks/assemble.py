@@ -1,0 +1,96 @@
+"""Fills in what a user's file leaves open: addresses, datapath ids, ports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Address
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from outcast import handed_in
+from outcast.experiment import NetworkError, NetworkHost, NetworkSwitch
+
+_FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
+
+
+def validated(subject: str, model: type[BaseModel], values: Mapping[str, Any]) -> Any:
+    """A part of a network. Raises NetworkError for what its model does not allow."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, NetworkError):
+            raise cause from None
+        raise NetworkError(subject, handed_in.first_problem(error)) from None
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A key by which h2 comes before h10, as Mininet sorts its nodes (mininet.util.natural)."""
+    return tuple(
+        (0, int(part)) if part.isdigit() else (1, part)
+        for part in re.split(r"([0-9]+)", name)
+        if part
+    )
+
+
+def hosts(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkHost, ...]:
+    """The hosts by name, with addresses where they have none.
+
+    As in Mininet, the n-th host has 10.0.0.n unless that is taken. The Ethernet address is 02:00
+    and the four bytes of the IP address.
+    """
+    in_order = sorted(found, key=lambda host: natural(host["name"]))
+    taken = {host["ip"] for host in in_order if "ip" in host}
+    complete = []
+    for number, host in enumerate(in_order, start=1):
+        address = host.get("ip")
+        while address is None:
+            free = str(IPv4Address(_FIRST_ADDRESS + number))
+            address = None if free in taken else free
+            number += 1
+        taken.add(address)
+        mac = str(host.get("mac") or _mac(host["name"], address)).lower().replace("-", ":")
+        values = {**host, "ip": address, "mac": mac}
+        complete.append(validated(host["name"], NetworkHost, values))
+    return tuple(complete)
+
+
+def _mac(name: str, address: str) -> str:
+    try:
+        packed = IPv4Address(address).packed
+    except ValueError:
+        raise NetworkError(
+            name, f"ip {address!r}: allowed is an IPv4 address, as 10.0.0.1"
+        ) from None
+    return ":".join(["02", "00", *(f"{byte:02x}" for byte in packed)])
+
+
+def switches(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkSwitch, ...]:
+    """The switches by name, with datapath ids where they have none.
+
+    As in Mininet, that is the first number in the name (Switch.defaultDpid). Where it is taken or
+    there is none, it is the lowest free one.
+    """
+    in_order = sorted(found, key=lambda switch: natural(switch["name"]))
+    taken = {switch["dpid"] for switch in in_order if "dpid" in switch}
+    left: Sequence[Mapping[str, Any]] = [switch for switch in in_order if "dpid" not in switch]
+    chosen: dict[str, int] = {}
+    for switch in left:
+        number = re.search(r"[0-9]{1,9}", switch["name"])
+        if number and int(number[0]) > 0 and int(number[0]) not in taken:
+            chosen[switch["name"]] = int(number[0])
+            taken.add(int(number[0]))
+    free = 1
+    for switch in left:
+        if switch["name"] not in chosen:
+            while free in taken:
+                free += 1
+            chosen[switch["name"]] = free
+            taken.add(free)
+    return tuple(
+        validated(switch["name"], NetworkSwitch, {"dpid": chosen.get(switch["name"]), **switch})
+        for switch in in_order
+    )

@@ -1,0 +1,321 @@
+"""Reads a graph from a file that networkx can read, as hosts, switches and links.
+
+The file is data from anywhere: its size, its depth and its declarations are bounded before
+networkx sees it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+import networkx as nx
+import yaml
+
+from outcast import handed_in
+from outcast.errors import did_you_mean
+from outcast.experiment import NetworkError
+from outcast.experiment.network import LONGEST_INTERFACE, MOST_LINKS, MOST_NODES
+from outcast.networks.assemble import natural
+
+MOST_BYTES = 8 << 20
+_MOST_DEPTH = 50
+_OF_NODES = ("kind", "label", "ip", "mac", "dpid", "layer", "role")
+_OF_LINKS = ("rate", "delay", "jitter", "loss", "mtu", "queue")
+_LONGEST_LABEL = 200
+
+
+def read(content: bytes, name: str, hosts_per_switch: int) -> dict[str, Any]:
+    """The graph's hosts, switches and links, with `notes` on what was left out.
+
+    Nodes are named by their label, or by their id where they have none. A name that no interface
+    can have is changed, see `_names`.
+
+    Raises:
+        NetworkError: it is no graph, or none that can be built.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix not in READERS:
+        raise NetworkError(
+            "", f"the name ends in {suffix or 'nothing'}; allowed are {', '.join(READERS)}"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = READERS[suffix](content)
+    except NetworkError:
+        raise
+    except Exception as error:
+        # Whatever the bytes are, networkx's readers may raise nearly anything.
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NetworkError("", f"cannot be read as {suffix}: {what:.200}") from None
+    return _parts(_simple(graph), hosts_per_switch)
+
+
+def _graphml(content: bytes) -> Any:
+    _require_harmless(content)
+    return nx.read_graphml(io.BytesIO(content))
+
+
+def _require_harmless(content: bytes) -> None:
+    """Raises NetworkError for XML with a document type, which can hold entities, or too deep."""
+    parser = expat.ParserCreate()
+    depth = 0
+
+    def refuse(*_declaration: object) -> None:
+        raise NetworkError("", "declares a document type; allowed is plain GraphML without one")
+
+    def begin(_name: str, _attributes: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _MOST_DEPTH:
+            raise NetworkError("", f"nested more than {_MOST_DEPTH} levels deep")
+
+    def end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise NetworkError("", f"not XML: {error}") from None
+
+
+def _gml(content: bytes) -> Any:
+    text = content.decode()
+    if text.count("[") > 4 * (MOST_NODES + MOST_LINKS):
+        raise NetworkError("", f"more than {4 * (MOST_NODES + MOST_LINKS)} lists")
+    return nx.parse_gml(text, label="id")
+
+
+def _json(content: bytes) -> Any:
+    tree = handed_in.parse_json(content.decode())
+    if not isinstance(tree, dict) or "nodes" not in tree:
+        raise NetworkError("", "not a node-link graph; allowed are `nodes` and `edges`")
+    edges = "links" if "links" in tree and "edges" not in tree else "edges"
+    return nx.node_link_graph(tree, edges=edges)
+
+
+def _edge_list(content: bytes) -> Any:
+    return nx.parse_edgelist(content.decode().splitlines(), data=False)
+
+
+READERS: Mapping[str, Callable[[bytes], Any]] = {
+    ".graphml": _graphml,
+    ".xml": _graphml,
+    ".gml": _gml,
+    ".json": _json,
+    ".edgelist": _edge_list,
+    ".edges": _edge_list,
+}
+"""What reads a file, by how its name ends."""
+
+
+def _simple(graph: Any) -> Any:
+    """The graph without parallel links. Raises NetworkError where it has them or is directed."""
+    if graph.number_of_nodes() > MOST_NODES or graph.number_of_edges() > MOST_LINKS:
+        raise NetworkError(
+            "",
+            f"{graph.number_of_nodes()} nodes and {graph.number_of_edges()} edges; allowed are "
+            f"{MOST_NODES} nodes and {MOST_LINKS} edges",
+        )
+    if graph.is_directed():
+        raise NetworkError(
+            "", "is a directed graph; allowed is an undirected one, because a link has both ways"
+        )
+    seen: set[frozenset[Any]] = set()
+    for one, two in graph.edges():
+        subject = f"{_short(one)} - {_short(two)}"
+        if one == two:
+            raise NetworkError(subject, "an edge from a node to itself; allowed are two nodes")
+        if (pair := frozenset((one, two))) in seen:
+            raise NetworkError(subject, "two edges between the same nodes; allowed is one")
+        seen.add(pair)
+    return nx.Graph(graph)
+
+
+def _parts(graph: Any, hosts_per_switch: int) -> dict[str, Any]:
+    kinds = {node: _kind(node, data) for node, data in graph.nodes(data=True)}
+    hosts_there = [node for node, kind in kinds.items() if kind == "host"]
+    if not hosts_there and not hosts_per_switch:
+        raise NetworkError(
+            "",
+            "no node has the attribute kind: host, so every node is a switch; give hosts their "
+            "kind, or add some by topology.hosts_per_switch: 1",
+        )
+    names = _names(graph, kinds, hosts_per_switch)
+    found: dict[str, list[dict[str, Any]]] = {"host": [], "switch": []}
+    for node, data in graph.nodes(data=True):
+        part: dict[str, Any] = {"name": names[node]}
+        label = _label(node, data)
+        if label != names[node]:
+            part["label"] = label[:_LONGEST_LABEL]
+        keys = ("ip", "mac", "role") if kinds[node] == "host" else ("dpid", "layer")
+        part |= {key: _text(data[key]) for key in keys if data.get(key) not in (None, "")}
+        found[kinds[node]].append(part)
+    ports = {
+        node: {other: place for place, other in enumerate(graph.adj[node], start=kind == "switch")}
+        for node, kind in kinds.items()
+    }
+    links = []
+    for one, two, data in graph.edges(data=True):
+        words = _words(f"{names[one]} - {names[two]}", data)
+        own = {}
+        for node in (one, two):
+            # A host's own queue is no part of a network.
+            mine = {k: v for k, v in words.items() if k != "queue" or kinds[node] == "switch"}
+            if mine:
+                own[names[node]] = mine
+        ends = [f"{names[one]}-eth{ports[one][two]}", f"{names[two]}-eth{ports[two][one]}"]
+        links.append({"ends": ends, **({"own": own} if own else {})})
+    added, more = _added_hosts(graph, kinds, names, hosts_per_switch)
+    return {
+        "hosts": [*found["host"], *added],
+        "switches": found["switch"],
+        "links": [*links, *more],
+        "notes": _notes(graph),
+    }
+
+
+def _added_hosts(
+    graph: Any, kinds: Mapping[Any, str], names: Mapping[Any, str], hosts_per_switch: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The hosts h1, h2, ... at the switches in their order, and their links."""
+    hosts, links = [], []
+    taken, number = set(names.values()), 0
+    switches = [node for node, kind in kinds.items() if kind == "switch"]
+    if len(switches) * hosts_per_switch > MOST_NODES:
+        raise NetworkError(
+            "", f"{len(switches) * hosts_per_switch} hosts; allowed are {MOST_NODES} nodes"
+        )
+    for node in sorted(switches, key=lambda node: natural(names[node])):
+        for place in range(hosts_per_switch):
+            number += 1
+            while f"h{number}" in taken:
+                number += 1
+            hosts.append({"name": f"h{number}", "label": f"a host of {names[node]}"})
+            port = graph.degree(node) + 1 + place
+            links.append({"ends": [f"h{number}-eth0", f"{names[node]}-eth{port}"]})
+    return hosts, links
+
+
+def _kind(node: object, data: Mapping[str, Any]) -> str:
+    kind = str(data.get("kind", "switch")).strip().lower()
+    if kind not in ("host", "switch"):
+        raise NetworkError(
+            _short(node),
+            f"kind {_short(data['kind'])}: allowed are host and switch"
+            f"{did_you_mean(kind, ('host', 'switch'))}",
+        )
+    return kind
+
+
+def _label(node: object, data: Mapping[str, Any]) -> str:
+    label = data.get("label")
+    return " ".join(str(node if label in (None, "") else label).split())
+
+
+def _names(graph: Any, kinds: Mapping[Any, str], hosts_per_switch: int) -> dict[Any, str]:
+    """A name for every node, which its interfaces can have.
+
+    Accents, spaces and signs are left out, a name that would begin with a digit gets an `n` before
+    it, and it is cut so that the node's last port still fits. A name that is taken gets a number.
+    Labels that can stay as they are have the first choice.
+    """
+    fitted = {}
+    for node, data in graph.nodes(data=True):
+        last = graph.degree(node) + hosts_per_switch if kinds[node] == "switch" else 0
+        room = LONGEST_INTERFACE - len(f"-eth{last}")
+        label = _label(node, data)
+        plain = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode()
+        plain = re.sub(r"[^A-Za-z0-9_]", "", plain)
+        if not plain or plain[0].isdigit():
+            plain = f"n{plain}"
+        fitted[node] = (plain[:room], room, plain[:room] == label)
+    names: dict[Any, str] = {}
+    taken: set[str] = set()
+    for node in sorted(fitted, key=lambda node: not fitted[node][2]):
+        name, room, _ = fitted[node]
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{fitted[node][0][: room - len(str(number))]}{number}"
+        taken.add(name)
+        names[node] = name
+    return {node: names[node] for node in fitted}
+
+
+def _text(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _words(subject: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """An edge's own settings as `links` has them."""
+    words: dict[str, Any] = {}
+    for key in _OF_LINKS:
+        value = _text(data.get(key))
+        if value in (None, ""):
+            continue
+        if key in ("loss", "mtu") and isinstance(value, str):
+            value = _number(subject, key, value)
+        elif key == "queue" and isinstance(value, str):
+            value = _mapping(subject, value)
+        words[key] = value
+    return words
+
+
+def _number(subject: str, key: str, text: str) -> int | float:
+    try:
+        return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else float(text)
+    except ValueError:
+        raise NetworkError(subject, f"{key} {_short(text)}: allowed is a number") from None
+
+
+def _mapping(subject: str, text: str) -> Any:
+    """A queue that stands in an attribute of text, as `{kind: tbf, limit: 16KB}`."""
+    try:
+        value = yaml.load(text, handed_in.YamlLoader)  # a SafeLoader
+    except yaml.YAMLError:
+        value = None
+    if not isinstance(value, dict):
+        raise NetworkError(
+            subject,
+            f"queue {_short(text)}: allowed is a queue's keys, as {{kind: tbf, limit: 16KB}}",
+        )
+    return value
+
+
+def _notes(graph: Any) -> list[str]:
+    """The attributes that nothing reads, in two sentences at most."""
+    notes = []
+    for what, known, attributes in (
+        ("nodes", _OF_NODES, (data for _, data in graph.nodes(data=True))),
+        ("edges", _OF_LINKS, (data for _, _, data in graph.edges(data=True))),
+    ):
+        unknown = _unknown(attributes, known)
+        if unknown:
+            near = "".join(did_you_mean(name, known) for name in unknown)
+            some = ", ".join(map(_short, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
+            notes.append(f"the attributes {some} of {what}; read are {', '.join(known)}{near}")
+    return notes
+
+
+def _unknown(attributes: Iterable[Mapping[str, Any]], known: tuple[str, ...]) -> list[str]:
+    names = {str(name): None for data in attributes for name in data if name not in known}
+    return [name for name in names if name not in ("id", "key", "name")]
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    shown = text if len(text) <= 40 else f"{text[:37]}..."
+    return shown if shown.isprintable() else ascii(shown)

@@ -1,0 +1,176 @@
+"""The options of a Mininet `Topo`'s nodes and links, in the words of a configuration.
+
+What has no meaning here is refused. A few options are noted instead, because they say how Mininet
+itself would set something up that outcast sets up in its own way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, MutableMapping
+from fractions import Fraction
+from typing import Any
+
+from outcast import units
+from outcast.errors import did_you_mean
+
+_HOST = ("ip", "mac", "role")
+_SWITCH = ("dpid", "layer")
+_LINK = ("bw", "delay", "jitter", "loss", "max_queue_size")
+_NOTED_OF_SWITCHES = ("protocols", "failMode", "datapath", "inband", "listenPort", "batch")
+_NOTED_OF_LINKS = ("use_htb", "use_tbf", "use_hfsc", "r2q", "latency_ms")
+_CLASSES = {
+    "host": ("Host",),
+    "switch": ("OVSSwitch", "OVSKernelSwitch", "Switch"),
+    "link": ("Link", "TCLink"),
+}
+_PLACES = ("node1", "node2", "port1", "port2")
+_TIME_UNITS = {
+    **dict.fromkeys(("ns", "nsec", "nsecs"), "ns"),
+    **dict.fromkeys(("us", "usec", "usecs"), "us"),
+    **dict.fromkeys(("ms", "msec", "msecs"), "ms"),
+    **dict.fromkeys(("s", "sec", "secs"), "s"),
+}
+"""tc(8)'s units, in those of a configuration."""
+
+
+class OptionError(ValueError):
+    """An option that cannot be honoured. `subject` is the node or link, as in `NetworkError`."""
+
+    def __init__(self, subject: str, text: str) -> None:
+        super().__init__(f"{subject}: {text}")
+        self.subject = subject
+
+
+def host(name: object, info: Mapping[str, Any]) -> dict[str, Any]:
+    """A host's keys. Raises OptionError."""
+    given = _given(str(name), "host", info, _HOST, ("isSwitch",))
+    if info.get("inNamespace") is False:
+        raise OptionError(str(name), "inNamespace=False: allowed are hosts in their own namespace")
+    if "ip" in given:
+        given["ip"] = str(given["ip"]).partition("/")[0]
+    return {"name": str(name), **{key: str(value) for key, value in given.items()}}
+
+
+def switch(
+    name: object, info: Mapping[str, Any], notes: MutableMapping[str, None]
+) -> dict[str, Any]:
+    """A switch's keys. Raises OptionError. Adds to `notes` what is left out."""
+    subject = str(name)
+    given = _given(subject, "switch", info, _SWITCH, ("isSwitch", *_NOTED_OF_SWITCHES))
+    _note(notes, "switches", info, _NOTED_OF_SWITCHES)
+    if "dpid" in given:
+        # Mininet takes it as hexadecimal digits, with or without colons (OVSSwitch).
+        text = str(given["dpid"]).replace(":", "")
+        if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text):
+            raise OptionError(
+                subject, f"dpid={given['dpid']!r}: allowed are up to 16 hexadecimal digits as text"
+            )
+        given["dpid"] = int(text, 16)
+    return {"name": subject, **given}
+
+
+def link(
+    info: Mapping[str, Any],
+    is_switch: Callable[[str], bool],
+    notes: MutableMapping[str, None],
+) -> dict[str, Any]:
+    """A link's ends and own settings. Raises OptionError. Adds to `notes` what is left out."""
+    one, two = str(info["node1"]), str(info["node2"])
+    subject = f"{one} - {two}"
+    options = {key: value for key, value in info.items() if key not in _PLACES}
+    per_side = [options.pop(key, None) or {} for key in ("params1", "params2")]
+    own = {}
+    for node, side in zip((one, two), per_side, strict=True):
+        if not isinstance(side, Mapping):
+            raise OptionError(subject, f"{side!r}: allowed is a mapping of options")
+        both = {**options, **side}
+        given = _given(subject, "link", both, _LINK, _NOTED_OF_LINKS)
+        _note(notes, "links", both, _NOTED_OF_LINKS)
+        words = _words(subject, given)
+        if "queue" in words and not is_switch(node):
+            del words["queue"]
+            notes["max_queue_size at a host's own end, where the queue holds 1000 packets"] = None
+        if words:
+            own[node] = words
+    return {
+        "ends": [f"{one}-eth{info['port1']}", f"{two}-eth{info['port2']}"],
+        **({"own": own} if own else {}),
+    }
+
+
+def _given(
+    subject: str,
+    what: str,
+    info: Mapping[str, Any],
+    honoured: tuple[str, ...],
+    passed: tuple[str, ...],
+) -> dict[str, Any]:
+    """The honoured options that have a value. Raises OptionError for what is neither."""
+    given = {}
+    for key, value in info.items():
+        if key == "cls":
+            name = getattr(value, "__name__", str(value))
+            if value is not None and name not in _CLASSES[what]:
+                raise OptionError(
+                    subject,
+                    f"cls={name}: outcast has its own; allowed are {', '.join(_CLASSES[what])}",
+                )
+        elif key in honoured:
+            if value is not None:
+                given[key] = value
+        elif key not in passed and value not in (None, False) and key != "inNamespace":
+            raise OptionError(
+                subject,
+                f"the option {key}={value!r:.60} cannot be honoured; allowed are "
+                f"{', '.join(honoured)}{did_you_mean(str(key), honoured)}",
+            )
+    return given
+
+
+def _note(
+    notes: MutableMapping[str, None], what: str, info: Mapping[str, Any], noted: tuple[str, ...]
+) -> None:
+    for key in noted:
+        if info.get(key) not in (None, False):
+            notes[f"{key} of {what}, which outcast sets up itself"] = None
+
+
+def _words(subject: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """TCLink's options (mininet/link.py) as `links` has them, for the node that sends."""
+    words: dict[str, Any] = {}
+    for key, value in given.items():
+        if key == "bw":
+            bits = _number(subject, key, value, "a number of Mbps", 10**6)
+            words["rate"] = units.format_rate(round(bits / 8) * 8)
+        elif key == "loss":
+            lost = _number(subject, key, value, "percent", Fraction(1, 100))
+            if lost:
+                words["loss"] = float(lost)
+        elif key == "max_queue_size":
+            packets = _number(subject, key, value, "a number of packets", 1)
+            words["queue"] = {"kind": "pfifo", "limit": f"{int(packets)} packets"}
+        else:
+            words[key] = _time(subject, key, value)
+    return words
+
+
+def _number(subject: str, key: str, value: object, what: str, scale: int | Fraction) -> Fraction:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = Fraction(str(value))
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise OptionError(subject, f"{key}={value!r:.60}: allowed is {what}") from None
+    if number < 0 or (number == 0 and key != "loss") or number > 10**6:
+        raise OptionError(subject, f"{key}={value!r:.60}: allowed is {what} above 0")
+    return number * scale
+
+
+def _time(subject: str, key: str, value: object) -> str:
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", str(value))
+    if match is None or match[2] not in _TIME_UNITS:
+        raise OptionError(
+            subject, f"{key}={value!r:.60}: allowed is text with a unit, as {key}='5ms'"
+        )
+    return f"{match[1]}{_TIME_UNITS[match[2]]}"

@@ -1,0 +1,193 @@
+"""From an experiment that names a user's file to one that carries the network.
+
+A user's Python file is code. It is run here and nowhere else, and only where a configuration is
+read to be run: `outcast run`, `sweep` and `topo`, `outcast.load` and `outcast.run_sweep`. What
+reads results loads their configurations without coming by here. Nothing is run from a result's own
+folder, because that may come from somebody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from outcast import handed_in
+from outcast.errors import ConfigError, DeadlineError, InputError, how_ended
+from outcast.experiment import (
+    Experiment,
+    FromFile,
+    FromGraph,
+    Network,
+    NetworkError,
+    NetworkLink,
+    Origin,
+    OwnTopology,
+    Source,
+)
+from outcast.networks import assemble, graph_file
+
+KEPT = "networks.json"
+"""The file of a sweep's folder that has the networks of its points."""
+MOST_CODE_BYTES = 1 << 20
+BUILD_DEADLINE_S = 60.0
+_MOST_ANSWER_BYTES = 16 << 20
+_OF_RESULTS = ("manifest.json", "plan.json", "sweep.yaml")
+"""Files by which the folder of a run or of a sweep is known."""
+
+
+def experiment_of(source: Source) -> Experiment:
+    """The experiment of a configuration that is read to be run, with its network.
+
+    Raises:
+        ConfigError: it is no valid experiment, or its network cannot be had.
+    """
+    return with_network(source.experiment(), source)
+
+
+def with_network(experiment: Experiment, source: Source, where: str = "") -> Experiment:
+    """The experiment with its network, if it names a file and has no network of that yet.
+
+    Args:
+        experiment: what is asked for.
+        source: where it comes from; relative paths are relative to its folder.
+        where: what a refusal begins with, instead of the place in the source.
+
+    Raises:
+        ConfigError: in one line, the file, and what is wrong with it.
+    """
+    topology = experiment.topology
+    if not isinstance(topology, OwnTopology):
+        return experiment
+    if topology.network is not None and topology.network.of == topology.asked():
+        return experiment
+    place = where or f"{source.place(('topology', 'path'))}: topology.path"
+    if source.files_from is None or is_of_results(source.files_from):
+        known = among(read_kept(source.files_from), topology) if source.files_from else None
+        if known is not None:
+            return experiment.model_copy(update={"topology": topology.built(known, None)})
+        raise ConfigError(
+            f"{place}: {topology.path}: the network that it makes is not in this result, and files "
+            "that a result names are not read; allowed is the configuration that it was made from"
+        )
+    path = source.files_from / topology.path
+    content = _read(path, place, topology)
+    try:
+        network = _network(topology, path, content)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+    origin = Origin(source.files_from.absolute(), path.name, content)
+    return experiment.model_copy(update={"topology": topology.built(network, origin)})
+
+
+def read_kept(folder: Path) -> list[Network]:
+    """The networks that a sweep's folder keeps. Raises InputError where they cannot be read."""
+    file = folder / KEPT
+    try:
+        tree = handed_in.read_json(file)
+        return TypeAdapter(list[Network]).validate_python(tree)
+    except FileNotFoundError:
+        return []
+    except ValidationError as error:
+        raise InputError(f"{file}: {handed_in.first_problem(error)}") from None
+
+
+def among(kept: Iterable[Network], topology: OwnTopology) -> Network | None:
+    """The network of this topology, if it is one of these."""
+    asked = topology.asked()
+    return next((network for network in kept if network.of == asked), None)
+
+
+def is_of_results(folder: Path) -> bool:
+    """Whether a folder is that of a run, a failed run or a sweep."""
+    return any(os.path.lexists(folder / name) for name in _OF_RESULTS)
+
+
+def _read(path: Path, place: str, topology: OwnTopology) -> bytes:
+    most = MOST_CODE_BYTES if isinstance(topology, FromFile) else graph_file.MOST_BYTES
+    try:
+        return handed_in.read_bytes(path, most)
+    except FileNotFoundError:
+        raise ConfigError(f"{place}: {path}: there is no such file") from None
+    except InputError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:
+    """Raises ConfigError, which begins with the file."""
+    lines: Mapping[str, int] = {}
+    try:
+        if isinstance(topology, FromGraph):
+            parts = graph_file.read(content, path.name, topology.hosts_per_switch)
+        else:
+            assert isinstance(topology, FromFile)
+            parts = _run(path, content, topology.topo, topology.args)
+            lines = parts["lines"]
+        network: Network = assemble.validated(
+            "",
+            Network,
+            {
+                "of": topology.asked(),
+                "hosts": assemble.hosts(parts["hosts"]),
+                "switches": assemble.switches(parts["switches"]),
+                "links": [
+                    assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]
+                ],
+                "notes": parts["notes"][:20],
+            },
+        )
+        return network
+    except NetworkError as error:
+        line = _line(lines, error.subject)
+        raise ConfigError(f"{path}{line}: {error}") from None
+
+
+def _between(link: Mapping[str, Any]) -> str:
+    return " - ".join(str(end).rpartition("-eth")[0] for end in link["ends"])
+
+
+def _line(lines: Mapping[str, int], subject: str) -> str:
+    turned = " - ".join(reversed(subject.split(" - ")))
+    number = lines.get(subject, lines.get(turned, lines.get(subject.strip("'\""))))
+    return f":{number}" if number else ""
+
+
+def _run(path: Path, content: bytes, topo: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs the user's file in a process of its own. Raises ConfigError, DeadlineError."""
+    request = {
+        "file": str(path),
+        "content": base64.b64encode(content).decode(),
+        "topo": topo,
+        "args": dict(args),
+    }
+    argv: Sequence[str] = [sys.executable, "-P", "-m", "outcast.networks.build_topo"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            argv,
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            env=environment,
+            timeout=BUILD_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"{path} to build its network", BUILD_DEADLINE_S) from None
+    try:
+        if len(done.stdout) > _MOST_ANSWER_BYTES:
+            raise ValueError
+        answer = handed_in.parse_json(done.stdout.decode())
+    except ValueError:
+        ended = how_ended(done.returncode) if done.returncode else " ended Python"
+        raise ConfigError(f"{path}{ended}: it gave no network") from None
+    if "error" in answer:
+        raise ConfigError(str(answer["error"]))
+    network: dict[str, Any] = answer["network"]
+    return network

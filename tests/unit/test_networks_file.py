@@ -1,0 +1,401 @@
+"""A network from a Mininet file of the user's: what is honoured, what is refused, what runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outcast
+from outcast import experiment, workflow
+from outcast.errors import ConfigError, InputError, OutcastError
+from outcast.experiment import Network, Source
+from outcast.networks import resolve
+from outcast.plan.make import make_plan
+from outcast.records.run_directory import RunDirectory
+from outcast.sweep import store
+from outcast.sweep.plan import plan_sweep
+
+DUMBBELL = Path(__file__).parents[2] / "configs" / "examples" / "dumbbell.yaml"
+
+CONFIG = """
+name: own
+topology: {kind: file, path: net.py, topo: mine}
+links: {rate: 100mbit}
+queue: {kind: pfifo, limit: 20 packets}
+flows: [{from: [h1], to: h2}]
+duration: 100ms
+engine: virtual
+"""
+
+HEAD = """
+from mininet.topo import Topo
+class Mine(Topo):
+    def build(self, far=1, **more):
+        self.addSwitch('s1')
+"""
+TAIL = "\ntopos = {'mine': Mine}\n"
+PAIR = """
+        self.addLink(self.addHost('h1'), 's1')
+        self.addLink(self.addHost('h2'), 's1')
+"""
+
+
+def config_of(folder: Path, code: str, *, config: str = CONFIG) -> Path:
+    (folder / "net.py").write_text(code)
+    file = folder / "own.yaml"
+    file.write_text(config)
+    return file
+
+
+def network_of(file: Path, **overrides: Any) -> Network:
+    topology = resolve.experiment_of(experiment.read(file, overrides)).topology
+    assert isinstance(topology, experiment.OwnTopology)
+    assert topology.network is not None
+    return topology.network
+
+
+def test_a_dumbbell_as_people_write_it() -> None:
+    plan = make_plan(outcast.load(DUMBBELL))
+    assert plan.hosts == [f"h{number}" for number in range(1, 7)]
+    assert [plan.ip(host) for host in plan.hosts] == [f"10.0.0.{n}" for n in range(1, 7)]
+    assert plan.bottleneck.egress == "s1-eth1"
+    link = plan.links["s1", "s2"]
+    assert (link.rate_bps, link.delay_ns) == (10**8, 10**6)
+    assert plan.links["h1", "s1"].rate_bps == 10**9
+
+
+def test_args_make_another_network() -> None:
+    plan = make_plan(outcast.load(DUMBBELL, {"topology.args": {"left": 4, "bw": 12.5}}))
+    assert len(plan.hosts) == 8
+    assert plan.links["s2", "s1"].rate_bps == 12_500_000
+
+
+def test_the_options_of_nodes_and_links_are_honoured(tmp_path: Path) -> None:
+    code = (
+        HEAD
+        + """
+        self.addSwitch('s2', dpid='00:00:00:00:00:00:00:ff', layer='core', failMode='secure')
+        self.addSwitch('edge')
+        self.addHost('h1', ip='10.1.2.3/24', mac='02:00:00:00:00:99')
+        self.addHost('h2')
+        self.addHost('h10', role='receiver')
+        self.addLink('h1', 's1', bw=10, delay='5ms', max_queue_size=30, use_htb=True)
+        self.addLink('h2', 's2', port1=0, port2=7, params2={'bw': 0.5})
+        self.addLink('h10', 'edge')
+        self.addLink('s1', 's2', params1=dict(bw=1), params2=dict(delay='20us'))
+        self.addLink('s2', 'edge')
+"""
+        + TAIL
+    )
+    network = network_of(config_of(tmp_path, code))
+    assert [host.name for host in network.hosts] == ["h1", "h2", "h10"]
+    assert [host.ip for host in network.hosts] == ["10.1.2.3", "10.0.0.2", "10.0.0.3"]
+    assert network.hosts[0].mac == "02:00:00:00:00:99"
+    assert network.hosts[2].role == "receiver"
+    dpids = {switch.name: (switch.dpid, switch.layer) for switch in network.switches}
+    assert dpids == {"edge": (2, "edge"), "s1": (1, "edge"), "s2": (255, "core")}
+    own = {link.ends: link.own for link in network.links}
+    limited = {"rate": "10mbit", "delay": "5ms"}
+    queue = {"kind": "pfifo", "limit": "30 packets"}
+    assert own["h1-eth0", "s1-eth1"] == {"h1": limited, "s1": {**limited, "queue": queue}}
+    assert own["h2-eth0", "s2-eth7"] == {"s2": {"rate": "500kbit"}}
+    assert own["s1-eth2", "s2-eth2"] == {"s1": {"rate": "1mbit"}, "s2": {"delay": "20us"}}
+    assert sorted(network.notes) == [
+        "failMode of switches, which outcast sets up itself",
+        "max_queue_size at a host's own end, where the queue holds 1000 packets",
+        "use_htb of links, which outcast sets up itself",
+    ]
+
+
+HOSTS = "\n        self.addHost('h1'); self.addHost('h2')\n"
+
+BROKEN = {
+    "syntax": ("def (:\n", "net.py:1: invalid syntax"),
+    "raises": (HEAD + "        {}['x']\n" + TAIL, "net.py:6: KeyError: 'x'"),
+    "on import": ("import nothing_of_that_name\n", "net.py:1: ModuleNotFoundError"),
+    "exits": ("raise SystemExit(3)\n", "net.py:1: ends the program"),
+    "dies": ("import os\nos._exit(0)\n", "net.py ended Python: it gave no network"),
+    "is killed": ("import os\nos.kill(os.getpid(), 9)\n", "SIGKILL"),
+    "no topos": (HEAD + PAIR, "net.py: has no `topos`"),
+    "no such topo": (HEAD + PAIR + "\ntopos = {'main': Mine}", "did you mean 'main'?"),
+    "no Topo": ("topos = {'mine': dict}", "gives dict; allowed is a mininet.topo.Topo"),
+    "unknown node": (
+        HEAD + "        self.addLink('h9', 's1')\n" + TAIL,
+        "net.py:6: KeyError: 'h9'",
+    ),
+    "hosts only": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3'), self.addHost('h4'))\n" + TAIL,
+        "net.py:9: h3 - h4: a link between two hosts",
+    ),
+    "two links": (
+        HEAD + PAIR + "        self.addLink('h2', self.addSwitch('s2'))\n" + TAIL,
+        "net.py:8: h2: a host with two links",
+    ),
+    "parallel": (
+        HEAD
+        + PAIR
+        + "        self.addSwitch('s2')\n"
+        + 2 * "        self.addLink('s1', 's2')\n"
+        + TAIL,
+        "two links between the same nodes",
+    ),
+    "a loop": (HEAD + PAIR + "        self.addLink('s1', 's1')\n" + TAIL, "net.py:9: s1 - s1"),
+    "unconnected": (
+        HEAD + PAIR + "        self.addSwitch('s2')\n" + TAIL,
+        "net.py:9: s2: no path leads there from h1",
+    ),
+    "no link": (
+        HEAD + PAIR + "        self.addHost('h3')\n" + TAIL,
+        "net.py:9: h3: a host without",
+    ),
+    "long": (
+        HEAD + PAIR + "        self.addLink(self.addHost('a_very_long_host'), 's1')\n" + TAIL,
+        "net.py:9: a_very_long_host: its interface a_very_long_host-eth0 has 21 characters",
+    ),
+    "odd": (
+        HEAD + PAIR + "        self.addLink(self.addHost('New York'), 's1')\n" + TAIL,
+        "net.py:9: 'New York': is no name for a node",
+    ),
+    "same address": (
+        HEAD
+        + PAIR
+        + "        self.addLink(self.addHost('h3', ip='10.0.0.9'), 's1')\n"
+        + "        self.addLink(self.addHost('h4', ip='10.0.0.9'), 's1')\n"
+        + TAIL,
+        "net.py:10: h4: ip 10.0.0.9 is that of h3 already",
+    ),
+    "other network": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3', ip='192.168.0.1'), 's1')\n" + TAIL,
+        "net.py:9: h3: ip 192.168.0.1",
+    ),
+    "cpu": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3', cpu=0.5), 's1')\n" + TAIL,
+        "net.py:9: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
+    ),
+    "stp": (
+        HEAD + PAIR + "        self.addLink(self.addSwitch('s2', stp=True), 's1')\n" + TAIL,
+        "net.py:9: s2: the option stp=True cannot be honoured",
+    ),
+    "speedup": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3'), 's1', speedup=3)\n" + TAIL,
+        "net.py:9: h3 - s1: the option speedup=3 cannot be honoured",
+    ),
+    "delay": (
+        HEAD + PAIR + "        self.addLink(self.addHost('h3'), 's1', delay=5)\n" + TAIL,
+        "net.py:9: h3 - s1: delay=5: allowed is text with a unit, as delay='5ms'",
+    ),
+    "layer": (
+        HEAD + PAIR + "        self.addLink(self.addSwitch('s2', layer='top'), 's1')\n" + TAIL,
+        "net.py:9: s2: layer:",
+    ),
+    "alone": (HEAD + TAIL, "0 hosts and 1 switches"),
+}
+
+
+@pytest.mark.parametrize(("code", "refusal"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_one_line_with_its_line(tmp_path: Path, code: str, refusal: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        outcast.load(config_of(tmp_path, code))
+    text = str(refused.value)
+    assert refusal in text
+    assert text.startswith(str(tmp_path / "net.py"))
+    assert "\n" not in text
+
+
+def test_arguments_that_do_not_fit(tmp_path: Path) -> None:
+    file = config_of(tmp_path, HEAD.replace(", **more", "") + PAIR + TAIL)
+    with pytest.raises(ConfigError, match=r"net.py:4: .*'faar'.*did you mean 'far'"):
+        outcast.load(file, {"topology.args.faar": 3})
+    outcast.load(file, {"topology.args.far": 3})
+
+
+def test_a_file_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "BUILD_DEADLINE_S", 0.5)
+    with pytest.raises(OutcastError, match=r"waited 0.5 s for .*net.py to build its network"):
+        outcast.load(config_of(tmp_path, "while True: pass\n"))
+
+
+def test_what_a_file_prints_is_not_its_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    network_of(config_of(tmp_path, "print('{}')\n" + HEAD + PAIR + TAIL))
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "{}\n")
+
+
+def test_chance_is_the_same_every_time(tmp_path: Path) -> None:
+    code = HEAD + PAIR + "        import random\n        for n in {'a', 'b', 'c'}:\n"
+    code += "            self.addLink(self.addHost(f'{n}{random.randrange(1000)}'), 's1')\n" + TAIL
+    file = config_of(tmp_path, code)
+    assert network_of(file) == network_of(file)
+
+
+def test_the_file_imports_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "mine_too.py").write_text("NAME = 'h2'\n")
+    code = "from mine_too import NAME\n" + HEAD + PAIR.replace("'h2'", "NAME") + TAIL
+    assert len(network_of(config_of(tmp_path, code)).hosts) == 2
+
+
+def test_flows_name_a_receiver_where_the_topology_has_none(tmp_path: Path) -> None:
+    config = CONFIG.replace(", to: h2", "")
+    file = config_of(tmp_path, HEAD + PAIR + TAIL, config=config)
+    with pytest.raises(ConfigError, match=r"flows.0.to: is missing, and no host .* receiver"):
+        outcast.load(file)
+    workload = "[{kind: incast, bytes: 20KB, senders: 1, rounds: 1}]"
+    config = CONFIG.replace("flows: [{from: [h1], to: h2}]", f"workloads: {workload}")
+    with pytest.raises(ConfigError, match=r"workloads.0"):
+        outcast.load(config_of(tmp_path, HEAD + PAIR + TAIL, config=config))
+
+
+# What executes the file, and what never does.
+
+TRACE = "import pathlib\npathlib.Path({!r}).open('a').write('x')\n"
+
+
+def traced(folder: Path, trace: Path) -> Path:
+    return config_of(folder, TRACE.format(str(trace)) + HEAD + PAIR + TAIL)
+
+
+def runs_of(trace: Path) -> int:
+    return len(trace.read_text()) if trace.exists() else 0
+
+
+def test_reading_a_configuration_runs_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    file = traced(tmp_path, trace)
+    plain = experiment.load(file)
+    assert experiment.load_resolved(file) == plain
+    with pytest.raises(ConfigError, match=r"the network that net.py makes is not in this"):
+        make_plan(plain)
+    with pytest.raises(ConfigError, match="is not in this configuration"):
+        workflow.execute(plain, _NoEngine(), tmp_path / "out", lambda _event: None)
+    assert runs_of(trace) == 0
+    outcast.load(file)
+    assert runs_of(trace) == 1
+
+
+class _NoEngine:
+    name = "virtual"
+
+    def require(self, experiment: object) -> None: ...
+
+    def run(self, *_arguments: object) -> dict[str, float]:
+        raise AssertionError("the engine was started")
+
+
+def test_a_resolved_configuration_needs_no_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    file = traced(tmp_path, trace)
+    loaded = outcast.load(file)
+    (tmp_path / "net.py").unlink()
+    result = tmp_path / "result"
+    result.mkdir()
+    directory = RunDirectory(result)
+    directory.config.write_text(experiment.dump(loaded))
+    directory.write_plan(make_plan(loaded))
+    assert experiment.load_resolved(directory.config) == loaded
+    again = outcast.load(directory.config, {"seed": 7})
+    assert make_plan(again).hosts == ["h1", "h2"]
+    assert runs_of(trace) == 1
+
+
+@pytest.mark.parametrize("mark", ["plan.json", "manifest.json", "sweep.yaml"])
+def test_nothing_is_run_from_a_results_folder(tmp_path: Path, mark: str) -> None:
+    trace = tmp_path / "trace"
+    file = traced(tmp_path, trace)
+    (tmp_path / mark).write_text("{}")
+    with pytest.raises(ConfigError, match="files that a result names are not read") as refused:
+        outcast.load(file)
+    assert "own.yaml:3: topology.path: net.py" in str(refused.value)
+    assert runs_of(trace) == 0
+
+
+def test_another_network_than_the_results_is_not_run(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    loaded = outcast.load(traced(tmp_path, trace))
+    opened = experiment.validate(experiment.reader.yaml.safe_load(experiment.dump(loaded)), "it")
+    source = Source.of(opened).changed({"topology.args.far": 2})
+    with pytest.raises(ConfigError, match="files that a result names are not read"):
+        resolve.experiment_of(source)
+    assert runs_of(trace) == 1
+    # The experiment that was loaded from the user's own file still knows where that is.
+    resolve.experiment_of(Source.of(loaded).changed({"topology.args.far": 2}))
+    assert runs_of(trace) == 2
+
+
+def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None:
+    loaded = outcast.load(traced(tmp_path, tmp_path / "trace"))
+    text = experiment.dump(loaded)
+    for old, new, refusal in (
+        ("ends: [h1-eth0", "ends: [h1-eth00000", "allowed is the name of an interface"),
+        ("ends: [h1-eth0", "ends: [h9-eth0", "there is no node 'h9'"),
+        ("{name: h1,", "{name: ../h1,", "is no name for a node"),
+        ("{name: h1,", "{name: h1, code: 1,", "unknown key; allowed are name, ip"),
+        ("10.0.0.1", "10.0.0.1; reboot", "allowed is an IPv4 address"),
+        ("dpid: 1", "dpid: 0", "greater than 0"),
+    ):
+        assert old in text
+        file = tmp_path / "hostile.yaml"
+        file.write_text(text.replace(old, new))
+        with pytest.raises(ConfigError, match=refusal) as refused:
+            outcast.load(file)
+        assert "\n" not in str(refused.value)
+
+
+# Sweeps.
+
+
+def test_a_sweep_over_an_argument_has_a_network_for_each_point(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    code = TRACE.format(str(trace)) + HEAD + PAIR
+    code += "        for n in range(far): self.addLink(self.addHost(f'f{n}'), 's1')\n" + TAIL
+    file = config_of(tmp_path, code)
+    source = experiment.read(file, ["sweep={topology.args.far: [1, 3]}", "repetitions=2"])
+    planned = plan_sweep(source, lambda _experiment: "virtual")
+    sizes = [len(topology.network.hosts) for topology in planned.own_topologies if topology.network]
+    assert sizes == [3, 3, 5, 5]
+    assert runs_of(trace) == 2
+    for task in planned.tasks(()):
+        carried = tmp_path / f"{task.name}.yaml"
+        carried.write_text(task.config)
+        make_plan(experiment.load(carried))
+    folder = tmp_path / "sweep"
+    with store.opened(folder, planned.experiment, resume=False) as directory:
+        store.keep_networks(directory, planned.own_topologies)
+    assert (folder / "sources" / "net.py").read_text() == code
+
+    # It goes on from its own folder without the file.
+    (tmp_path / "net.py").rename(tmp_path / "gone.py")
+    resumed = plan_sweep(experiment.read(folder / "sweep.yaml"), lambda _experiment: "virtual")
+    assert [run.point.name for run in resumed.runs] == [run.point.name for run in planned.runs]
+    assert resumed.own_topologies == planned.own_topologies
+    assert runs_of(trace) == 2
+    with pytest.raises(ConfigError, match="files that a result names are not read"):
+        plan_sweep(
+            experiment.read(folder / "sweep.yaml", ["sweep={topology.args.far: [9]}"]),
+            lambda _experiment: "virtual",
+        )
+
+    # A file that makes another network does not mix with the earlier runs.
+    (tmp_path / "net.py").write_text(code.replace("'f{n}'", "'g{n}'").replace("f'f", "f'g"))
+    changed = plan_sweep(source, lambda _experiment: "virtual")
+    with (
+        pytest.raises(ConfigError, match="makes another network than when the sweep began"),
+        store.opened(folder, changed.experiment, resume=True) as directory,
+    ):
+        store.keep_networks(directory, changed.own_topologies)
+
+
+def test_a_point_that_the_file_refuses_is_named(tmp_path: Path) -> None:
+    file = config_of(tmp_path, HEAD + "        1 / far\n" + PAIR + TAIL)
+    source = experiment.read(file, ["sweep={topology.args.far: [1, 0]}"])
+    with pytest.raises(ConfigError, match=r"topology.args.far=0.*net.py:6: ZeroDivisionError"):
+        plan_sweep(source, lambda _experiment: "virtual")
+
+
+def test_broken_networks_of_a_sweep_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "networks.json").write_text('[{"of": 3}]')
+    with pytest.raises(InputError, match=r"networks.json: 0.of"):
+        resolve.read_kept(tmp_path)
