@@ -20,8 +20,13 @@ _HEADER_BYTES = 4
 _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
 """Masks NLA_F_NESTED and NLA_F_NET_BYTEORDER out of an attribute's type."""
-_RTM_NEWQDISC = 36
-_REQUEST_ACK_CREATE_REPLACE = 0x1 | 0x4 | 0x400 | 0x100
+_HEADER = struct.Struct("=IHHII")
+"""struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
+RTM_NEWLINK, RTM_GETLINK = 16, 18
+RTM_NEWQDISC, RTM_GETQDISC = 36, 38
+RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
+REQUEST, ACK, ECHO = 0x1, 0x4, 0x8
+_REQUEST_ACK_CREATE_REPLACE = REQUEST | ACK | 0x400 | 0x100
 _NLMSG_ERROR = 2
 _TCA_KIND, _TCA_OPTIONS = 1, 2
 
@@ -67,6 +72,24 @@ def handle(major: int, minor: int = 0) -> int:
     return major << 16 | minor
 
 
+def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """A netlink message with its header (netlink(7)), as a request to the kernel."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
+
+
+def refusal(answer: bytes) -> int | None:
+    """The error number in an answer of the kernel, 0 if it agreed; None if the answer is data."""
+    _, kind, _, _, _ = _HEADER.unpack_from(answer)
+    if kind != _NLMSG_ERROR:
+        return None
+    return -int(struct.unpack_from("=i", answer, _HEADER.size)[0])
+
+
+def traffic_control(interface: int, major: int, minor: int = 0, parent: int = 0) -> bytes:
+    """Struct tcmsg (rtnetlink(7)): which qdisc or class of an interface, by its handle."""
+    return struct.pack("=BxxxiIII", 0, interface, handle(major, minor), parent, 0)
+
+
 def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
     """Sets up a qdisc at an interface of the calling thread's network namespace.
 
@@ -82,19 +105,17 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
     Raises:
         OSError: the kernel refused, or there is no such interface.
     """
-    body = struct.pack("=BxxxiIII", 0, socket.if_nametoindex(interface), handle(major), parent, 0)
+    body = traffic_control(socket.if_nametoindex(interface), major, parent=parent)
     body += encode(_TCA_KIND, kind.encode() + b"\0")
     # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in net/netlink.h).
     # Older ones ignore it.
     body += encode(_TCA_OPTIONS | _NESTED, options)
-    header = struct.pack("=IHHII", 16 + len(body), _RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(header + body)
+        netlink.send(message(RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, body))
         answer = netlink.recv(65536)
-    (message,) = struct.unpack_from("=H", answer, 4)
-    (error,) = struct.unpack_from("=i", answer, 16)
-    if message != _NLMSG_ERROR or error:
-        raise OSError(-error, os.strerror(-error))
+    number = refusal(answer)
+    if number != 0:
+        raise OSError(number or 0, os.strerror(number or 0))
 
 
 def main() -> int:

@@ -22,12 +22,14 @@ from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
 from outcast.records.effective import min_rto_ns_of
+from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
     BottleneckRecord,
     CaptureRecord,
     Counters,
     FlowRecord,
     Manifest,
+    Rates,
     RunDirectory,
 )
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE
@@ -83,6 +85,7 @@ class Analysis:
 
     Attributes:
         sockets, port_samples: what was sampled while the flows ran; None without samples.
+        rates: what the traces of links set.
     """
 
     directory: RunDirectory
@@ -95,6 +98,11 @@ class Analysis:
     all_active: bool
     sockets: pl.DataFrame | None
     port_samples: pl.DataFrame | None
+    rates: Rates
+
+    def link_rate(self, port: str, first_bps: int) -> LinkRate:
+        """The rate at which a port sent over time; it was set up with `first_bps`."""
+        return link_rate(self.manifest, self.rates, port, first_bps)
 
 
 def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> Analysis:
@@ -131,6 +139,7 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
         all_active=all_active,
         sockets=socket_table(sockets, manifest.flows, t_start_ns) if sockets.exists() else None,
         port_samples=port_table(queues, t_start_ns) if queues.exists() else None,
+        rates=directory.read_rates(),
     )
 
 

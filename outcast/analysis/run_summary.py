@@ -34,7 +34,7 @@ from outcast.analysis.measure.queue import (
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
-from outcast.analysis.trust import capture_summary
+from outcast.analysis.trust import capture_summary, lost_to_the_link
 from outcast.records import effective
 from outcast.records.summary import (
     CapacitySummary,
@@ -79,7 +79,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         flow_chains=_class_chains(analysis),
         tcp=_tcp(analysis),
         queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
-        phase={port.record.egress: _phase_summary(port) for port in analysis.ports},
+        phase={port.record.egress: _phase_summary(analysis, port) for port in analysis.ports},
         fairness=_fairness(fairness),
         convergence=[
             ChangeSummary(
@@ -235,20 +235,26 @@ def _queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
         length_bytes=_spread(length_spread(port.queue, 0, traffic.t_start_ns, end), 1),
         sojourn_ms=_spread(sojourn_spread(port.joined, 0), 1e6),
         switch_latency_us=latency / 1e3,
-        capacity=_capacity_summary(port, latency),
+        capacity=_capacity_summary(analysis, port, latency),
         utilisation=utilisation(analysis, port),
         marks=_marks(analysis, port),
     )
 
 
-def _capacity_summary(port: PortAnalysis, latency: int) -> CapacitySummary | None:
-    if port.record.queue.drops != "at_limit":
+def _capacity_summary(
+    analysis: Analysis, port: PortAnalysis, latency: int
+) -> CapacitySummary | None:
+    egress = port.record.egress
+    of_port = [change.what for change in analysis.manifest.changes if change.port == egress]
+    # With a limit that changed, no one level explains what was dropped.
+    if port.record.queue.drops != "at_limit" or any(what.startswith("limit") for what in of_port):
         return None
+    lost = lost_to_the_link(analysis, port)
     # The time that the switch takes to queue a packet blurs the level, so the capacity is also
     # estimated with that delay, and the better estimate counts.
-    estimates = [capacity(port.joined, port.queue, 0)]
+    estimates = [capacity(port.joined, port.queue, 0, lost)]
     if latency and estimates[0] is not None:
-        estimates.append(capacity(port.joined, replay(port.joined, latency), 0))
+        estimates.append(capacity(port.joined, replay(port.joined, latency), 0, lost))
     best = max((item for item in estimates if item), key=lambda item: item.confidence, default=None)
     if best is None:
         return None
@@ -337,9 +343,20 @@ def _spread(distribution: Spread | None, unit: float) -> SpreadSummary | None:
     )
 
 
-def _phase_summary(port: PortAnalysis) -> PhaseSummary:
-    packet_ns = packet_time_ns(port.joined, 0, port.record.queue.rate_bps)
-    arrivals = phases(port.joined, port.chains, 0, packet_ns)
+def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
+    first_bps = port.record.queue.rate_bps
+    packet_ns = packet_time_ns(port.joined, 0, first_bps)
+    packet_times: int | I64 = packet_ns
+    rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
+    if rate is not None and first_bps and not rate.is_constant:
+        traffic = analysis.manifest.traffic
+        in_force_bps = rate.at(port.joined.arrivals.stamp_ns - traffic.t_start_ns)
+        with np.errstate(divide="ignore"):
+            times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
+        packet_times = times.astype(np.int64)
+        whole = np.array([0, traffic.duration_ns], np.int64)
+        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None)
+    arrivals = phases(port.joined, port.chains, 0, packet_times)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,
         blackouts=int(np.unique(arrivals.chain).size),

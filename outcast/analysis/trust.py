@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from outcast.analysis.compiled import Bool
+from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import links
-from outcast.analysis.run_analysis import Analysis
+from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.records.link_rate import down_spans_ns
 from outcast.records.run_directory import CaptureRecord
 from outcast.records.summary import CaptureSummary
+
+
+def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
+    """For each arrival, whether it may be lost because the output's link was down; None if never.
+
+    Such a packet came in while the link was down, or was in the queue when the link failed. The
+    kernel empties the queue then and counts none of them as dropped.
+    """
+    spans_ns = down_spans_ns(analysis.manifest, port.record.egress)
+    if not spans_ns:
+        return None
+    joined = port.joined
+    stamps_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
+    left = joined.left_as >= 0
+    sojourn_ns = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
+    longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
+    lost = np.zeros(len(joined.arrivals), bool)
+    for from_ns, until_ns in spans_ns:
+        lost |= (stamps_ns >= from_ns - longest_ns) & (stamps_ns <= until_ns)
+    return np.asarray(lost & (joined.verdict == Verdict.DROPPED), np.bool_)
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
@@ -13,7 +38,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     records = {(record.port, record.direction): record for record in analysis.manifest.captures}
     reasons = []
     used: dict[tuple[str, str], CaptureRecord] = {}
-    inferred = counted = blacked_out = unmatched = in_flight = 0
+    inferred = counted = blacked_out = cut_off = unmatched = in_flight = 0
     for port in analysis.ports:
         counts = port.joined.counts
         egress = port.record.egress
@@ -30,10 +55,16 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
             if blackout and blackout.port in port.record.ingress:
                 drops += blackout.dropped
                 blacked_out += blackout.dropped
+            lost = lost_to_the_link(analysis, port)
+            missing = counts.dropped - drops
+            if lost is not None and 0 <= missing <= int(lost.sum()):
+                drops += missing
+                cut_off += missing
             if drops != counts.dropped:
                 reasons.append(
                     f"{egress}: {counts.dropped} drops inferred, its queue counted {drops}"
                     + (", with the blackout's" if blacked_out else "")
+                    + ("" if lost is None else f", and at most {lost.sum()} were lost by its link")
                 )
         if strays:
             reasons.append(f"{egress}: {strays} packets left without having been seen coming in")
@@ -74,6 +105,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
         inferred_drops=inferred,
         qdisc_drops=counted,
         blackout_drops=blacked_out,
+        link_down_drops=cut_off,
         unmatched=unmatched,
         in_flight=in_flight,
         trusted=not reasons,

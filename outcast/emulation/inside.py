@@ -16,6 +16,7 @@ It reports on standard output, with a JSON object on each line:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -61,6 +62,7 @@ from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
 from outcast.records.effective import (
+    AppliedChange,
     Effective,
     HostSettings,
     QueueSettings,
@@ -82,6 +84,7 @@ from outcast.records.run_directory import (
 )
 
 if TYPE_CHECKING:
+    from outcast.emulation.changes import Changer
     from outcast.emulation.programs.launch import UserPrograms
 
 DRAIN_DEADLINE_S = 10.0
@@ -150,6 +153,7 @@ class _Traffic:
     Attributes:
         record: when they ran.
         start, sampling, workloads, mptcp_subflows: as in records.effective.Effective.
+        changes: what `events` changed.
         subflows: of flows with Multipath TCP.
         programs: every program with its executions.
         sockets: samples of both ends' sockets, taken before the start and in the middle.
@@ -160,6 +164,7 @@ class _Traffic:
     start: Start
     sampling: Sampling
     workloads: Mapping[str, Any]
+    changes: Sequence[AppliedChange]
     mptcp_subflows: Mapping[str, int]
     subflows: multipath.Subflows
     programs: Sequence[ProgramRecord]
@@ -328,8 +333,12 @@ class _Run:
                     self.experiment.samples.every_ns or 0,
                 )
 
+                changer = self._changer(network, clients.t_start_ns)
+
                 def watch_running() -> None:
                     watch()
+                    if changer is not None:
+                        changer.require_alive()
                     for server in servers:
                         server.require_alive()
                     sampler.require_alive()
@@ -341,13 +350,15 @@ class _Run:
                     still = generators.running()
                     return still if programs is None else still + programs.running(time.time_ns())
 
-                with sampler:
+                with sampler, changer or contextlib.nullcontext():
                     self._await_end(network, connected, clients, samples, watch_running, others)
                 workloads, warnings = generators.verify(clients.t_start_ns)
                 program_records: list[ProgramRecord] = []
                 if programs is not None:
                     program_records, program_warnings = programs.finish()
                     warnings += program_warnings
+                if changer is not None:
+                    warnings += changer.warnings()
                 on_end()
                 t_end_ns = time.time_ns()
                 load.finish()
@@ -361,6 +372,7 @@ class _Run:
             start=clients.start,
             sampling=sampler.sampling(),
             workloads=workloads,
+            changes=() if changer is None else changer.applied(),
             mptcp_subflows=mptcp_subflows,
             subflows=connected.subflows,
             programs=program_records,
@@ -382,6 +394,20 @@ class _Run:
         programs.serve()
         programs.prepare()
         return programs
+
+    def _changer(self, network: Network, t_start_ns: int) -> Changer | None:
+        """What makes the changes of `events`; None if the configuration has none."""
+        if not self.experiment.events:
+            return None
+        # What the inner program imports is part of a run, so runs without events import nothing.
+        from outcast.emulation.changes import Changer, NetlinkKernel
+        from outcast.plan.events import changes
+
+        def netns(node: str) -> int | None:
+            return network.netns(node) if node in self.plan.hosts else None
+
+        planned = changes(self.experiment, self.plan)
+        return Changer(planned, NetlinkKernel(planned, netns), t_start_ns)
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
         """Compiles what flows need: our own sender, and what holds iperf's start back."""
@@ -575,6 +601,7 @@ class _Run:
                     for bottleneck in (plan.bottleneck, *plan.others)
                 ],
                 captures=list(measured.captures),
+                changes=list(flows.changes),
                 warnings=[*measured.load.warnings(), *flows.warnings],
             )
         )

@@ -42,10 +42,25 @@ def replace_root(
     Raises:
         RunError: the kernel refused; the error has its reason.
     """
-    options = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
-    options += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
-    options += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
-    if jitter_ns:
-        options += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
-        options += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
-    rtnetlink.replace_qdisc(interface, "netem", parent=netlink.ROOT, major=handle, options=options)
+    rtnetlink.replace_qdisc(
+        *(interface, "netem"),
+        parent=netlink.ROOT,
+        major=handle,
+        options=options(
+            delay_ns=delay_ns,
+            jitter_ns=jitter_ns,
+            limit_packets=limit_packets,
+            in_order=jitter_ns > 0,
+        ),
+    )
+
+
+def options(*, delay_ns: int, jitter_ns: int, limit_packets: int, in_order: bool) -> bytes:
+    """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another."""
+    encoded = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
+    encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
+    encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
+    if in_order:
+        encoded += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
+        encoded += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+    return encoded

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from outcast import netlink
 from outcast.emulation.commands import entered
 from outcast.emulation.sockets import (
     INET_DIAG_INFO,
@@ -36,11 +36,6 @@ from outcast.records.effective import Sampling
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 
-_HEADER = struct.Struct("=IHHII")
-"""struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
-_NLM_F_REQUEST, _NLM_F_ECHO = 0x1, 0x8
-_NLMSG_ERROR = 2
-_RTM_GETQDISC = 38
 _EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)
 """struct tcp_info, and the congestion control's own state where it tells it (DCTCP, BBR)."""
 _ALL_STATES = 0xFFFFFFFF
@@ -58,7 +53,7 @@ def socket_request(sequence: int, flow: Flow) -> bytes:
             socket.inet_aton(address).ljust(16, b"\0") for address in (flow.src_ip, flow.dst_ip)
         ),
     )
-    return _message(SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, sequence, body)
+    return netlink.message(SOCK_DIAG_BY_FAMILY, netlink.REQUEST, sequence, body)
 
 
 def queue_request(sequence: int, interface: int, handle: int) -> bytes:
@@ -67,12 +62,8 @@ def queue_request(sequence: int, interface: int, handle: int) -> bytes:
     The kernel multicasts the answer to such a request. The sender gets it only if it asks for an
     echo (qdisc_get_notify in net/sched/sch_api.c).
     """
-    body = struct.pack("=BBHiIII", socket.AF_UNSPEC, 0, 0, interface, handle << 16, 0, 0)
-    return _message(_RTM_GETQDISC, _NLM_F_REQUEST | _NLM_F_ECHO, sequence, body)
-
-
-def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
+    body = netlink.traffic_control(interface, handle)
+    return netlink.message(netlink.RTM_GETQDISC, netlink.REQUEST | netlink.ECHO, sequence, body)
 
 
 class Netlink(Protocol):
@@ -269,11 +260,10 @@ def answers(question: Question, t_ns: int) -> list[Sample]:
         question.netlink.ask(question.requests, len(question.sources)),
         strict=True,
     ):
-        _, kind, _, _, _ = _HEADER.unpack_from(message)
-        if kind != _NLMSG_ERROR:
+        number = netlink.refusal(message)
+        if number is None:
             samples.append(Sample(t_ns, source, message))
             continue
-        number = -struct.unpack_from("=i", message, _HEADER.size)[0]
         if number != errno.ENOENT:
             raise OSError(number, os.strerror(number))
     return samples

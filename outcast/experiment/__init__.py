@@ -5,6 +5,7 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 """
 
 from outcast.experiment.blackout import Blackout
+from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import LayerLinks, Layers, Link, LinkKeys, Links
@@ -43,6 +44,7 @@ __all__ = [
     "Blackout",
     "Capture",
     "ConstantRate",
+    "Event",
     "Experiment",
     "FlowGroup",
     "FromFile",

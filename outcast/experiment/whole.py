@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from outcast.experiment.blackout import Blackout
+from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
@@ -45,6 +46,9 @@ class Experiment(Part):
     )
     blackout: Blackout | None = Field(
         default=None, description="a switch that drops packets in a row; see docs/traffic.md"
+    )
+    events: tuple[Event, ...] = Field(
+        default=(), description="what changes during the run; see docs/events.md"
     )
     duration_ns: TimeNs = Field(
         alias="duration", gt=0, description="time from the start of the first flows to the end"
@@ -126,6 +130,11 @@ class Experiment(Part):
             if program.start_ns >= self.duration_ns:
                 raise ValueError(
                     f"programs.{index}.start: allowed is a time before the end of the duration"
+                )
+        for index, event in enumerate(self.events):
+            if event.at_ns >= self.duration_ns:
+                raise ValueError(
+                    f"events.{index}.at: allowed is a time before the end of the duration"
                 )
         for index, window_ns in enumerate(self.analysis.windows_ns):
             if window_ns > self.duration_ns:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
+from outcast.plan import events, programs, schedule, transport
 from outcast.plan import links as plan_links
-from outcast.plan import programs, schedule, transport
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
 from outcast.plan.links import Direction
@@ -72,6 +72,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         )
         _require_ports(experiment, plan)
         captures = _capture_ports(experiment, plan)
+        events.changes(experiment, plan)
         _check_blackout(experiment, bottleneck)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None

@@ -17,13 +17,23 @@ HOST_QUEUE = Limit(packets=1000)
 
 @dataclass(frozen=True, slots=True)
 class PortQueue:
-    """The settings that are asked for at one port."""
+    """The settings that are asked for at one port.
+
+    `changes_delay` says whether an event changes the delay, so that a netem stands there from the
+    beginning.
+    """
 
     port: str
     rate_bps: int
     delay_ns: int
     jitter_ns: int
     queue: Queue
+    changes_delay: bool = False
+
+    @property
+    def has_netem(self) -> bool:
+        """Whether a netem stands above the shaper."""
+        return self.delay_ns > 0 or self.changes_delay
 
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
@@ -55,13 +65,18 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
-    link = plan.links[plan.ends[port]]
+    node, neighbour = plan.ends[port]
+    link = plan.links[node, neighbour]
     return PortQueue(
         port,
         port_rate_bps(experiment, port, link.rate_bps),
         link.delay_ns or 0,
         link.jitter_ns or 0,
         queue,
+        changes_delay=any(
+            event.delay_ns is not None and event.concerns(node, neighbour)
+            for event in experiment.events
+        ),
     )
 
 

@@ -127,6 +127,33 @@ class Sampling:
     longest_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedChange:
+    """One change of a link or queue during the run.
+
+    Attributes:
+        event: the event's place in the configuration's `events`; None where the run itself brought
+            a link back at the end of the duration.
+        at_ns: when it was planned, after the traffic's start.
+        applied_ns: when the kernel had made it; None where all flows had ended before its time.
+        node, neighbour: the direction of the link: the node that sends, and the one that receives.
+        port: the interface of `node`.
+        what: `rate_bps`, `delay_ns`, `limit_bytes`, `limit_packets`, or `up` with 0 or 1.
+        requested: the value that was asked for.
+        shown: the value that was read back; None where it was not made.
+    """
+
+    event: int | None
+    at_ns: int
+    applied_ns: int | None
+    node: str
+    neighbour: str
+    port: str
+    what: str
+    requested: int
+    shown: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
     """All settings in effect.

@@ -9,13 +9,22 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from outcast import experiment
 from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.plan.model import Plan
-from outcast.records.run_directory import Counters, Manifest, RunDirectory, read_record
+from outcast.records.link_rate import LinkRate, link_rate
+from outcast.records.run_directory import (
+    BottleneckRecord,
+    Counters,
+    Manifest,
+    Rates,
+    RunDirectory,
+    read_record,
+)
 from outcast.records.summary import Summary
 from outcast.records.tables import read_table, refusing, scan_table
 
@@ -144,14 +153,30 @@ class Run:
         classes = ", ".join(f"{hops}-hop" for hops in self.port_hops(port))
         return f"{port} ({classes})" if classes else port
 
+    @cached_property
+    def rates(self) -> Rates:
+        """What the traces of links set."""
+        return self.directory.read_rates()
+
+    def link_rate(self, record: BottleneckRecord) -> LinkRate | None:
+        """The rate of an output's link over time; None if it has no rate."""
+        first_bps = record.queue.rate_bps
+        if not first_bps:
+            return None
+        return link_rate(self.manifest, self.rates, record.egress, first_bps)
+
     @property
     def frame_ns(self) -> int:
-        """The transmission time of a full frame at the first bottleneck.
+        """The transmission time of a full frame at the first bottleneck, at its mean rate.
 
         If the queue has no rate, this is the packet time that the analysis measured there.
         """
         record = self.manifest.bottlenecks[0]
-        if record.queue.rate_bps:
-            return MTU_FRAME_BYTES * 8 * 10**9 // record.queue.rate_bps
+        rate = self.link_rate(record)
+        if rate is not None:
+            whole = np.array([0, self.manifest.traffic.duration_ns], np.int64)
+            mean_bps = int(rate.mean_bps(whole)[0])
+            if mean_bps:
+                return MTU_FRAME_BYTES * 8 * 10**9 // mean_bps
         phase = self.summary.phase.get(record.egress)
         return max(1, round(phase.packet_time_us * 1e3)) if phase else MTU_FRAME_BYTES * 8

@@ -11,6 +11,7 @@ flows/              iperf's own logs, and the sockets as the kernel showed them;
 programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
+traces/, rates.json copies of the files of rate traces, and the rates that were set from them
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
 *.parquet           what the analysis computed
@@ -25,6 +26,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -37,7 +39,7 @@ from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
 from outcast.plan import stored
 from outcast.plan.model import Plan
-from outcast.records.effective import COUNTED
+from outcast.records.effective import COUNTED, AppliedChange
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -244,6 +246,9 @@ class Manifest(handed_in.Versioned):
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]
+    changes: list[AppliedChange] = Field(
+        default_factory=list, description="what `events` changed, and when"
+    )
     warnings: list[str] = Field(
         default_factory=list,
         description="why the run's timing is doubtful, one line for each reason with its remedy",
@@ -301,6 +306,38 @@ class Manifest(handed_in.Versioned):
             if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
                 raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
         return self
+
+
+MOST_STEPS = 1_000_000
+"""The most steps of all rates of a link over time in a run."""
+
+
+class PortRates(_Record):
+    """The rates that a trace gave a port, as they were set and read back."""
+
+    port: _Name
+    trace: handed_in.FileName = Field(description="the run's copy of the trace's file")
+    t_ns: list[Annotated[int, Field(ge=0, le=MOST_SPAN_NS)]] = Field(
+        max_length=MOST_STEPS,
+        description="from when each rate was in force, after the traffic's start",
+    )
+    rate_bps: list[Annotated[int, Field(gt=0, le=MOST_COUNT)]] = Field(max_length=MOST_STEPS)
+    latest_ns: _SpanNs = Field(description="the longest time by which a rate was set late")
+    skipped: _Count = Field(description="rates that were over before they could be set")
+
+    @model_validator(mode="after")
+    def _has_a_rate_for_each_time(self) -> PortRates:
+        if len(self.t_ns) != len(self.rate_bps):
+            raise ValueError("rate_bps: has another length than t_ns")
+        if any(later <= earlier for earlier, later in pairwise(self.t_ns)):
+            raise ValueError("t_ns: does not ascend")
+        return self
+
+
+class Rates(handed_in.Versioned):
+    """rates.json: what the traces of links set."""
+
+    ports: list[PortRates] = Field(default_factory=list)
 
 
 def _growth(counter: str, before: object, after: object) -> int:
@@ -451,6 +488,10 @@ class RunDirectory:
         return self.path / "blackout.json"
 
     @property
+    def rates(self) -> Path:
+        return self.path / "rates.json"
+
+    @property
     def summary(self) -> Path:
         return self.path / "summary.json"
 
@@ -484,6 +525,10 @@ class RunDirectory:
     def read_counters(self) -> Counters:
         """Reads the counters. Raises InputError if there are none or they cannot be read."""
         return read_record(self.counters, Counters)
+
+    def read_rates(self) -> Rates:
+        """Reads what traces set; nothing where there were none. Raises InputError."""
+        return read_record(self.rates, Rates) if self.rates.exists() else Rates()
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")

@@ -230,6 +230,10 @@ class CaptureSummary(_Part):
     blackout_drops: int = Field(
         default=0, description="drops that the switch of a synthetic blackout counted"
     )
+    link_down_drops: int = Field(
+        default=0,
+        description="packets lost because the output's link was down, which no queue counts",
+    )
     unmatched: int = Field(description="packets that left and that no capture saw come in")
     in_flight: int = Field(description="packets whose fate was undecided at the end of the capture")
     trusted: bool

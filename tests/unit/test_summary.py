@@ -80,6 +80,7 @@ def test_the_contract_of_summary_json(run: RunDirectory, traffic: model.Traffic)
         "inferred_drops": int(dropped.sum()),
         "qdisc_drops": int(dropped.sum()),
         "blackout_drops": 0,
+        "link_down_drops": 0,
         "unmatched": 0,
         "in_flight": 0,
         "trusted": True,

@@ -106,8 +106,8 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
 
     Returns:
         `t` and `port`; `utilisation`, the bytes of frames that left, as the queue counts them, over
-        the link's rate; `queue_mean_bytes` (over time) and `queue_max_bytes`; and the packets that
-        came in and were `forwarded` or `dropped`.
+        what the link could carry, null where it was down; `queue_mean_bytes` (over time) and
+        `queue_max_bytes`; and the packets that came in and were `forwarded` or `dropped`.
     """
     edges = _edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
@@ -119,16 +119,19 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
     verdict = port.joined.verdict
     sent_bytes = _series(analysis, port).frame_bytes.sum(axis=0)
     mean, most = queue_in_bins(port.queue, begin + edges)
-    rate_bps = port.record.queue.rate_bps
     width_s = np.diff(edges) / 1e9
+    first_bps = port.record.queue.rate_bps
+    used = np.full(sent_bytes.size, np.nan)
+    if first_bps:
+        rate_bps = analysis.link_rate(port.record.egress, first_bps).mean_bps(edges)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            used = sent_bytes * 8 / width_s / rate_bps
+        used[rate_bps == 0] = np.nan
     return pl.DataFrame(
         {
             "t": edges[:-1],
             "port": pl.Series([port.record.egress] * (edges.size - 1), dtype=pl.String),
-            "utilisation": pl.Series(
-                sent_bytes * 8 / width_s / rate_bps if rate_bps else [None] * sent_bytes.size,
-                dtype=pl.Float64,
-            ),
+            "utilisation": pl.Series(used, dtype=pl.Float64, nan_to_null=True),
             "queue_mean_bytes": mean,
             "queue_max_bytes": most,
             "forwarded": np.histogram(arrivals[verdict == Verdict.FORWARDED], edges)[0],
@@ -161,8 +164,15 @@ def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
 
 
 def utilisation(analysis: Analysis, port: PortAnalysis) -> float | None:
-    """The share of the link's rate that frames took in the main interval; None without a rate."""
-    rate_bps = port.record.queue.rate_bps
+    """The share that frames took of what the link could carry in the main interval.
+
+    None where the port has no rate, or the link was down all the time.
+    """
+    first_bps = port.record.queue.rate_bps
+    if not first_bps:
+        return None
+    interval = np.array([analysis.interval.start_ns, analysis.interval.end_ns], np.int64)
+    rate_bps = float(analysis.link_rate(port.record.egress, first_bps).mean_bps(interval)[0])
     if not rate_bps:
         return None
     begin = analysis.manifest.traffic.t_start_ns

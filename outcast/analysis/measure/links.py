@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import get_args
 
+import numpy as np
 import polars as pl
 from rich.console import RenderableType
 from rich.table import Table
@@ -24,14 +25,22 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
 
     `port` is the interface that sends from `node` to `neighbour`. `flows` and `acknowledged` are
     the numbers of flows whose data and whose acknowledgements are planned to cross it. `packets`
-    and `bytes` (with Ethernet headers) are what it sent; `utilisation` is the share of its rate.
-    `lost` and `lost_CAUSE` are packets, if the run recorded losses.
+    and `bytes` (with Ethernet headers) are what it sent; `utilisation` is the share of what it
+    could carry from the traffic's start to its end. `lost` and `lost_CAUSE` are packets, if the run
+    recorded losses.
     """
     if not analysis.counters.links:
         return None
     traffic = analysis.manifest.traffic
+    whole = np.array([0, traffic.t_end_ns - traffic.t_start_ns], np.int64)
     seconds = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
     losses = loss_summary(analysis)
+
+    def utilisation(link: LinkRecord) -> float:
+        rate = analysis.link_rate(link.port, link.rate_bps)
+        rate_bps = float(rate.mean_bps(whole)[0])
+        return link.bytes * 8 / (rate_bps * seconds) if rate_bps else 0.0
+
     return pl.DataFrame(
         [
             {
@@ -43,7 +52,7 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
                 "other": link.other,
                 "packets": link.packets,
                 "bytes": link.bytes,
-                "utilisation": link.bytes * 8 / (link.rate_bps * seconds),
+                "utilisation": utilisation(link),
                 **({} if losses is None else _lost(losses, link.port)),
             }
             for link in analysis.counters.links

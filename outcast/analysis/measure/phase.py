@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, Array, Bool
+from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.blackout import Chains
 
@@ -45,7 +45,7 @@ class Phases:
         return [round(float(count) / max(chosen.size, 1), 4) for count in counts]
 
 
-def packet_time_ns(joined: Joined, egress: int, rate_bps: int | None) -> int:
+def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None) -> int:
     """How long a frame of the most frequent length takes at the output's rate.
 
     Without a rate it is the median gap between departures.
@@ -53,20 +53,28 @@ def packet_time_ns(joined: Joined, egress: int, rate_bps: int | None) -> int:
     mine = joined.departures.port == egress
     frames = joined.departures.frame_bytes[mine]
     if rate_bps and frames.size:
-        return int(np.bincount(frames).argmax()) * 8 * 10**9 // rate_bps
+        return int(int(np.bincount(frames).argmax()) * 8 * 10**9 // rate_bps)
     gaps = np.diff(joined.departures.stamp_ns[mine])
     return int(np.median(gaps)) if gaps.size else 0
 
 
-def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int) -> Phases:
-    """The phases of arrivals during and before the blackouts of one output."""
+def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int | I64) -> Phases:
+    """The phases of arrivals during and before the blackouts of one output.
+
+    Args:
+        joined: the packets.
+        chains: the chains of drops of each input.
+        egress: the output's index.
+        packet_ns: the packet time, or that of each arrival where the link's rate changed. Arrivals
+            with a packet time of 0 are left out, because the link was down.
+    """
     arrivals = joined.arrivals
     blackouts = np.flatnonzero(
         (chains.others_through > 0) & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
     )
     begin, end = chains.t_start_ns[blackouts], chains.t_end_ns[blackouts]
     left = joined.departures.stamp_ns[joined.departures.port == egress]
-    if not blackouts.size or not packet_ns or not left.size:
+    if not blackouts.size or not np.any(packet_ns) or not left.size:
         none = np.empty(0, np.int32)
         return Phases(none, none, none.astype(bool), none.astype(bool), none.astype(float))
     first = np.searchsorted(arrivals.stamp_ns, begin - (end - begin))
@@ -77,9 +85,10 @@ def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int) -> Phase
     row = row + np.repeat(first, sizes)
     stamps = arrivals.stamp_ns[row]
     before = np.searchsorted(left, stamps, side="right") - 1
-    keep = (before >= 0) & (joined.egress[row] == egress)
+    lasts = np.broadcast_to(np.asarray(packet_ns, np.int64), len(arrivals))[row]
+    keep = (before >= 0) & (joined.egress[row] == egress) & (lasts > 0)
     chain, row, stamps, before = chain[keep], row[keep], stamps[keep], before[keep]
-    phase = (stamps - left[before]) % packet_ns / packet_ns
+    phase = (stamps - left[before]) % lasts[keep] / lasts[keep]
     return Phases(
         chain=chain.astype(np.int32),
         row=row.astype(np.int32),

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, Array, compiled
+from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 
 
@@ -218,12 +218,18 @@ class Capacity:
         return self.at_least <= limit and (self.below is None or limit < self.below)
 
 
-def capacity(joined: Joined, queue: Queue, egress: int) -> Capacity | None:
+def capacity(
+    joined: Joined, queue: Queue, egress: int, lost: Bool | None = None
+) -> Capacity | None:
     """Estimates a drop-tail queue's capacity from the content that packets found.
+
+    Arrivals in `lost` are left out, because it was not the queue that dropped them.
 
     Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    if lost is not None:
+        mine &= ~lost
     taken = mine & (joined.verdict == Verdict.FORWARDED)
     refused = mine & (joined.verdict == Verdict.DROPPED)
     if not refused.any() or not taken.any():

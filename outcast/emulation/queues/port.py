@@ -30,7 +30,7 @@ _NETEM_STRUCT_BYTES = 24
 
 def set_delay(port_queue: PortQueue) -> None:
     """Gives the port its link's delay, if it has one. Raises RunError."""
-    if port_queue.delay_ns:
+    if port_queue.has_netem:
         netem.replace_root(
             port_queue.port,
             DELAY_HANDLE,
@@ -44,7 +44,7 @@ def commands(port_queue: PortQueue) -> list[str]:
     """The lines of a tc batch that set up the port's qdiscs below the delay of `set_delay`."""
     lines: list[str] = []
     queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
-    parent = f"parent {DELAY_HANDLE}:1" if port_queue.delay_ns else "root"
+    parent = f"parent {DELAY_HANDLE}:1" if port_queue.has_netem else "root"
     if queue.shaper_kind == "tbf":
         lines.append(
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: "
@@ -86,7 +86,7 @@ def _below_the_shaper(queue: Queue) -> Iterator[tuple[int, Qdisc]]:
 
 def kinds(port_queue: PortQueue) -> set[str]:
     """The kernel's qdiscs that the port needs."""
-    delay = {"netem"} if port_queue.delay_ns else set()
+    delay = {"netem"} if port_queue.has_netem else set()
     own = {qdisc.kind for qdisc in port_queue.queue.tc()}
     return delay | own | {port_queue.queue.shaper_kind}
 
@@ -134,7 +134,7 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         return message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
 
     queue = port_queue.queue
-    if port_queue.delay_ns:
+    if port_queue.has_netem:
         shown_netem = options(DELAY_HANDLE, "netem")
         check("delay_ns", port_queue.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
         check("jitter_ns", port_queue.jitter_ns, _netem_number(shown_netem, netem.JITTER64))

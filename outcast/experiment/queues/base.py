@@ -116,6 +116,15 @@ class QueueKind(Part):
     def check(self, *shown: bytes) -> Iterator[Setting]:
         """Each setting as requested and as shown; `shown` has TCA_OPTIONS of each qdisc of `tc`."""
 
+    def limit_options(self) -> bytes | None:
+        """TCA_OPTIONS that give the last qdisc of `tc` this limit and let it keep its packets.
+
+        None where the kernel cannot: a red starts with an empty queue again, and sfq, fq, codel,
+        fq_codel, pie and dualpi2 throw away what is above a lower limit without counting a drop
+        (their `change` functions in net/sched).
+        """
+        return None
+
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
         """Raises TypeError where a kind is incomplete."""

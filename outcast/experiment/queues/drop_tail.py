@@ -6,6 +6,7 @@ tc-bfifo(8)).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -28,6 +29,9 @@ class DropTail(QueueKind):
         limit = self.wire_limit
         return (Qdisc(fifo(limit), f"limit {limit.packets or limit.size_bytes}"),)
 
+    def limit_options(self) -> bytes | None:
+        return fifo_options(self.wire_limit)
+
     def check(self, *shown: bytes) -> Iterator[Setting]:
         yield check_limit(self.wire_limit, shown[0])
 
@@ -35,6 +39,11 @@ class DropTail(QueueKind):
 def fifo(limit: Limit) -> str:
     """The name of the qdisc whose limit counts what this limit counts."""
     return "bfifo" if limit.packets is None else "pfifo"
+
+
+def fifo_options(limit: Limit) -> bytes:
+    """The limit as struct tc_fifo_qopt of linux/pkt_sched.h."""
+    return struct.pack("=I", limit.packets or limit.size_bytes or 0)
 
 
 def check_limit(limit: Limit, shown: bytes) -> Setting:

@@ -22,7 +22,7 @@ from outcast import netlink
 from outcast.experiment.parts import MTU_FRAME_BYTES, Limit, QueueLimit
 from outcast.experiment.queues import red
 from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
-from outcast.experiment.queues.drop_tail import check_limit, fifo
+from outcast.experiment.queues.drop_tail import check_limit, fifo, fifo_options
 
 _TCA_RED_STAB, _TCA_RED_FLAGS = 2, 4
 _ECN, _NODROP = 1, 8
@@ -78,8 +78,10 @@ class EcnThreshold(Shaped):
         # Struct nla_bitfield32: the values of the flags, and which flags are set or cleared.
         known = _ECN | _HARD_DROP | _ADAPTIVE | _NODROP
         options += netlink.encode(_TCA_RED_FLAGS, struct.pack("=II", _ECN | _NODROP, known))
-        limit = struct.pack("=I", self.limit.packets or self.limit.size_bytes or 0)
-        return Qdisc("red", options), Qdisc(fifo(self.limit), limit)
+        return Qdisc("red", options), Qdisc(fifo(self.limit), fifo_options(self.limit))
+
+    def limit_options(self) -> bytes | None:
+        return fifo_options(self.limit)
 
     def check(self, *shown: bytes) -> Iterator[Setting]:
         marks, holds = shown

@@ -1,0 +1,227 @@
+"""Makes the planned changes of a run, each at its time and by netlink, and reads each back.
+
+A thread waits for each change's time on the run's clock. It starts no program, so a change takes
+microseconds in the virtual engine, and is late in real time only where the machine is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from outcast import netlink
+from outcast.emulation import queues
+from outcast.emulation.commands import entered
+from outcast.emulation.queues import change as qdiscs
+from outcast.emulation.sampling import NetlinkSocket
+from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.plan.events import Change
+from outcast.records.effective import AppliedChange
+
+LATE_NS = 5 * 10**6
+"""A change that came later than this is named in the run's warnings."""
+MOST_LATE_NS = 250 * 10**6
+"""A change that came later than this ends the run, because it measured another experiment."""
+_STOP_DEADLINE_S = 10.0
+_IFF_UP = 1
+_INTERFACE = struct.Struct("=BxHiII")
+"""struct ifinfomsg (rtnetlink(7)): family, type, index, flags, and which flags are meant."""
+_HEADER_BYTES = 16
+_PR_SET_TIMERSLACK = 29
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Kernel(Protocol):
+    """The seam to the kernel."""
+
+    def apply(self, change: Change) -> int:
+        """Makes a change; returns the value that the kernel then shows.
+
+        Raises:
+            ReadBackError: the kernel shows something else than was requested.
+            RunError: the kernel refused.
+        """
+
+    def close(self) -> None:
+        """Closes the connections to the kernel."""
+
+
+class NetlinkKernel:
+    """The kernel, by a netlink socket in each namespace that has a port to change."""
+
+    def __init__(self, changes: Sequence[Change], netns: Callable[[str], int | None]) -> None:
+        self._sockets: dict[int | None, NetlinkSocket] = {}
+        self._places: dict[str, tuple[NetlinkSocket, int]] = {}
+        for change in changes:
+            if change.port in self._places:
+                continue
+            namespace = netns(change.node)
+            if namespace not in self._sockets:
+                self._sockets[namespace] = NetlinkSocket(socket.NETLINK_ROUTE, namespace)
+            with entered(namespace):
+                index = socket.if_nametoindex(change.port)
+            self._places[change.port] = (self._sockets[namespace], index)
+
+    def apply(self, change: Change) -> int:
+        """See Kernel.apply."""
+        netlink_socket, index = self._places[change.port]
+        try:
+            if change.what == "up":
+                return self._set_up(netlink_socket, index, change)
+            for request in qdiscs.requests(index, change.before, change.after):
+                _require_agreed(netlink_socket.ask(request, 1)[0])
+            questions = qdiscs.questions(index, change.after)
+            answers = [netlink_socket.ask(question, 1)[0] for question in questions]
+        except OSError as error:
+            raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
+        effective = queues.read_back(change.after, qdiscs.decoded(answers))
+        return int(effective[change.what])
+
+    def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
+        flags = _IFF_UP if change.value else 0
+        body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, flags, _IFF_UP)
+        asking = netlink.REQUEST | netlink.ACK
+        _require_agreed(
+            netlink_socket.ask(netlink.message(netlink.RTM_NEWLINK, asking, 1, body), 1)[0]
+        )
+        body = _INTERFACE.pack(socket.AF_UNSPEC, 0, index, 0, 0)
+        question = netlink.message(netlink.RTM_GETLINK, netlink.REQUEST, 1, body)
+        (answer,) = netlink_socket.ask(question, 1)
+        shown = _INTERFACE.unpack_from(answer, _HEADER_BYTES)[3]
+        is_up = int(bool(shown & _IFF_UP))
+        if is_up != change.value:
+            raise ReadBackError(change.port, "interface up", change.value, is_up)
+        return is_up
+
+    def close(self) -> None:
+        """See Kernel.close."""
+        for netlink_socket in self._sockets.values():
+            netlink_socket.close()
+
+
+def _require_agreed(answer: bytes) -> None:
+    number = netlink.refusal(answer)
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+class Changer:
+    """Makes the changes while the block lasts. If one fails, `require_alive` says so.
+
+    Changes that were not due when the block ended are not made, because all flows had ended.
+    """
+
+    def __init__(
+        self,
+        changes: Sequence[Change],
+        kernel: Kernel,
+        t_start_ns: int,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._changes = list(changes)
+        self._kernel = kernel
+        self._t_start_ns = t_start_ns
+        self._now_ns = now_ns
+        self._stopped = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="changes", daemon=True)
+        self._applied: list[AppliedChange] = []
+
+    def __enter__(self) -> Changer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._thread.join(_STOP_DEADLINE_S)
+        self._kernel.close()
+        if kind is None:
+            if self._thread.is_alive():
+                raise DeadlineError("the last change of a link or queue", _STOP_DEADLINE_S)
+            self.require_alive()
+
+    def require_alive(self) -> None:
+        """Raises what a change has failed with."""
+        if isinstance(self._error, RunError):
+            raise self._error
+        if self._error is not None:
+            raise RunError(f"changing links and queues: {self._error}")
+
+    def applied(self) -> tuple[AppliedChange, ...]:
+        """Every planned change, and when it was made and read back."""
+        left = self._changes[len(self._applied) :]
+        return (*self._applied, *(_record(change, None, None) for change in left))
+
+    def warnings(self) -> list[str]:
+        """A line for changes that came late, and one for changes that were not made."""
+        lines = []
+        late = [a for a in self._applied if (a.applied_ns or 0) - a.at_ns > LATE_NS]
+        if late:
+            worst = max(late, key=lambda a: (a.applied_ns or 0) - a.at_ns)
+            late_ms = ((worst.applied_ns or 0) - worst.at_ns) / 1e6
+            lines.append(
+                f"{len(late)} of {len(self._changes)} changes of links and queues came late, the "
+                f"latest by {late_ms:.1f} ms; less load on this machine, or the virtual engine, "
+                "keeps their times"
+            )
+        left = [
+            change for change in self._changes[len(self._applied) :] if change.event is not None
+        ]
+        if left:
+            lines.append(
+                f"events.{left[0].event} at {left[0].at_ns / 1e9:g} s was not reached, because all "
+                "flows had ended before"
+            )
+        return lines
+
+    def _work(self) -> None:
+        try:
+            wake_on_time()
+            for change in self._changes:
+                due_ns = self._t_start_ns + change.at_ns
+                while (left_ns := due_ns - self._now_ns()) > 0:
+                    if self._stopped.wait(left_ns / 1e9):
+                        return
+                shown = self._kernel.apply(change)
+                applied_ns = self._now_ns() - self._t_start_ns
+                if applied_ns - change.at_ns > MOST_LATE_NS:
+                    raise RunError(
+                        f"{change.port}: {change.what} changed "
+                        f"{(applied_ns - change.at_ns) / 1e6:.0f} ms after its time of "
+                        f"{change.at_ns / 1e9:g} s; allowed are {MOST_LATE_NS // 10**6} ms: less "
+                        "load on this machine, or the virtual engine, keeps the time"
+                    )
+                self._applied.append(_record(change, applied_ns, shown))
+        except Exception as error:
+            self._error = error
+
+
+def wake_on_time() -> None:
+    """Makes this thread's waits end on time; by default they may take 50 us longer (prctl(2))."""
+    _libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def _record(change: Change, applied_ns: int | None, shown: int | None) -> AppliedChange:
+    return AppliedChange(
+        event=change.event,
+        at_ns=change.at_ns,
+        applied_ns=applied_ns,
+        node=change.node,
+        neighbour=change.neighbour,
+        port=change.port,
+        what=change.what,
+        requested=change.value,
+        shown=shown,
+    )

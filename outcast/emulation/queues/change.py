@@ -1,0 +1,123 @@
+"""Changes a port's qdiscs while they hold packets, and asks what they then are (rtnetlink(7)).
+
+A qdisc that is changed keeps its packets; one that is replaced loses them. So no request here may
+create or replace anything. Where the kernel's `change` functions (net/sched) do more than they are
+told, this module makes up for it:
+
+* tbf gives a fifo below it its own limit (fifo_set_limit), so it is told that fifo's limit;
+* tbf fills its bucket, so at each change of the rate one frame may leave early;
+* netem sends a packet whose delay is shorter before one whose delay was longer, so it is also given
+  the rate that keeps packets in order (`outcast.emulation.netem`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+from outcast import netlink
+from outcast.emulation import netem
+from outcast.emulation.queues.port import DELAY_LIMIT_PACKETS
+from outcast.experiment import MTU_FRAME_BYTES
+from outcast.experiment.queues.base import TICK_NS
+from outcast.plan.ports import PortQueue
+from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+
+_TCA_KIND, _TCA_OPTIONS, _NESTED = 1, 2, 0x8000
+_CHANGE = netlink.REQUEST | netlink.ACK
+_ASK = netlink.REQUEST | netlink.ECHO
+_TCA_TBF_PARMS, _TCA_TBF_BURST = 1, 6
+_TCA_HTB_PARMS = 1
+# struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
+_RATE = struct.Struct("=BBHhHI")
+_ETHERNET = 1
+"""TC_LINKLAYER_ETHERNET: the kernel computes with the rate itself and needs no table of times."""
+_NO_RATE = bytes(_RATE.size)
+_UNLIMITED = 1 << 30
+
+
+def requests(interface: int, before: PortQueue, after: PortQueue) -> list[bytes]:
+    """The netlink requests that turn a port's settings into others.
+
+    Args:
+        interface: the index of the port's interface.
+        before: all settings of the port.
+        after: the settings that it gets. Their kinds of qdiscs are the same.
+    """
+    messages = []
+    if before.rate_bps != after.rate_bps:
+        messages.append(rate_request(interface, after))
+    if (before.delay_ns, before.jitter_ns) != (after.delay_ns, after.jitter_ns):
+        options = netem.options(
+            delay_ns=after.delay_ns,
+            jitter_ns=after.jitter_ns,
+            limit_packets=DELAY_LIMIT_PACKETS,
+            in_order=True,
+        )
+        messages.append(_qdisc(interface, "netem", DELAY_HANDLE, options))
+    if before.queue != after.queue:
+        *_, last = after.queue.tc()
+        options = after.queue.limit_options() or b""
+        handle = QUEUE_HANDLE + len(after.queue.tc()) - 1
+        messages.append(_qdisc(interface, last.kind, handle, options))
+    return messages
+
+
+def rate_request(interface: int, port: PortQueue) -> bytes:
+    """The request that gives a port's shaper its rate and burst."""
+    rate = _RATE.pack(0, _ETHERNET, 0, 0, 0, port.rate_bps // 8)
+    burst_ticks = port.queue.burst_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
+    if port.queue.shaper_kind == "tbf":
+        first = port.queue.tc()[0]
+        limit = port.queue.wire_limit
+        limit_below = limit.packets or limit.size_bytes or _UNLIMITED
+        if first.kind not in ("pfifo", "bfifo"):
+            limit_below = _UNLIMITED
+        parameters = rate + _NO_RATE + struct.pack("=III", limit_below, burst_ticks, 0)
+        options = netlink.encode(_TCA_TBF_PARMS, parameters)
+        options += netlink.encode(_TCA_TBF_BURST, struct.pack("=I", port.queue.burst_bytes))
+        return _qdisc(interface, "tbf", SHAPER_HANDLE, options)
+    parameters = rate + rate + struct.pack("=5I", burst_ticks, burst_ticks, MTU_FRAME_BYTES, 0, 0)
+    body = netlink.traffic_control(
+        interface, SHAPER_HANDLE, 1, parent=netlink.handle(SHAPER_HANDLE)
+    )
+    body += netlink.encode(_TCA_KIND, b"htb\0")
+    body += netlink.encode(_TCA_OPTIONS | _NESTED, netlink.encode(_TCA_HTB_PARMS, parameters))
+    return netlink.message(netlink.RTM_NEWTCLASS, _CHANGE, 1, body)
+
+
+def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
+    # Without a parent the handle alone decides, and a qdisc that is not there is refused.
+    body = netlink.traffic_control(interface, major)
+    body += netlink.encode(_TCA_KIND, kind.encode() + b"\0")
+    body += netlink.encode(_TCA_OPTIONS | _NESTED, options)
+    return netlink.message(netlink.RTM_NEWQDISC, _CHANGE, 1, body)
+
+
+def questions(interface: int, port: PortQueue) -> list[bytes]:
+    """The requests that ask for each of a port's qdiscs, and for its class where it has one."""
+    first = DELAY_HANDLE if port.has_netem else SHAPER_HANDLE
+    last = QUEUE_HANDLE + len(port.queue.tc()) - 1
+    asked = [
+        netlink.message(netlink.RTM_GETQDISC, _ASK, 1, netlink.traffic_control(interface, major))
+        for major in range(first, last + 1)
+    ]
+    if port.queue.shaper_kind == "htb":
+        body = netlink.traffic_control(interface, SHAPER_HANDLE, 1)
+        asked.append(netlink.message(netlink.RTM_GETTCLASS, _ASK, 1, body))
+    return asked
+
+
+def decoded(answers: Sequence[bytes]) -> list[Any]:
+    """The kernel's answers to `questions`, in the form that `queues.read_back` takes."""
+    messages = []
+    for answer in answers:
+        message = tcmsg(answer)
+        message.decode()
+        is_class = message["header"]["type"] == netlink.RTM_NEWTCLASS
+        message["event"] = "RTM_NEWTCLASS" if is_class else "RTM_NEWQDISC"
+        messages.append(message)
+    return messages

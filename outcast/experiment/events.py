@@ -1,0 +1,63 @@
+"""What changes during a run: a link's rate or delay, a queue's limit, a link that fails."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from outcast.experiment.parts import KernelRateBps, Part, QueueLimit, TimeNs
+
+
+class Event(Part):
+    """A change at one time of the run, of a link or of the queue that sends into it."""
+
+    at_ns: TimeNs = Field(alias="at", description="when, after the traffic's start")
+    between: list[str] | None = Field(
+        default=None, description="the two nodes of a link, as [s1, s2]: both directions"
+    )
+    source: str | None = Field(
+        default=None, alias="from", description="one direction only: the node that sends, with `to`"
+    )
+    to: str | None = Field(default=None, description="the node that receives, with `from`")
+    rate_bps: KernelRateBps | None = Field(
+        default=None, alias="rate", description="the link's rate from now on"
+    )
+    delay_ns: TimeNs | None = Field(
+        default=None, alias="delay", description="the link's delay from now on"
+    )
+    limit: QueueLimit | None = Field(
+        default=None, description="the limit of the queue that sends into the link"
+    )
+    up: bool | None = Field(default=None, description="false: the link fails; true: it is back")
+
+    @property
+    def place(self) -> str:
+        """The key that says where, for messages."""
+        return "between" if self.between is not None else "from"
+
+    def concerns(self, node: str, neighbour: str) -> bool:
+        """Whether it is of the direction from one node to another."""
+        if self.between is not None:
+            return {node, neighbour} == set(self.between)
+        return (node, neighbour) == (self.source, self.to)
+
+    @model_validator(mode="after")
+    def _says_where_and_what(self) -> Event:
+        if self.between is not None:
+            if self.source is not None or self.to is not None:
+                raise ValueError("allowed is either `between`, or `from` and `to`")
+            if len(set(self.between)) != 2 or len(self.between) != 2:
+                raise ValueError("between: allowed are two nodes that a link joins, as [s1, s2]")
+        elif self.source is None or self.to is None:
+            raise ValueError("names no link; allowed are between: [s1, s2], or from: s1 and to: s2")
+        changes = [
+            name
+            for name in ("rate_bps", "delay_ns", "limit", "up")
+            if getattr(self, name) is not None
+        ]
+        if not changes:
+            raise ValueError("changes nothing; allowed are rate, delay, limit and up")
+        if "up" in changes and (len(changes) > 1 or self.between is None):
+            raise ValueError(
+                "up: allowed is an event of its own with `between`, because a link fails as a whole"
+            )
+        return self

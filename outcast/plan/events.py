@@ -1,0 +1,222 @@
+"""The events of a run, port by port: what changes, when, and what the port then has.
+
+Pure: `changes` says what to do, and `outcast.emulation.changes` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import ValidationError
+
+from outcast import units
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Event, Experiment, Queue
+from outcast.experiment.links import MOST_DELAY_NS
+from outcast.plan import ports
+from outcast.plan.model import Plan
+from outcast.plan.ports import PortQueue
+
+What = Literal["rate_bps", "delay_ns", "limit_bytes", "limit_packets", "up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting of one port that changes at one time.
+
+    A link fails by its switches' ports. A host's port stays up and loses its carrier, as it does
+    where a cable is pulled out of the switch. The host so keeps its address, routes and neighbours.
+
+    Attributes:
+        at_ns: when, after the traffic's start.
+        event: the event's place in the configuration; None where the run itself brings a link back
+            at the end of the duration.
+        node, neighbour: the direction of the link: the node that sends, and the one that receives.
+        port: the interface of `node`.
+        what: the setting.
+        value: its new value; of `up` 0 or 1.
+        before, after: all settings of the port.
+    """
+
+    at_ns: int
+    event: int | None
+    node: str
+    neighbour: str
+    port: str
+    what: What
+    value: int
+    before: PortQueue
+    after: PortQueue
+
+
+def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
+    """Every change of a run, in the order of time.
+
+    A link that is down when the duration ends comes up again then, because otherwise no sender
+    could hand over what it still holds.
+
+    Raises:
+        ConfigError: an event names a link that is not there, or asks for what the port cannot do.
+    """
+    now: dict[str, PortQueue] = {}
+    down: dict[frozenset[str], int] = {}
+    taken: dict[tuple[int, str, str], int] = {}
+    planned: list[Change] = []
+    by_time = sorted(enumerate(experiment.events), key=lambda item: item[1].at_ns)
+    for number, event in by_time:
+        where = f"events.{number}"
+        for node, neighbour in _directions(event, plan, where):
+            port = plan.port(node, neighbour)
+            wanted: list[tuple[What, int, PortQueue]]
+            if event.up is not None:
+                if plan.graph.nodes[node]["kind"] == "host":
+                    continue
+                settings = now.setdefault(port, _settings(experiment, plan, node, port))
+                wanted = [("up", int(event.up), settings)]
+            else:
+                settings = now.setdefault(port, _settings(experiment, plan, node, port))
+                wanted = list(_wanted(event, experiment, plan, settings, where))
+            for what, value, after in wanted:
+                earlier = taken.setdefault((event.at_ns, port, what), number)
+                if earlier != number:
+                    raise ConfigError(
+                        f"{where}: changes {_KEYS[what]} of {port} at the same time as "
+                        f"events.{earlier}; allowed is one change at a time"
+                    )
+                planned.append(
+                    Change(
+                        at_ns=event.at_ns,
+                        event=number,
+                        node=node,
+                        neighbour=neighbour,
+                        port=port,
+                        what=what,
+                        value=value,
+                        before=now[port],
+                        after=after,
+                    )
+                )
+                now[port] = after
+        if event.up is not None:
+            _note_up(event, number, down)
+    for ends, number in down.items():
+        planned += [
+            replace(change, at_ns=experiment.duration_ns, event=None, value=1)
+            for change in planned
+            if change.event == number and {change.node, change.neighbour} == ends
+        ]
+    return tuple(planned)
+
+
+_KEYS = {
+    "rate_bps": "rate",
+    "delay_ns": "delay",
+    "limit_bytes": "limit",
+    "limit_packets": "limit",
+    "up": "up",
+}
+"""The configuration's key of each setting."""
+
+
+def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:
+    """The directions that an event names. Raises ConfigError where there is no such link."""
+    one, other = event.between or (str(event.source), str(event.to))
+    for name in (one, other):
+        if name not in plan.graph:
+            raise ConfigError(
+                f"{where}.{event.place}: no node {name!r} in this topology"
+                f"{did_you_mean(name, plan.graph)}"
+            )
+    if not plan.graph.has_edge(one, other):
+        linked = ", ".join(sorted(plan.graph.adj[one])[:8])
+        raise ConfigError(
+            f"{where}.{event.place}: no link from {one} to {other}; {one} is linked to {linked}"
+        )
+    yield one, other
+    if event.between is not None:
+        yield other, one
+
+
+def _settings(experiment: Experiment, plan: Plan, node: str, port: str) -> PortQueue:
+    if plan.graph.nodes[node]["kind"] == "host":
+        return ports.host_queue(experiment, plan, node)
+    return ports.switch_queue(experiment, plan, port)
+
+
+def _wanted(
+    event: Event, experiment: Experiment, plan: Plan, port: PortQueue, where: str
+) -> Iterator[tuple[What, int, PortQueue]]:
+    """What an event changes at a port, and the port's settings after each change."""
+    if event.rate_bps is not None:
+        try:
+            port.queue.check_burst(event.rate_bps)
+        except ValueError as error:
+            raise ConfigError(f"{where}.rate: burst of {port.port}: {error}") from None
+        rate_bps = ports.port_rate_bps(experiment, port.port, event.rate_bps)
+        port = replace(port, rate_bps=rate_bps)
+        yield "rate_bps", rate_bps, port
+    if event.delay_ns is not None:
+        if event.delay_ns > MOST_DELAY_NS:
+            raise ConfigError(
+                f"{where}.delay: {units.format_time(event.delay_ns)}: allowed is up to "
+                f"{units.format_time(MOST_DELAY_NS)}"
+            )
+        # The jitter makes no delay negative.
+        jitter_ns = min(port.jitter_ns, event.delay_ns)
+        port = replace(port, delay_ns=event.delay_ns, jitter_ns=jitter_ns)
+        yield "delay_ns", event.delay_ns, port
+    if event.limit is not None:
+        node, neighbour = plan.ends[port.port]
+        if plan.graph.nodes[node]["kind"] == "host":
+            raise ConfigError(
+                f"{where}.limit: {port.port} is a host's port, whose queue is not the "
+                f"configuration's; allowed is the other direction alone: from: {neighbour}, "
+                f"to: {node}"
+            )
+        queue = _with_limit(port.queue, event, where)
+        port = replace(port, queue=queue)
+        limit = event.limit
+        if limit.packets is not None:
+            yield "limit_packets", limit.packets, port
+        else:
+            yield "limit_bytes", limit.size_bytes or 0, port
+
+
+def _with_limit(queue: Queue, event: Event, where: str) -> Queue:
+    if queue.limit_options() is None:
+        raise ConfigError(
+            f"{where}.limit: a queue of kind {queue.kind} would lose its packets when its limit "
+            "changes, and count no drop; allowed are tbf, htb, pfifo, bfifo and ecn_threshold"
+        )
+    written = {**queue.model_dump(mode="json", by_alias=True), "limit": _written(event)}
+    try:
+        return type(queue).model_validate(written)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{where}.limit: {message}") from None
+
+
+def _written(event: Event) -> str:
+    return str(event.model_dump(mode="json")["limit"])
+
+
+def _note_up(event: Event, number: int, down: dict[frozenset[str], int]) -> None:
+    """Keeps which links are down. Raises ConfigError where an event changes nothing of that."""
+    ends = frozenset(event.between or ())
+    named = " and ".join(event.between or ())
+    if event.up and ends not in down:
+        raise ConfigError(
+            f"events.{number}.up: the link between {named} is not down then; allowed is true "
+            "after an event with up: false"
+        )
+    if not event.up and ends in down:
+        raise ConfigError(
+            f"events.{number}.up: the link between {named} is down already, by "
+            f"events.{down[ends]}; allowed is true"
+        )
+    if event.up:
+        del down[ends]
+    else:
+        down[ends] = number

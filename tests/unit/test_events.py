@@ -1,0 +1,305 @@
+"""Events: which port changes when, what is refused, and how the changes are made."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outcast import experiment, netlink, workflow
+from outcast.emulation.changes import MOST_LATE_NS, Changer
+from outcast.emulation.queues import change as qdiscs
+from outcast.errors import ConfigError, ReadBackError, RunError
+from outcast.experiment.reader import Source
+from outcast.plan.events import Change, changes
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+MS = 10**6
+
+
+def planned(events: str, *overrides: str) -> tuple[experiment.Experiment, Plan]:
+    text = [f"events={events}", "duration=500ms", "analysis={}", "engine=virtual", *overrides]
+    whole = experiment.load(CONFIGS / "linear-12.yaml", text)
+    whole = workflow.resolve(whole, "virtual")
+    return whole, make_plan(whole)
+
+
+def planned_changes(events: str, *overrides: str) -> list[Change]:
+    return list(changes(*planned(events, *overrides)))
+
+
+def refusal(events: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        planned(events, *overrides)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_rate_changes_in_both_directions_of_a_link_or_in_one() -> None:
+    both = planned_changes("[{at: 200ms, between: [s1, s2], rate: 50mbit}]")
+    assert [(c.port, c.at_ns, c.what, c.value) for c in both] == [
+        ("s1-eth3", 200 * MS, "rate_bps", 50_000_000),
+        ("s2-eth1", 200 * MS, "rate_bps", 50_000_000),
+    ]
+    assert (both[0].before.rate_bps, both[0].after.rate_bps) == (100_000_000, 50_000_000)
+    (one,) = planned_changes("[{at: 200ms, from: s2, to: s1, rate: 50mbit}]")
+    assert (one.node, one.neighbour, one.port) == ("s2", "s1", "s2-eth1")
+
+
+def test_changes_come_in_the_order_of_time_and_each_knows_the_one_before() -> None:
+    late, early = planned_changes(
+        "[{at: 300ms, from: s1, to: h1, rate: 20mbit}, {at: 100ms, from: s1, to: h1, rate: 50mbit}]"
+    )[::-1]
+    assert (early.event, late.event) == (1, 0)
+    assert late.before == early.after
+
+
+def test_a_port_keeps_its_oscillator_when_its_rate_changes() -> None:
+    event = "[{at: 1ms, from: s1, to: h1, rate: 50mbit}]"
+    (change,) = planned_changes(event, "links.clock_offset_ppm=100")
+    assert change.value == change.after.rate_bps != 50_000_000
+    assert abs(change.value - 50_000_000) <= 5_000
+
+
+def test_a_delay_that_becomes_shorter_than_the_jitter_shortens_the_jitter() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1us}]")
+    assert change.before.jitter_ns > 1000
+    assert (change.after.delay_ns, change.after.jitter_ns) == (1000, 1000)
+
+
+def test_a_port_whose_delay_changes_has_a_netem_from_the_beginning() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1ms}]", "links.delay=0s")
+    assert (change.before.delay_ns, change.before.has_netem) == (0, True)
+    (other,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 1mbit}]", "links.delay=0s")
+    assert not other.before.has_netem
+
+
+def test_a_limit_changes_in_bytes_or_packets() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
+    assert (change.what, change.value) == ("limit_bytes", 32768)
+    packets = "queue={kind: pfifo, limit: 10 packets}"
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 20 packets}]", packets)
+    assert (change.what, change.value) == ("limit_packets", 20)
+
+
+def test_a_link_fails_by_its_switches_and_is_back_at_the_end_of_the_duration() -> None:
+    down = planned_changes("[{at: 300ms, between: [s1, s2], up: false}]")
+    assert [(c.port, c.at_ns, c.event, c.value) for c in down] == [
+        ("s1-eth3", 300 * MS, 0, 0),
+        ("s2-eth1", 300 * MS, 0, 0),
+        ("s1-eth3", 500 * MS, None, 1),
+        ("s2-eth1", 500 * MS, None, 1),
+    ]
+    to_host = planned_changes(
+        "[{at: 300ms, between: [h1, s1], up: false}, {at: 400ms, between: [s1, h1], up: true}]"
+    )
+    assert [(c.port, c.at_ns, c.value) for c in to_host] == [
+        ("s1-eth1", 300 * MS, 0),
+        ("s1-eth1", 400 * MS, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("between: [s1, s9], rate: 1mbit", "events.0.between: no node 's9'"),
+        ("between: [h1, s2], rate: 1mbit", "events.0.between: no link from h1 to s2; h1 is linked"),
+        ("from: s1, to: h14, rate: 1mbit", "events.0.from: no link from s1 to h14"),
+        ("from: s1, rate: 1mbit", "events.0: names no link"),
+        ("rate: 1mbit", "events.0: names no link"),
+        ("between: [s1], rate: 1mbit", "between: allowed are two nodes"),
+        ("between: [s1, s1], rate: 1mbit", "between: allowed are two nodes"),
+        ("between: [s1, s2], from: s1, rate: 1mbit", "allowed is either `between`"),
+        ("between: [s1, s2]", "events.0: changes nothing"),
+        ("between: [s1, s2], up: false, rate: 1mbit", "up: allowed is an event of its own"),
+        ("from: s1, to: s2, up: false", "up: allowed is an event of its own with `between`"),
+        ("between: [s1, s2], up: true", "events.0.up: the link between s1 and s2 is not down"),
+        ("between: [s1, s2], colour: red", "events.0.colour: unknown key"),
+        ("between: [s1, s2], rate: 0mbit", "events.0.rate"),
+        ("between: [s1, s2], delay: 2s", "events.0.delay: 2s: allowed is up to 1s"),
+        ("between: [s1, s2], rate: 30gbit", "events.0.rate: burst of s1-eth3: at 30gbit"),
+        ("between: [h1, s1], limit: 1MB", "allowed is the other direction alone: from: s1, to: h1"),
+        ("from: s1, to: h1, limit: 100B", "events.0.limit: '100B' holds no full frame"),
+    ],
+)
+def test_an_event_that_cannot_be_is_one_line(event: str, said: str) -> None:
+    assert said in refusal(f"[{{at: 1ms, {event}}}]")
+
+
+def test_an_event_after_the_end_is_refused() -> None:
+    said = refusal("[{at: 500ms, between: [s1, s2], rate: 1mbit}]")
+    assert "events.0.at: allowed is a time before the end of the duration" in said
+    assert "events.0.at" in refusal("[{at: -1ms, between: [s1, s2], rate: 1mbit}]")
+
+
+def test_two_events_cannot_change_one_setting_at_the_same_time() -> None:
+    event = "{at: 1ms, from: s1, to: h1, rate: 1mbit}"
+    said = refusal(f"[{event}, {event}]")
+    assert "events.1: changes rate of s1-eth1 at the same time as events.0" in said
+
+
+def test_a_link_that_is_down_cannot_fail_again() -> None:
+    said = refusal(
+        "[{at: 1ms, between: [s1, s2], up: false}, {at: 2ms, between: [s2, s1], up: false}]"
+    )
+    assert "events.1.up: the link between s2 and s1 is down already, by events.0" in said
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "{kind: red, limit: 64KB}",
+        "{kind: sfq, limit: 100 packets}",
+        "{kind: fq, limit: 100 packets}",
+        "{kind: codel, limit: 100 packets}",
+        "{kind: fq_codel, limit: 100 packets}",
+        "{kind: pie, limit: 100 packets}",
+        "{kind: cake, limit: 4MB}",
+        "{kind: dualpi2, limit: 100 packets}",
+    ],
+)
+def test_a_limit_that_would_lose_packets_unseen_is_refused(queue: str) -> None:
+    said = refusal("[{at: 1ms, from: s1, to: h1, limit: 32KB}]", f"queue={queue}")
+    assert "would lose its packets when its limit changes" in said
+
+
+def test_a_limit_has_to_fit_the_queue_it_is_for() -> None:
+    marking = "queue={kind: ecn_threshold, limit: 64KB, threshold: 30KB}"
+    said = refusal("[{at: 1ms, from: s1, to: h1, limit: 16KB}]", marking)
+    assert "events.0.limit: threshold: allowed is less than the limit" in said
+
+
+def test_an_experiment_with_events_is_written_and_read_again() -> None:
+    whole, _ = planned("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
+    assert Source.of(whole).experiment() == whole
+    assert experiment.validate(yaml.safe_load(experiment.dump(whole)), "x") == whole
+
+
+def attributes_of(request: bytes) -> dict[int, bytes]:
+    return dict(netlink.attributes(request[36:]))
+
+
+def test_tbf_is_told_the_limit_of_the_fifo_below_it() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]")
+    (request,) = qdiscs.requests(7, change.before, change.after)
+    assert struct.unpack_from("=HH", request, 4) == (netlink.RTM_NEWQDISC, 5)  # no create
+    assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16, 0)
+    parameters = netlink.attribute(attributes_of(request)[2], 1)
+    assert parameters is not None
+    rate, limit, burst = (struct.unpack_from("=I", parameters, at)[0] for at in (8, 24, 28))
+    assert (rate, limit) == (50_000_000 // 8, 16384)
+    assert burst == 1600 * 8 * 1000 // 50 // 64
+
+
+def test_an_htb_class_is_changed_and_not_its_qdisc() -> None:
+    queue = "queue={kind: htb, limit: 16KB}"
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]", queue)
+    (request,) = qdiscs.requests(7, change.before, change.after)
+    assert struct.unpack_from("=H", request, 4) == (netlink.RTM_NEWTCLASS,)
+    assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16 | 1, 2 << 16)
+
+
+def test_a_changed_delay_keeps_packets_in_order() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1ms}]")
+    (request,) = qdiscs.requests(7, change.before, change.after)
+    options = netlink.numbers(attributes_of(request)[2][24:])
+    assert (options[10], options[8]) == (1_000_000, 1 << 62)
+
+
+def test_only_what_differs_is_changed() -> None:
+    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
+    (request,) = qdiscs.requests(7, change.before, change.after)
+    assert struct.unpack_from("=iI", request, 20) == (7, 3 << 16)
+    assert attributes_of(request)[2] == struct.pack("=I", 32768)
+    assert qdiscs.requests(7, change.before, change.before) == []
+
+
+class FakeKernel:
+    """Notes the changes; the clock goes on by `takes_ns` with each."""
+
+    def __init__(self, takes_ns: int = 0, error: Exception | None = None) -> None:
+        self.made: list[Change] = []
+        self.closed = False
+        self.now_ns = 10**18
+        self._takes_ns = takes_ns
+        self._error = error
+
+    def apply(self, change: Change) -> int:
+        if self._error is not None:
+            raise self._error
+        self.now_ns += self._takes_ns
+        self.made.append(change)
+        return change.value
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def ended(changer: Changer, kernel: FakeKernel, left: int) -> None:
+    end = time.monotonic() + 10
+    with changer:
+        while len(kernel.made) < left and time.monotonic() < end:
+            changer.require_alive()
+            time.sleep(0.001)
+
+
+def two_changes() -> Sequence[Change]:
+    return planned_changes("[{at: 1ms, between: [s1, s2], rate: 50mbit}]")
+
+
+def test_changes_are_made_and_recorded_with_their_times() -> None:
+    kernel = FakeKernel(takes_ns=1000)
+    start_ns = kernel.now_ns - 2 * MS
+    changer = Changer(two_changes(), kernel, start_ns, lambda: kernel.now_ns)
+    ended(changer, kernel, 2)
+    first, second = changer.applied()
+    assert (first.event, first.at_ns, first.applied_ns) == (0, MS, 2 * MS + 1000)
+    assert (second.applied_ns, second.requested, second.shown) == (
+        *(2 * MS + 2000, 50_000_000, 50_000_000),
+    )
+    assert kernel.closed
+    assert not changer.warnings()
+
+
+def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
+    kernel = FakeKernel()
+    late = Changer(two_changes(), kernel, kernel.now_ns - 20 * MS, lambda: kernel.now_ns)
+    ended(late, kernel, 2)
+    assert late.warnings() == [
+        "2 of 2 changes of links and queues came late, the latest by 19.0 ms; less load on this "
+        "machine, or the virtual engine, keeps their times"
+    ]
+    kernel = FakeKernel()
+    start_ns = kernel.now_ns - MOST_LATE_NS - 2 * MS
+    with pytest.raises(RunError, match=r"s1-eth3: rate_bps changed 251 ms after its time"):
+        ended(Changer(two_changes(), kernel, start_ns, lambda: kernel.now_ns), kernel, 2)
+
+
+def test_what_the_kernel_shows_otherwise_ends_the_run() -> None:
+    error = ReadBackError("s1-eth3", "rate_bps", 1, 2)
+    kernel = FakeKernel(error=error)
+    changer = Changer(two_changes(), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    with pytest.raises(ReadBackError, match="requested 1, the kernel shows 2"):
+        ended(changer, kernel, 1)
+    kernel = FakeKernel(error=ValueError("odd"))
+    changer = Changer(two_changes(), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    with pytest.raises(RunError, match="changing links and queues: odd"):
+        ended(changer, kernel, 1)
+
+
+def test_changes_that_are_not_due_at_the_end_are_not_made_and_named() -> None:
+    kernel = FakeKernel()
+    changer = Changer(two_changes(), kernel, kernel.now_ns, lambda: kernel.now_ns)
+    with changer:
+        pass
+    assert kernel.made == []
+    assert [(a.applied_ns, a.shown) for a in changer.applied()] == [(None, None)] * 2
+    assert changer.warnings() == [
+        "events.0 at 0.001 s was not reached, because all flows had ended before"
+    ]

@@ -1,0 +1,135 @@
+"""Changes during a run, in the guest: exact in time, read back, and replayed to the byte."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import configs
+from outcast.engines.kernel import cache
+from outcast.records.run_directory import RunDirectory
+from tests.deadlines import HANG_S
+
+MS = 10**6
+NETWORK = (
+    "topology.rivals=2",
+    "links.rate=100mbit",
+    "analysis={bin: 10ms}",
+    "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2}]",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
+
+
+def run(target: Path, *settings: str) -> dict[str, Any]:
+    """A run's summary. The run has to be trusted."""
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    words += [str(configs.find("linear-12")), "--engine", "virtual", "-o", str(target)]
+    for setting in (*NETWORK, *settings):
+        words += ["--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    return summary
+
+
+def captures(target: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (target / "captures").iterdir()}
+
+
+def goodput_bps(target: Path, begin_ms: int, end_ms: int, flow: int | None = None) -> float:
+    table = pl.read_parquet(target / "throughput.parquet")
+    table = table.filter(pl.col("t").is_between(begin_ms * MS, end_ms * MS, closed="left"))
+    if flow is not None:
+        table = table.filter(flow=flow)
+    return float(table.group_by("t").agg(pl.sum("goodput_bps"))["goodput_bps"].mean() or 0)
+
+
+def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path: Path) -> None:
+    settings = (
+        "duration=200ms",
+        "events=[{at: 100ms, from: s1, to: h1, rate: 50mbit, delay: 1ms, limit: 24KB}]",
+    )
+    summary = run(tmp_path / "one", *settings)
+    assert goodput_bps(tmp_path / "one", 40, 100) > 85e6
+    assert 40e6 < goodput_bps(tmp_path / "one", 120, 200) < 50e6
+    assert 0.9 < summary["queue"]["s1-eth1"]["utilisation"] <= 1.01
+    bins = pl.read_parquet(tmp_path / "one" / "bins.parquet")
+    assert bins.filter(pl.col("t") >= 120 * MS)["utilisation"].max() <= 1.02  # type: ignore[operator]
+    changes = RunDirectory(tmp_path / "one").read_manifest().changes
+    assert [(c.what, c.requested, c.shown) for c in changes] == [
+        ("rate_bps", 50_000_000, 50_000_000),
+        ("delay_ns", MS, MS),
+        ("limit_bytes", 24 * 1024, 24 * 1024),
+    ]
+    assert all(0 <= (c.applied_ns or 0) - c.at_ns < 10_000 for c in changes)
+    # Nothing that was queued is lost by a change.
+    assert summary["capture"]["link_down_drops"] == 0
+    run(tmp_path / "two", *settings)
+    assert captures(tmp_path / "one") == captures(tmp_path / "two")
+
+
+def test_a_link_fails_and_comes_back(tmp_path: Path) -> None:
+    summary = run(
+        tmp_path / "run",
+        "duration=300ms",
+        "transport.min_rto=10ms",
+        "events=[{at: 100ms, between: [h1, s1], up: false}, {at: 120ms, between: [h1, s1], "
+        "up: true}, {at: 200ms, between: [s1, s2], up: false}, "
+        "{at: 210ms, between: [s1, s2], up: true}]",
+    )
+    assert goodput_bps(tmp_path / "run", 110, 120) == 0
+    for flow in range(3):
+        assert goodput_bps(tmp_path / "run", 150, 200, flow) > 0
+        assert goodput_bps(tmp_path / "run", 210, 300, flow) > 0
+    assert summary["capture"]["link_down_drops"] > 0
+    assert summary["queue"]["s1-eth1"]["utilisation"] <= 1.01
+    bins = pl.read_parquet(tmp_path / "run" / "bins.parquet").filter(t=110 * MS)
+    assert bins["utilisation"].to_list() == [None]
+
+
+def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path: Path) -> None:
+    run(
+        tmp_path / "run",
+        "duration=100ms",
+        "events=[{at: 60ms, between: [s1, s2], up: false}]",
+    )
+    *_, last = RunDirectory(tmp_path / "run").read_manifest().changes
+    assert (last.event, last.what, last.at_ns, last.shown) == (None, "up", 100 * MS, 1)
+    assert goodput_bps(tmp_path / "run", 80, 100, 1) == 0
+    assert goodput_bps(tmp_path / "run", 80, 100, 0) > 0
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "{kind: htb, limit: 32KB}",
+        "{kind: pfifo, limit: 20 packets}",
+        "{kind: red, limit: 64KB}",
+        "{kind: sfq, limit: 60 packets}",
+        "{kind: fq_codel, limit: 60 packets, shaper: htb}",
+        "{kind: ecn_threshold, limit: 64KB, threshold: 30KB}",
+    ],
+)
+def test_no_kind_loses_its_packets_when_rate_and_delay_change(queue: str, tmp_path: Path) -> None:
+    # A queue that was emptied would have lost packets that its counter does not have.
+    run(
+        tmp_path / "run",
+        *("duration=60ms", f"queue={queue}"),
+        "events=[{at: 30ms, from: s1, to: h1, rate: 40mbit, delay: 500us}, "
+        "{at: 45ms, from: s1, to: h1, rate: 80mbit, delay: 100us}]",
+    )
+    changes = RunDirectory(tmp_path / "run").read_manifest().changes
+    assert [c.shown for c in changes] == [40_000_000, 500_000, 80_000_000, 100_000]
