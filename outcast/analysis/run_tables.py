@@ -19,6 +19,7 @@ from outcast.analysis.measure.fairness_windows import fairness_table
 from outcast.analysis.measure.links import link_table
 from outcast.analysis.measure.program_runs import execution_table
 from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
+from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
 from outcast.records.run_directory import FlowRecord, RunDirectory
@@ -204,5 +205,7 @@ TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (
     ("ports", lambda analysis: analysis.port_samples),
     ("completions", completion_table),
     ("programs", execution_table),
+    ("streams", stream_table),
+    ("workloads", workload_table),
 )
 """Every table of a run, by the name of its file without the ending."""

@@ -183,6 +183,23 @@ class TimesSummary(_Part):
     max_ms: float | None
 
 
+class StreamSummary(_Part):
+    """The streams of datagrams of one workload together. Rates are of payload."""
+
+    sent_bps: float = Field(description="sum of the rates at which the streams sent")
+    received_bps: float = Field(description="sum of the rates that arrived")
+    min_received_bps: float = Field(description="the stream that got least")
+    jain_index: float | None = Field(description="Jain's index over the streams' received rates")
+    loss_share: float | None = Field(description="datagrams lost, of those sent")
+    delay_ms: SpreadSummary | None = Field(
+        description="sojourn times at the captured queue; null if no capture saw the streams"
+    )
+    jitter_ms: float | None = Field(
+        description="mean difference between the delays of packets in a row (RFC 3550, 6.4.1), on "
+        "average over the streams"
+    )
+
+
 class CompletionSummary(_Part):
     """The generated flows of one workload."""
 
@@ -197,6 +214,9 @@ class CompletionSummary(_Part):
     )
     datagrams_sent: int | None
     datagrams_lost: int | None
+    streams: StreamSummary | None = Field(
+        default=None, description="the streams of datagrams; null if the workload sends TCP"
+    )
     retransmits: int | None
     timeouts: int | None = Field(description="null before Linux 6.7, which does not count them")
     latest_start_ms: float = Field(
@@ -293,8 +313,12 @@ class Summary(handed_in.Versioned):
     )
     start_s: float
     end_s: float
-    jain_index: float | None
-    total_goodput_bps: float
+    jain_index: float | None = Field(
+        description="of the flows of `flows`; null without any, as with generated traffic only"
+    )
+    total_goodput_bps: float = Field(
+        description="of the flows of `flows`; generated traffic and UDP are in `completions`"
+    )
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
     windows: dict[str, Window] = Field(description="by length, for example `100ms`")

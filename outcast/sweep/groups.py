@@ -22,7 +22,8 @@ _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
 _USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
-    r"classes\.\d+\.mean_goodput_bps|completions\.\d+\.(goodput_bps|times\.all\.p50_ms)"
+    r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
+    r"(goodput_bps|times\.all\.p50_ms|streams\.loss_share|streams\.delay_ms\.mean)"
 )
 
 
@@ -123,7 +124,9 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     losses elsewhere than at the bottleneck, if these are more than those at it in any run.
     """
     of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
-    usual = [*_USUAL, *of_parts]
+    # A sweep of generated traffic alone has no flows of `flows`, so these values are 0 or missing.
+    has_flows = any(name.startswith("classes.") for name in frame.columns)
+    usual = [*(_USUAL if has_flows or not of_parts else ()), *of_parts]
     if _lost_elsewhere(frame):
         usual.append("losses.elsewhere")
     return [name for name in usual if name in frame.columns]

@@ -292,6 +292,7 @@ def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> No
             "workload": [0, 0, 1],
             "kind": ["poisson", "poisson", "incast"],
             "fct": [2_000_000, None, 7_000_000],
+            "size_bytes": [1000, 2000, 3000],
         },
     }
     for name, columns in written.items():

@@ -165,3 +165,20 @@ def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path: Path) -> No
     assert losses["ports"]["s1-eth1"]["packets"] == received
     sent = sum(losses["ports"][f"h{host}-eth0"]["packets"] for host in (2, 3, 4))
     assert sent == of_workload["datagrams_sent"]
+    # The captures show the same as the programs' own counts.
+    streams = pl.read_parquet(target / "streams.parquet")
+    assert (streams["packets"] - streams["dropped"]).to_list() == streams["received"].to_list()
+    assert streams["sent"].sum() == sent
+    together = of_workload["streams"]
+    # Each stream begins with a phase of its own, so it sends a little less than 50 ms.
+    assert together["received_bps"] == pytest.approx(received * 1470 * 8 / 0.05, rel=1e-3)
+    assert together["loss_share"] == pytest.approx(losses["total"] / sent)
+    # The queue is always full, and holds 16 KB at 1 Gbps.
+    assert 0.1 < together["delay_ms"]["p50"] < 0.16
+    over_time = pl.read_parquet(target / "workloads.parquet")
+    assert over_time["flow"].unique().sort().to_list() == [0, 1, 2]
+    whole = over_time["goodput_bps"].sum() * 5e-3 / 8 / 1470
+    assert received - 30 < whole <= received
+    assert over_time["dropped"].sum() == pytest.approx(streams["dropped"].sum(), abs=5)
+    assert {"workloads.png", "streams.png"} <= {path.name for path in target.glob("*.png")}
+    assert not (target / "goodput.png").exists()

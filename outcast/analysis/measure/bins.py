@@ -39,14 +39,16 @@ class FlowBins:
     packets: I64
 
 
-def _edges_ns(analysis: Analysis) -> I64:
+def edges_ns(analysis: Analysis) -> I64:
+    """The edges of the bins, after the traffic's start."""
     duration_ns = analysis.manifest.traffic.duration_ns
     bins = -(-duration_ns // analysis.bin_ns)
     edges = np.arange(bins + 1, dtype=np.int64) * analysis.bin_ns
     return np.asarray(np.minimum(edges, duration_ns), np.int64)
 
 
-def _series(analysis: Analysis, port: PortAnalysis) -> Series:
+def port_series(analysis: Analysis, port: PortAnalysis) -> Series:
+    """What every flow at a port, also of workloads, sent through it per bin."""
     return series(
         port.joined.departures,
         port.fresh,
@@ -59,12 +61,12 @@ def _series(analysis: Analysis, port: PortAnalysis) -> Series:
 
 def flow_bins(analysis: Analysis, records: Sequence[FlowRecord]) -> FlowBins:
     """Goodput, frames and packets of these flows of the run, per bin."""
-    edges = _edges_ns(analysis)
+    edges = edges_ns(analysis)
     flows = tuple(record.flow for record in records)
     row_of = {flow: row for row, flow in enumerate(flows)}
     goodput, frames, packets = (np.zeros((len(flows), edges.size - 1), np.int64) for _ in range(3))
     for port in analysis.ports:
-        data = _series(analysis, port)
+        data = port_series(analysis, port)
         for number, flow in enumerate(port.numbers):
             row = row_of.get(flow)
             if row is not None:
@@ -109,7 +111,7 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
         what the link could carry, null where it was down; `queue_mean_bytes` (over time) and
         `queue_max_bytes`; and the packets that came in and were `forwarded` or `dropped`.
     """
-    edges = _edges_ns(analysis)
+    edges = edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
 
 
@@ -117,7 +119,7 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
     begin = analysis.manifest.traffic.t_start_ns
     arrivals = port.joined.arrivals.stamp_ns - begin
     verdict = port.joined.verdict
-    sent_bytes = _series(analysis, port).frame_bytes.sum(axis=0)
+    sent_bytes = port_series(analysis, port).frame_bytes.sum(axis=0)
     mean, most = queue_in_bins(port.queue, begin + edges)
     width_s = np.diff(edges) / 1e9
     first_bps = port.record.queue.rate_bps

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from outcast.analysis.measure.streams import stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.records import generated as results
 from outcast.records.generated import Completed
@@ -77,10 +78,14 @@ def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | Non
     flows = completed(analysis)
     if not flows:
         return None
+    of_streams = streams(analysis)
     summaries = {}
     for index in sorted({flow.planned.workload for flow in flows}):
         mine = [flow for flow in flows if flow.planned.workload == index]
-        summaries[str(index)] = _summary(mine, analysis.manifest.traffic.duration_ns)
+        of_workload = [part for part in of_streams if part.ended.planned.workload == index]
+        summaries[str(index)] = _summary(mine, analysis.manifest.traffic.duration_ns).model_copy(
+            update={"streams": stream_summary(of_workload)}
+        )
     return summaries
 
 

@@ -17,6 +17,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.completions import completion_times
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
+from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
@@ -39,6 +40,8 @@ FIGURES: dict[str, Callable[[Run], Figure | None]] = {
     "drops": drops_over_time,
     "queue": queue_in_blackout,
     "completions": completion_times,
+    "workloads": rate_over_time,
+    "streams": datagrams_by_flow,
 }
 """Every picture of a run, by the stem of its file's name, in the order of display."""
 

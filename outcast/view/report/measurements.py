@@ -8,21 +8,26 @@ import numpy as np
 import polars as pl
 
 from outcast.records.run import Run
+from outcast.view.figures.generated import rate_curves
 from outcast.view.palette import class_colours, series_colour
 from outcast.view.report import charts
 from outcast.view.report.charts import Line
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
+from outcast.view.terminal.tables import format_bps, format_ns
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
 MOST_POINTS = 400
+_DELAYS = ("delay_mean", "delay_p50", "delay_p99", "jitter")
 
 
 def sections(run: Run) -> list[Element]:
     """Returns the sections for which the run has a table."""
-    parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element]], ...] = (
+    parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
+        ("streams", streams),
         ("completions", completions),
+        ("workloads", workloads),
         ("sockets", sockets),
         ("rtt", round_trips),
         ("bins", utilisation),
@@ -30,7 +35,8 @@ def sections(run: Run) -> list[Element]:
         ("links", links),
     )
     tables = ((section_of, run.table(name)) for name, section_of in parts if name in run.tables)
-    return [section_of(run, frame) for section_of, frame in tables if frame.height]
+    made = (section_of(run, frame) for section_of, frame in tables if frame.height)
+    return [part for part in made if part is not None]
 
 
 def _number(value: object, form: str = ",.6g") -> str:
@@ -73,6 +79,47 @@ def _over_time(
         if np.isfinite(y).any():
             lines.append(Line(label, colour, y, charts.dash(len(lines))))
     return grid["bin"].to_numpy() / 1e9, lines
+
+
+def streams(run: Run, frame: pl.DataFrame) -> Element:
+    """Returns the section on UDP flows: what each sent, received and lost, and its delays."""
+    rows: list[list[Part]] = [
+        [
+            *(f"{row['flow']}: {row['src']}", row["dst"]),
+            *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
+            *(f"{row['sent']:,}", f"{row['received']:,}"),
+            "-" if row["loss_share"] is None else f"{row['loss_share']:.2%}",
+            *(format_ns(row[name]) for name in _DELAYS),
+        ]
+        for row in frame.head(MOST_ROWS).iter_rows(named=True)
+    ]
+    head = ["flow", "to", "sent", "received", "datagrams sent", "received", "lost"]
+    head += ["mean delay", "median", "99 %", "jitter"]
+    delays = (
+        "Rates are of payload. A delay is the sojourn time at the captured queue. Jitter is the "
+        "mean difference between the delays of packets in a row."
+    )
+    listed = table("Every UDP flow", head, rows, numbers_from=2)
+    return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))
+
+
+def workloads(run: Run, _frame: pl.DataFrame) -> Element:
+    """Returns the section on the rate of generated traffic over time, a curve for each UDP flow."""
+    edges_s, curves = rate_curves(run)
+    lines = [
+        Line(label, series_colour(place), rate_bps / 1e6, charts.dash(place))
+        for place, (label, rate_bps) in enumerate(curves.items())
+    ]
+    bin_ms = (edges_s[1] - edges_s[0]) * 1e3
+    chart = charts.line_chart(
+        f"Rate of generated traffic behind the captured queues, in bins of {bin_ms:g} ms",
+        "; ".join(f"{line.label}: {float(line.y.mean()):.1f} Mbps on average" for line in lines),
+        edges_s,
+        lines,
+        "time (s)",
+        "Mbps",
+    )
+    return section("workloads", "Generated traffic over time", chart)
 
 
 def _by_class(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
@@ -219,8 +266,11 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
     return section("links", "Links", listed, _more(ordered, "links"))
 
 
-def completions(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on flow completion times of generated flows."""
+def completions(run: Run, frame: pl.DataFrame) -> Element | None:
+    """Returns the section on flow completion times of generated flows, if any is a transfer."""
+    frame = frame.filter(pl.col("size_bytes").is_not_null())
+    if frame.is_empty():
+        return None
     finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
     grouped = frame.group_by("workload", "kind", maintain_order=True).len()
     share = np.linspace(0, 100, 101)

@@ -12,7 +12,7 @@ from outcast.records.run_directory import BottleneckRecord
 from outcast.units import format_rate, format_size, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps
+from outcast.view.terminal.tables import format_bps, workload_result
 
 
 def header(run: Run) -> list[Element]:
@@ -27,6 +27,14 @@ def header(run: Run) -> list[Element]:
         key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
         key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
     for workload in (summary.completions or {}).values():
+        streams = workload.streams
+        if streams is not None:
+            key.append(("UDP received", format_bps(streams.received_bps)))
+            if streams.loss_share is not None:
+                key.append(("UDP lost", f"{streams.loss_share:.2%}"))
+            if streams.delay_ms is not None:
+                key.append(("UDP delay, mean", f"{streams.delay_ms.mean:.3g} ms"))
+            continue
         times = workload.times.get("all")
         if times is not None and times.p50_ms is not None:
             key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
@@ -66,6 +74,9 @@ def _result(run: Run) -> str:
             f"{' together' if len(run.manifest.flows) > 1 else ''}."
         )
     for workload in (summary.completions or {}).values():
+        if workload.streams is not None:
+            texts.append(f"{workload_result(workload)}.")
+            continue
         unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
         texts.append(
             f"{_flows(workload.flows, 'generated ')} ({workload.kind}) ran{unfinished}, at "
@@ -139,7 +150,7 @@ def sentences(run: Run) -> list[str]:
         for (hops, control), ends in sorted(receivers.items())
     ]
     groups += [
-        f"{_flows(workload.flows, 'generated ')} ({workload.kind})"
+        f"{_flows(workload.flows, 'UDP ' if workload.streams else 'generated ')} ({workload.kind})"
         for workload in (run.summary.completions or {}).values()
     ]
     starts = {flow.start_ns for flow in flows}

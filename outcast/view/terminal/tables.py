@@ -54,9 +54,16 @@ def render(directory: RunDirectory) -> RenderableType:
     parts: list[RenderableType] = [_heading(summary), _losses(summary)]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(flows)]
-    if summary.completions:
-        parts += ["", _completion_table(summary.completions)]
-    parts += ["", _class_table(summary), "", _port_table(summary)]
+    if "streams" in run.tables:
+        parts += ["", _stream_table(run.table("streams"))]
+    transfers = {
+        name: part for name, part in (summary.completions or {}).items() if not part.streams
+    }
+    if transfers:
+        parts += ["", _completion_table(transfers)]
+    if summary.classes:
+        parts += ["", _class_table(summary)]
+    parts += ["", _port_table(summary)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
     parts += ["", _trust(summary)]
@@ -67,12 +74,34 @@ def render(directory: RunDirectory) -> RenderableType:
 def _heading(summary: Summary) -> Text:
     covered = f"{summary.start_s:g} to {summary.end_s:g} s"
     why = " (all flows active)" if summary.interval == "all active" else ""
+    results = [workload_result(part) for part in (summary.completions or {}).values()]
+    among = " of the TCP flows" if results else " in all"
+    total = f"{format_bps(summary.total_goodput_bps)}{among}"
+    if summary.classes:
+        results.insert(
+            0,
+            f"{total}, Jain's index {_ratio(summary.jain_index)}, "
+            f"outcast ratio {_ratio(summary.outcast_ratio)}",
+        )
+    elif summary.total_goodput_bps or not results:
+        results.insert(0, total)
     return Text(
-        f"{summary.name}: {summary.engine} engine, {covered}{why}; "
-        f"{format_bps(summary.total_goodput_bps)} in all, "
-        f"Jain's index {_ratio(summary.jain_index)}, "
-        f"outcast ratio {_ratio(summary.outcast_ratio)}",
+        f"{summary.name}: {summary.engine} engine, {covered}{why}; {'; '.join(results)}",
         style="bold",
+    )
+
+
+def workload_result(part: CompletionSummary) -> str:
+    """Returns what a workload reached, in a phrase."""
+    flows = f"{part.flows:,} flow{'' if part.flows == 1 else 's'}"
+    streams = part.streams
+    if streams is None:
+        unfinished = f", {part.unfinished:,} unfinished" if part.unfinished else ""
+        return f"{flows} ({part.kind}) at {format_bps(part.goodput_bps)}{unfinished}"
+    lost = "" if streams.loss_share is None else f", {streams.loss_share:.2%} lost"
+    return (
+        f"{flows} (UDP) sent {format_bps(streams.sent_bps)} and received "
+        f"{format_bps(streams.received_bps)}{lost}"
     )
 
 
@@ -210,6 +239,31 @@ def _port_table(summary: Summary) -> Table:
             str(part.blackouts),
         )
     return table
+
+
+def _stream_table(streams: pl.DataFrame) -> Table:
+    """Returns a table of the UDP flows; of many, those that lost the largest share."""
+    table = _table(
+        *("UDP flow", "from", "to", "sent", "received", "lost", "mean\ndelay", "99 %", "jitter"),
+        left=("from", "to"),
+    )
+    if streams.height > MOST_ROWS:
+        streams = streams.sort("loss_share", descending=True, nulls_last=True).head(MOST_ROWS)
+        table.caption = "those that lost the largest share; streams.parquet has them all"
+    for row in streams.iter_rows(named=True):
+        lost = row["loss_share"]
+        table.add_row(
+            *(str(row["flow"]), row["src"], row["dst"]),
+            *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
+            "-" if lost is None else f"{lost:.2%}",
+            *(format_ns(row[name]) for name in ("delay_mean", "delay_p99", "jitter")),
+        )
+    return table
+
+
+def format_ns(time_ns: float | None) -> str:
+    """Writes a time with three digits in milliseconds, or `-` for None."""
+    return "-" if time_ns is None else f"{time_ns / 1e6:.3g} ms"
 
 
 def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:

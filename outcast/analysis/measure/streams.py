@@ -1,0 +1,277 @@
+"""Generated traffic as the bottleneck saw it: its rate over time, and each stream of datagrams.
+
+What was sent and received is the programs' own count (outcast/records/generated.py). Rates over
+time, drops and delays come from the captures: they are of packets that crossed a captured queue.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.bins import edges_ns, port_series
+from outcast.analysis.measure.fairness import jain_index
+from outcast.analysis.measure.queue import spread
+from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.plan.model import Plan
+from outcast.plan.paths import generated_packet
+from outcast.plan.schedule import Generated
+from outcast.records.generated import Completed, read_generated_flows
+from outcast.records.summary import SpreadSummary, StreamSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of datagrams.
+
+    Attributes:
+        ended: what its two programs counted.
+        delays_ns: sojourn times of its packets at the first captured queue that it crossed, in the
+            order in which they left.
+        packets, dropped: its packets that came in there, and those that were dropped.
+    """
+
+    ended: Completed
+    delays_ns: I64
+    packets: int
+    dropped: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it was to send."""
+        planned = self.ended.planned
+        return ((planned.end_ns or 0) - (planned.start_ns or 0)) / 1e9
+
+    @property
+    def sent(self) -> int:
+        """Datagrams sent."""
+        return self.ended.sent or 0
+
+    @property
+    def received(self) -> int:
+        """Datagrams received."""
+        return self.ended.received or 0
+
+    @property
+    def loss_share(self) -> float | None:
+        """The share of its datagrams that were lost; None if none was sent."""
+        return 1 - self.received / self.sent if self.sent else None
+
+    def rate_bps(self, datagrams: int) -> float:
+        """The rate of the payload of so many datagrams."""
+        size = self.ended.planned.datagram_bytes or 0
+        return 8 * size * datagrams / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def jitter_ns(self) -> float | None:
+        """The mean difference between the delays of packets in a row; None below two packets.
+
+        RFC 3550, section 6.4.1, estimates this mean by a running average.
+        """
+        if self.delays_ns.size < 2:
+            return None
+        return float(np.abs(np.diff(self.delays_ns)).mean())
+
+
+def streams(analysis: Analysis) -> list[Stream]:
+    """Every stream of datagrams of the run, in the order of the schedule."""
+    ended = read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
+    of_run = [flow for flow in ended if flow.planned.datagram_bytes is not None]
+    if not of_run:
+        return []
+    seen = {flow.flow: (port, number) for port, number, flow in _captured(analysis)}
+    empty = np.empty(0, np.int64)
+    found = []
+    for flow in of_run:
+        at = seen.get(flow.planned.flow)
+        delays, packets, dropped = (empty, 0, 0) if at is None else _at_queue(*at)
+        found.append(Stream(flow, delays, packets, dropped))
+    return found
+
+
+def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int]:
+    joined = port.joined
+    rows = port.rows[port.numbers[number]]
+    left = rows[joined.left_as[rows] >= 0]
+    left = left[np.argsort(joined.left_as[left], kind="stable")]
+    delays = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
+    dropped = int((joined.verdict[rows] == Verdict.DROPPED).sum())
+    return np.asarray(delays, np.int64), rows.size, dropped
+
+
+def _captured(analysis: Analysis) -> Iterator[tuple[PortAnalysis, int, Generated]]:
+    """Each captured flow that a workload generated: its first port, its number there, its plan.
+
+    Flows that share a connection are one there; the first of them stands for all. The flows of a
+    port come by workload and number.
+    """
+    if not analysis.directory.plan.exists():
+        return  # Runs made before plans were stored do not tell the hosts' addresses.
+    plan = analysis.directory.read_plan()
+    generated = _by_header(plan, plan.generated)
+    for port in analysis.ports:
+        known = [
+            (flow, number)
+            for number, key in enumerate(port.joined.flows)
+            if (flow := generated.pop(key, None)) is not None
+        ]
+        for flow, number in sorted(known, key=lambda found: found[0].flow):
+            yield port, number, flow
+
+
+def _by_header(plan: Plan, flows: Sequence[Generated]) -> dict[FlowKey, Generated]:
+    by_header: dict[FlowKey, Generated] = {}
+    for flow in flows:
+        packet = generated_packet(plan.graph, flow)
+        key = FlowKey(packet.src, packet.sport, packet.dst, packet.dport, packet.protocol)
+        by_header.setdefault(key, flow)
+    return by_header
+
+
+def stream_table(analysis: Analysis) -> pl.DataFrame | None:
+    """One row per stream of datagrams; None if the run had none.
+
+    `sent` and `received` are datagrams; rates are of their payload, over the time that the stream
+    was to send. `packets`, `dropped`, the delays and `jitter` (ns) are those at the first captured
+    queue that the stream crossed.
+    """
+    rows = []
+    for stream in streams(analysis):
+        planned, delays = stream.ended.planned, stream.delays_ns
+        rows.append(
+            {
+                "flow": planned.flow,
+                "workload": planned.workload,
+                "src": planned.src,
+                "sport": planned.sport,
+                "dst": planned.dst,
+                "sent": stream.sent,
+                "received": stream.received,
+                "loss_share": stream.loss_share,
+                "sent_bps": stream.rate_bps(stream.sent),
+                "received_bps": stream.rate_bps(stream.received),
+                "packets": stream.packets,
+                "dropped": stream.dropped,
+                "delay_mean": float(delays.mean()) if delays.size else None,
+                "delay_p50": float(np.quantile(delays, 0.5)) if delays.size else None,
+                "delay_p99": float(np.quantile(delays, 0.99)) if delays.size else None,
+                "delay_max": float(delays.max()) if delays.size else None,
+                "jitter": stream.jitter_ns,
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+
+
+def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
+    """The streams of one workload together; None if it has none."""
+    if not of_workload:
+        return None
+    received_bps = [stream.rate_bps(stream.received) for stream in of_workload]
+    sent = sum(stream.sent for stream in of_workload)
+    received = sum(stream.received for stream in of_workload)
+    delays = np.concatenate([stream.delays_ns for stream in of_workload])
+    jitters = [jitter for stream in of_workload if (jitter := stream.jitter_ns) is not None]
+    return StreamSummary(
+        sent_bps=sum(stream.rate_bps(stream.sent) for stream in of_workload),
+        received_bps=sum(received_bps),
+        min_received_bps=min(received_bps),
+        jain_index=jain_index(received_bps),
+        loss_share=1 - received / sent if sent else None,
+        delay_ms=_delays(delays),
+        jitter_ms=float(np.mean(jitters)) / 1e6 if jitters else None,
+    )
+
+
+def _delays(delays_ns: I64) -> SpreadSummary | None:
+    if not delays_ns.size:
+        return None
+    of_all = spread(delays_ns, np.ones(delays_ns.size, np.int64))
+    return SpreadSummary(
+        mean=round(of_all.mean / 1e6, 6),
+        p50=of_all.p50 / 1e6,
+        p90=of_all.p90 / 1e6,
+        p99=of_all.p99 / 1e6,
+        max=of_all.max / 1e6,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """What generated flows together sent through a queue and lost there, per bin."""
+
+    kind: str
+    goodput_bytes: I64
+    dropped: I64
+
+    def plus(self, other: _Summed) -> _Summed:
+        return _Summed(
+            self.kind, self.goodput_bytes + other.goodput_bytes, self.dropped + other.dropped
+        )
+
+
+def _summed(
+    analysis: Analysis, port: PortAnalysis, key_of: Array, kinds: Sequence[str], edges: I64
+) -> list[_Summed]:
+    """The sums of a port's flows by key; `key_of` has each flow's key, or -1."""
+    joined, bins = port.joined, edges.size - 1
+    goodput = np.zeros((len(kinds), bins), np.int64)
+    known = np.flatnonzero(key_of >= 0)
+    np.add.at(goodput, key_of[known], port_series(analysis, port).goodput_bytes[known])
+    since_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
+    keys = key_of[joined.arrivals.flow]
+    lost = (joined.verdict == Verdict.DROPPED) & (keys >= 0)
+    lost &= (since_ns >= 0) & (since_ns < edges[-1])
+    cells = keys[lost] * bins + np.searchsorted(edges, since_ns[lost], side="right") - 1
+    dropped = np.bincount(cells, minlength=len(kinds) * bins).reshape(len(kinds), bins)
+    return [_Summed(*row) for row in zip(kinds, goodput, dropped.astype(np.int64), strict=True)]
+
+
+def workload_table(analysis: Analysis) -> pl.DataFrame | None:
+    """Rate and drops of generated traffic per bin; None if none crossed a captured queue.
+
+    A stream of datagrams has rows of its own, with its `flow`. All transfers of a workload are
+    added up, and `flow` is null. `t` is the bin's start after the traffic's start, in ns;
+    `goodput_bps` is new payload that left the queue, `dropped` packets that the queue dropped.
+    """
+    sums: dict[tuple[int, int], _Summed] = {}
+    edges = edges_ns(analysis)
+    for port, flows in itertools.groupby(_captured(analysis), key=lambda found: found[0]):
+        keys: list[tuple[int, int]] = []
+        kinds = []
+        key_of = np.full(len(port.joined.flows), -1)
+        for _, number, flow in flows:
+            key = (flow.workload, -1 if flow.datagram_bytes is None else flow.flow)
+            if key not in keys[-1:]:
+                keys.append(key)
+                kinds.append(flow.kind)
+            key_of[number] = len(keys) - 1
+        for key, summed in zip(keys, _summed(analysis, port, key_of, kinds, edges), strict=True):
+            sums[key] = summed if key not in sums else sums[key].plus(summed)
+    if not sums:
+        return None
+    seconds = np.diff(edges) / 1e9
+    frames = [
+        pl.DataFrame(
+            {
+                "t": edges[:-1],
+                "goodput_bps": 8 * summed.goodput_bytes / seconds,
+                "dropped": summed.dropped,
+            }
+        ).select(
+            "t",
+            pl.lit(workload, pl.Int32).alias("workload"),
+            pl.lit(summed.kind).alias("kind"),
+            pl.lit(None if flow < 0 else flow, pl.Int32).alias("flow"),
+            "goodput_bps",
+            "dropped",
+        )
+        for (workload, flow), summed in sorted(sums.items())
+    ]
+    return pl.concat(frames)

@@ -1,0 +1,119 @@
+"""Draws generated traffic: its rate and drops over time, and what each UDP flow got and lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from outcast.analysis.compiled import Array
+from outcast.records.run import Run
+from outcast.view.figures.goodput import flow_rates
+from outcast.view.figures.parts import Bars, draw_bars
+from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.palette import BLUE, DROPPED, GREY, series_colour
+
+MOST_CURVES = 6
+"""The most UDP flows with a curve each. If there are more, each workload has one."""
+MOST_BARS = 40
+
+
+def rate_curves(run: Run) -> tuple[Array, dict[str, Array]]:
+    """Returns the edges of the bins in seconds, and rates in bit/s over them by the curve's label.
+
+    Each UDP flow has a curve, or each workload if there are more UDP flows than MOST_CURVES.
+    """
+    frame = run.table("workloads")
+    edges_s = np.append(frame["t"].unique().sort().to_numpy() / 1e9, run.summary.duration_s)
+    sources = {}
+    if "streams" in run.tables:
+        sources = dict(run.table("streams")["flow", "src"].iter_rows())
+    each = frame["flow"].drop_nulls().n_unique() <= MOST_CURVES
+    keys = ["workload", "kind", "flow"] if each else ["workload", "kind"]
+    curves = {}
+    for values, part in frame.group_by(keys, maintain_order=True):
+        label = f"workload {values[0]} ({values[1]})"
+        if each and values[2] is not None:
+            label = f"{sources.get(values[2], 'flow')} #{values[2]} (UDP)"
+        curves[label] = _summed(part, "goodput_bps")
+    return edges_s, curves
+
+
+def _summed(frame: pl.DataFrame, column: str) -> Array:
+    return frame.group_by("t").agg(pl.col(column).sum()).sort("t")[column].to_numpy()
+
+
+def rate_over_time(run: Run) -> Figure | None:
+    """Draws the rates and drops of generated traffic over time, beside the TCP flows' sum."""
+    if "workloads" not in run.tables:
+        return None
+    edges, curves = rate_curves(run)
+    width_ms = (edges[1] - edges[0]) * 1e3
+    figure = ShownFigure(figsize=(8, 4.2), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    for place, (label, rate_bps) in enumerate(curves.items()):
+        upper.stairs(
+            rate_bps / 1e6, edges, baseline=None, color=series_colour(place), lw=1.2, label=label
+        )
+    if run.manifest.flows:
+        of_flows, rates = flow_rates(run)
+        total = np.sum([*rates.values()], axis=0) / 1e6
+        label = f"{len(rates)} TCP flows together" if len(rates) > 1 else "the TCP flow"
+        upper.stairs(total, of_flows, baseline=None, color=GREY, lw=1.2, ls="--", label=label)
+    upper.set_ylim(0, None)
+    upper.set_ylabel("rate (Mbps)")
+    dropped = _summed(run.table("workloads"), "dropped")
+    lower.stairs(
+        dropped / np.diff(edges) / 1e3, edges, fill=True, color=DROPPED, alpha=0.8, label="dropped"
+    )
+    lower.set_ylim(0, None)
+    lower.set_ylabel("dropped per ms")
+    lower.set_xlim(0, run.summary.duration_s)
+    lower.set_xlabel("time (s)")
+    heading(
+        figure, f"{run.summary.name}: generated traffic at the bottleneck, bins of {width_ms:g} ms"
+    )
+    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def datagrams_by_flow(run: Run) -> Figure | None:
+    """Draws what each UDP flow sent, as received and lost, and its delays."""
+    if "streams" not in run.tables:
+        return None
+    frame = run.table("streams")
+    rows = np.unique(np.linspace(0, frame.height - 1, min(frame.height, MOST_BARS)).astype(int))
+    frame = frame[rows.tolist()]
+    places, ticks = (
+        np.arange(frame.height),
+        [f"{r[0]} #{r[1]}" for r in frame["src", "flow"].rows()],
+    )
+    figure = ShownFigure(figsize=(2.6 + 0.5 * frame.height, 5), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    received = frame["received_bps"].to_numpy() / 1e6
+    lost = np.maximum(frame["sent_bps"].to_numpy() / 1e6 - received, 0)
+    draw_bars(upper, [Bars("received", BLUE, received)], ticks)
+    upper.bar(places, lost, 0.736, bottom=received, color=DROPPED, hatch="//", label="lost")
+    for place, share in enumerate(frame["loss_share"].to_list()):
+        if share is not None:
+            top = received[place] + lost[place]
+            upper.text(place, top, f"{share:.1%}", ha="center", va="bottom", fontsize=8)
+    upper.margins(y=0.12)
+    upper.set_ylabel("sent (Mbps)")
+    known = frame["delay_mean"].is_not_null().to_numpy()
+    if known.any():
+        middle, high, jitter = (
+            frame[name].to_numpy()[known] / 1e6 for name in ("delay_p50", "delay_p99", "jitter")
+        )
+        at = places[known]
+        lower.vlines(at, middle, high, color=BLUE, lw=1.5)
+        lower.plot(at, middle, "o", color=BLUE, ms=5, label="median")
+        lower.plot(at, high, "_", color=BLUE, ms=9, label="99 %")
+        lower.plot(at, jitter, "x", color=DROPPED, ms=5, label="jitter")
+    lower.set_ylim(0, None)
+    lower.set_ylabel("delay at the queue (ms)")
+    lower.tick_params(axis="x", rotation=60)
+    heading(figure, f"{run.summary.name}: UDP flows")
+    upper.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    lower.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure

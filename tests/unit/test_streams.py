@@ -1,0 +1,194 @@
+"""Generated traffic as the captures show it, and what people see of a run with UDP alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from outcast import analysis
+from outcast.analysis.measure.streams import Stream, stream_summary
+from outcast.plan.schedule import Generated
+from outcast.records.generated import Completed
+from outcast.records.run import Run
+from outcast.records.summary import CompletionSummary, Summary
+from outcast.sweep import groups
+from outcast.view import figures, report
+from outcast.view.figures.generated import rate_curves
+from outcast.view.terminal import tables
+from tests.golden import model
+from tests.golden.run_directory import with_records, write_run
+
+
+def stream(number: int, sent: int, received: int, delays: list[int], end_ns: int = 10**9) -> Stream:
+    planned = Generated(
+        number, 0, "constant_rate", f"h{number}", "h1", 40_001, None, 0,
+        end_ns=end_ns, gap_ns=1000, datagram_bytes=1000,
+    )  # fmt: skip
+    ended = Completed(planned, 0, None, 0, 1000 * received, sent, received, None, None, None, None)
+    return Stream(ended, np.array(delays, np.int64), sent, sent - received)
+
+
+def test_a_streams_rates_loss_and_jitter() -> None:
+    one = stream(0, 1000, 750, [1000, 4000, 3000], end_ns=10**9 // 2)
+    assert one.rate_bps(one.sent) == 16e6
+    assert one.rate_bps(one.received) == 12e6
+    assert one.loss_share == 0.25
+    assert one.jitter_ns == 2000  # the mean of 3000 and 1000
+    assert stream(0, 0, 0, []).loss_share is None
+    assert stream(0, 1, 1, [5]).jitter_ns is None
+
+
+def test_the_streams_of_a_workload_together() -> None:
+    together = stream_summary(
+        [stream(0, 1000, 750, [10**6, 3 * 10**6]), stream(1, 1000, 250, [2 * 10**6])]
+    )
+    assert together is not None
+    assert (together.sent_bps, together.received_bps, together.min_received_bps) == (
+        *(16e6, 8e6),
+        2e6,
+    )
+    assert together.loss_share == 0.5
+    assert together.jain_index == pytest.approx(8e6**2 / (2 * (6e6**2 + 2e6**2)))
+    assert together.delay_ms is not None
+    assert (together.delay_ms.p50, together.delay_ms.max) == (2, 3)
+    assert together.jitter_ms == 2
+    assert stream_summary([]) is None
+
+
+def completed(**values: object) -> CompletionSummary:
+    known = {
+        "kind": "constant_rate",
+        "flows": 2,
+        "unfinished": 0,
+        "not_started": 0,
+        "failed": 0,
+        "goodput_bps": 8e6,
+        "datagrams_sent": 2000,
+        "datagrams_lost": 1000,
+        "retransmits": None,
+        "timeouts": None,
+        "latest_start_ms": 0.0,
+        "times": {},
+        "streams": stream_summary([stream(0, 1000, 750, [10**6]), stream(1, 1000, 250, [10**6])]),
+    }
+    return CompletionSummary.model_validate({**known, **values})
+
+
+@pytest.fixture
+def udp_only(tmp_path: Path) -> Run:
+    """A run of the reference switch, told as if two UDP flows had been all of its traffic."""
+    traffic = model.drop_tail(model.make_traffic(7, 500), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analysis.analyze(directory)
+    for name in ("throughput", "fairness", "sockets", "links"):
+        (directory.path / f"{name}.parquet").unlink(missing_ok=True)
+    run = Run(directory)
+    pl.DataFrame(
+        {
+            "flow": [0, 1],
+            "workload": [0, 0],
+            "src": ["h2", "h3"],
+            "dst": ["h1", "h1"],
+            "sent": [1000, 1000],
+            "received": [750, 250],
+            "loss_share": [0.25, 0.75],
+            "sent_bps": [8e6, 8e6],
+            "received_bps": [6e6, 2e6],
+            "delay_mean": [1e6, None],
+            "delay_p50": [1e6, None],
+            "delay_p99": [2e6, None],
+            "jitter": [1e4, None],
+        }
+    ).write_parquet(directory.path / "streams.parquet")
+    pl.DataFrame(
+        {
+            "t": [0, 10**7, 0, 10**7],
+            "workload": [0] * 4,
+            "kind": ["constant_rate"] * 4,
+            "flow": [0, 0, 1, 1],
+            "goodput_bps": [5e6, 7e6, 1e6, 3e6],
+            "dropped": [1, 2, 3, 4],
+        }
+    ).write_parquet(directory.path / "workloads.parquet")
+    tree = run.summary.model_dump(mode="json")
+    tree.update(
+        completions={"0": completed().model_dump(mode="json")},
+        **{name: {} for name in ("classes", "flow_chains", "tcp", "fairness", "windows")},
+        total_goodput_bps=0.0,
+        jain_index=None,
+        outcast_ratio=None,
+    )
+    summary = Summary.model_validate(tree)
+    manifest = run.manifest.model_copy(update={"flows": []})
+    flows = run.table("flows").head(0)
+    flows.write_parquet(directory.path / "flows.parquet")
+    directory.summary.write_text(summary.model_dump_json())
+    directory.write_manifest(manifest)
+    return with_records(Run(directory), summary=summary, manifest=manifest, plan=None)
+
+
+def test_the_headline_of_udp_alone_has_its_rates_and_no_tcp(udp_only: Run) -> None:
+    from rich.console import Console
+
+    console = Console(width=120, record=True)
+    console.print(tables.render(udp_only.directory))
+    text = console.export_text()
+    first = text.splitlines()[0]
+    assert first.endswith("2 flows (UDP) sent 16.0 Mbps and received 8.00 Mbps, 50.00% lost")
+    assert "0 bps" not in text
+    for word in ("Jain", "retrans", "RTO", "goodput"):
+        assert word not in text
+    assert "75.00%" in text
+
+
+def test_the_report_of_udp_alone_has_no_empty_tcp_charts(udp_only: Run) -> None:
+    page = report.make(udp_only)
+    for identity in ("goodput", "fairness", "completions"):
+        assert f'id="{identity}"' not in page
+    assert page.index("UDP received") < page.index("The experiment")
+    assert "Every UDP flow" in page
+    assert "h2 #0 (UDP): 6.0 Mbps on average" in page
+
+
+def test_figures_of_udp_alone(udp_only: Run) -> None:
+    rates = figures.figure(udp_only, "workloads")
+    upper, lower = rates.axes
+    assert [list(patch.get_data().values) for patch in upper.patches] == [[5, 7], [1, 3]]
+    assert [text.get_text() for text in rates.legends[0].get_texts()] == [
+        *("h2 #0 (UDP)", "h3 #1 (UDP)"),
+    ]
+    assert list(lower.patches[0].get_data().values) == [0.4, 0.6]
+    of_flows = figures.figure(udp_only, "streams").axes[0]
+    heights = [bar.get_height() for bar in of_flows.patches]
+    assert heights == [6, 2, 2, 6]
+    assert [text.get_text() for text in of_flows.texts] == ["25.0%", "75.0%"]
+
+
+def test_many_streams_have_a_curve_for_their_workload(udp_only: Run) -> None:
+    path = udp_only.directory.path / "workloads.parquet"
+    one = pl.read_parquet(path).filter(pl.col("flow") == 0)
+    pl.concat(one.with_columns(flow=pl.lit(number)) for number in range(9)).write_parquet(path)
+    _, curves = rate_curves(udp_only)
+    assert {name: values.tolist() for name, values in curves.items()} == {
+        "workload 0 (constant_rate)": [45e6, 63e6]
+    }
+
+
+def test_a_sweep_of_generated_traffic_shows_no_values_of_flows() -> None:
+    of_udp = {
+        "outcast_ratio": [None],
+        "total_goodput_bps": [0.0],
+        "completions.0.goodput_bps": [8e6],
+        "completions.0.streams.loss_share": [0.5],
+    }
+    assert groups.default_values(pl.DataFrame(of_udp)) == [*of_udp][2:]
+    mixed = pl.DataFrame({**of_udp, "classes.2.mean_goodput_bps": [1e6]})
+    assert groups.default_values(mixed)[:2] == ["outcast_ratio", "total_goodput_bps"]
+
+
+def test_a_workload_in_a_phrase() -> None:
+    transfers = completed(kind="poisson", flows=1201, unfinished=3, streams=None, goodput_bps=5e8)
+    assert tables.workload_result(transfers) == "1,201 flows (poisson) at 500 Mbps, 3 unfinished"
