@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
     from outcast.api.joins import Join, join_captures
     from outcast.api.run_sweep import run_sweep
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BusyError",
     "ConfigError",
+    "Executed",
     "Experiment",
     "FeatureMissingError",
     "GuestError",
@@ -55,6 +57,7 @@ __all__ = [
     "UntrustedError",
     "__version__",
     "analyze",
+    "exec_in",
     "join_captures",
     "load",
     "open_run",
@@ -64,11 +67,13 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Executed": "outcast.api.commands",
     "Experiment": "outcast.experiment",
     "Join": "outcast.api.joins",
     "Run": "outcast.api.runs",
     "Sweep": "outcast.api.sweeps",
     "analyze": "outcast.api.runs",
+    "exec_in": "outcast.api.commands",
     "join_captures": "outcast.api.joins",
     "load": "outcast.api.experiments",
     "open_run": "outcast.api.runs",

@@ -8,8 +8,9 @@ import itertools
 import os
 import shutil
 import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from outcast.engines import Engine, OnEvent, ledger, programs
 from outcast.errors import ConfigError, OutcastError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.files import write_text
-from outcast.plan.make import make_plan
+from outcast.plan.make import make_plan, plan_of_command
 from outcast.records.run_directory import RunDirectory
 
 
@@ -114,6 +115,47 @@ def _keep_source(directory: RunDirectory, experiment: Experiment) -> None:
         directory.sources.mkdir(exist_ok=True)
         with files.writing(directory.sources / origin.name) as stream:
             stream.write(origin.content)
+
+
+def execute_command(
+    experiment: Experiment,
+    engine: Engine,
+    host: str | None,
+    command: Sequence[str],
+    within_ns: int,
+    on_event: OnEvent,
+) -> None:
+    """Builds an experiment's network and runs one command in it; nothing is kept.
+
+    Args:
+        experiment: its flows, workloads and clients do not run; its servers do.
+        engine: where it runs.
+        host: the command's host; None is the topology's first.
+        command: the program and its arguments.
+        within_ns: how long the command may take.
+        on_event: is given each event, such as the command's output and its end.
+
+    Raises:
+        ConfigError: there is no such host.
+        FeatureMissingError: there is no such program.
+        OutcastError: the network could not be built, or the command took too long.
+    """
+    entry = ledger.open_entry(ledger.default_folder())
+    folder = Path(tempfile.mkdtemp(prefix="outcast-exec-"))
+    try:
+        entry.folders.append(str(folder))
+        entry.write()
+        directory = RunDirectory(folder)
+        resolved = programs.take_files(resolve(experiment, engine.name), directory)
+        plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
+        assert plan.command is not None
+        programs.require_command(plan.command)
+        write_text(directory.config, dump(resolved))
+        directory.write_plan(plan)
+        engine.run(directory, entry, on_event)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        entry.remove()
 
 
 def _evaluate(

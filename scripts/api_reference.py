@@ -16,8 +16,10 @@ import outcast
 PAGE = Path(__file__).parents[1] / "docs/api.md"
 HEADING = "## Reference\n"
 
-FUNCTIONS = ("load", "run", "open_run", "analyze", "run_sweep", "open_sweep", "join_captures")
-CLASSES = ("Experiment", "Run", "Sweep", "Join")
+FUNCTIONS = (
+    *("load", "run", "open_run", "analyze", "run_sweep", "open_sweep", "exec_in", "join_captures"),
+)
+CLASSES = ("Experiment", "Run", "Sweep", "Executed", "Join")
 
 
 def markdown() -> str:
@@ -43,9 +45,10 @@ def _function(function: Any, name: str, level: str) -> str:
 
 def _class(kind: type) -> str:
     parts = [f"### `outcast.{kind.__name__}`\n\n{_text(kind)}\n"]
-    if kind is not outcast.Experiment:
+    members = [] if kind is outcast.Experiment else list(_members(kind))
+    if members:
         parts.append("| member | what it is |\n|---|---|")
-        parts += [f"| `{name}` | {text} |" for name, text in _members(kind)]
+        parts += [f"| `{name}` | {text} |" for name, text in members]
         parts.append("")
     return "\n".join(parts)
 

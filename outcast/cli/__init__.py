@@ -21,6 +21,7 @@ from outcast.errors import ConfigError, FeatureMissingError, OutcastError, short
 VERBS = (
     "doctor",
     "run",
+    "exec",
     "sweep",
     "results",
     "reproduce",

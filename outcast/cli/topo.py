@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,15 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})"
         for flow in plan.flows
     ]
+    if plan.programs:
+        lines += ["", "programs"]
+    for program in plan.programs:
+        what = "server" if program.is_server else "client"
+        lines.append(f"  {program.name}: {what} at {program.host}  {shlex.join(program.argv)}")
+        lines += [
+            f"    {program.host} to {peer}  {' '.join(plan.path(program.host, peer))}"
+            for peer in program.peers
+        ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
     return lines

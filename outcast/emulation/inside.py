@@ -9,6 +9,8 @@ It reports on standard output, with a JSON object on each line:
 ```
 {"event": "phase", "phase": "setup"}                  a phase begins
 {"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event
+{"event": "output", "stream": "out", "data": "aGkK"}        of a single command, in base64
+{"event": "ended", "status": 0}                             of a single command
 {"event": "done"}
 {"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
 ```
@@ -86,6 +88,7 @@ from outcast.records.run_directory import (
 if TYPE_CHECKING:
     from outcast.emulation.changes import Changer
     from outcast.emulation.programs.launch import UserPrograms
+    from outcast.plan.programs import Command
 
 DRAIN_DEADLINE_S = 10.0
 GOODPUT_PAUSE_S = 1.0
@@ -259,6 +262,9 @@ class _Run:
                     captures.require_alive()
                     blackout.require_alive()
 
+                if self.plan.command is not None:
+                    self._execute(network, self.plan.command, switches, controller)
+                    return
                 self.enter("capture_start")
                 with captures:
                     before = self._read_counters(network)
@@ -270,6 +276,29 @@ class _Run:
                 after = self._read_counters(network)
         measured = _Measured(captures.records, before, after, blackout.record, load)
         self._write(switches.datapath, built, flows, measured)
+        self.emit({"event": "done"})
+
+    def _execute(
+        self, network: Network, command: Command, switches: OpenVSwitch, controller: Controller
+    ) -> None:
+        """Runs the plan's command, beside its servers."""
+        from outcast.emulation.programs import single
+
+        self.enter("command")
+        programs = self._programs(network)
+
+        def watch() -> None:
+            switches.require_alive()
+            controller.require_alive()
+            if programs is not None:
+                programs.require_servers()
+
+        netns = network.netns(command.host)
+        single.execute(
+            *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch)
+        )
+        if programs is not None:
+            programs.finish()
         self.emit({"event": "done"})
 
     def _verify(self, network: Network, datapath: Datapath) -> str:

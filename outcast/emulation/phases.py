@@ -8,6 +8,7 @@ DURING = {
     "verify": "the verification",
     "capture_start": "the start of the captures",
     "traffic": "the traffic",
+    "command": "the command",
     "capture_end": "the end of the captures",
 }
 """Words for each phase, used in messages on what went wrong during it."""

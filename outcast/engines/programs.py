@@ -11,7 +11,7 @@ from outcast import handed_in
 from outcast.engines.guest import boot, init
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Program
-from outcast.plan.programs import SEARCH_PATH
+from outcast.plan.programs import SEARCH_PATH, Command
 from outcast.records.run_directory import RunDirectory
 
 MOST_FILES_BYTES = 1 << 30
@@ -31,6 +31,15 @@ def require(experiment: Experiment, *, in_guest: bool) -> None:
         _require_program(program, f"{where}.command", in_guest)
 
 
+def require_command(command: Command) -> None:
+    """Raises FeatureMissingError where the program of a single command is not there."""
+    name = command.argv[0]
+    if "/" in name:
+        _require_executable(Path(command.folder, name), f"COMMAND: {name}")
+    else:
+        _require_named(name, "COMMAND")
+
+
 def _require_copyable(path: Path, where: str) -> None:
     try:
         if path.is_dir():
@@ -48,10 +57,7 @@ def _require_copyable(path: Path, where: str) -> None:
 def _require_program(program: Program, where: str, in_guest: bool) -> None:
     name = program.command[0]
     if "/" not in name:
-        if shutil.which(name, path=SEARCH_PATH) is None:
-            raise FeatureMissingError(
-                f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
-            )
+        _require_named(name, where)
         return
     if not os.path.isabs(name):
         at = _of_files(program.files, Path(name))
@@ -68,9 +74,20 @@ def _require_program(program: Program, where: str, in_guest: bool) -> None:
                 f"{where}: {name}: the guest does not see the host's {hidden}; keep the program "
                 "in another folder, or give it by `files`"
             )
-    if not at.is_file() or not os.access(at, os.X_OK):
-        what = "cannot be executed" if at.exists() else "no such program"
-        raise FeatureMissingError(f"{where}: {name}: {what}")
+    _require_executable(at, f"{where}: {name}")
+
+
+def _require_named(name: str, where: str) -> None:
+    if shutil.which(name, path=SEARCH_PATH) is None:
+        raise FeatureMissingError(
+            f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
+        )
+
+
+def _require_executable(path: Path, what: str) -> None:
+    if not path.is_file() or not os.access(path, os.X_OK):
+        why = "cannot be executed" if path.exists() else "no such program"
+        raise FeatureMissingError(f"{what}: {why}")
 
 
 def _of_files(files: Sequence[Path], name: Path) -> Path | None:

@@ -95,6 +95,7 @@ class VirtualEngine:
                     on_message=on_message,
                     processes=limits.processes(plan),
                     open_files=limits.open_files(plan),
+                    needed=() if plan.command is None else (plan.command.folder,),
                 )
             except GuestError as error:
                 raise GuestError(f"{error}, during {reader.during()}") from None
@@ -109,7 +110,8 @@ class VirtualEngine:
             raise GuestError(f"{result.host_failure}; {why}")
         if why is not None:
             raise why
-        _record_kernel(directory, kernel)
+        if plan.command is None:
+            _record_kernel(directory, kernel)
         return reader.wall_s
 
 

@@ -79,6 +79,39 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
     return replace(plan, capture_ports=captures)
 
 
+def plan_of_command(
+    plan: Plan, host: str | None, command: Sequence[str], folder: str, within_ns: int
+) -> Plan:
+    """The plan of one command in the network of a plan: with its servers, without its traffic.
+
+    Args:
+        plan: the network's plan.
+        host: where the command runs; None is the topology's first host.
+        command: the program and its arguments, which may name hosts as `{h1}`.
+        folder: the command's working folder.
+        within_ns: how long it may take.
+
+    Raises:
+        ConfigError: there is no such host, or the switches choose paths by ports.
+    """
+    hosts = {name: plan.ip(name) for name in plan.hosts}
+    chosen = host or plan.hosts[0]
+    programs.require_host(hosts, chosen, "--host")
+    if plan.routes.choices:
+        raise ConfigError(
+            f"{plan.routing} routing chooses paths by ports, which a command chooses itself; "
+            "allowed is another routing"
+        )
+    argv = tuple(programs.fill(word, hosts, "COMMAND")[0] for word in command)
+    return replace(
+        plan,
+        flows=(),
+        generated=(),
+        programs=tuple(program for program in plan.programs if program.is_server),
+        command=programs.Command(chosen, argv, folder, within_ns),
+    )
+
+
 def _require_transport(
     base: Transport, of_hosts: Mapping[str, Transport], generated: Sequence[Generated]
 ) -> None:

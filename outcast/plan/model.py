@@ -17,7 +17,7 @@ from controllers.hashing import FiveTuple
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.paths import generated_packet, ingress_port, port_name
-from outcast.plan.programs import Program, probe
+from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated
 
@@ -46,6 +46,7 @@ class Plan:
         links: the settings of each direction of each link, by the sending node and its neighbour.
             A plan that was stored before the plan had them has none.
         programs: every program, in the order of the configuration.
+        command: what runs instead of flows, workloads and clients; None in a run.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class Plan:
     others: tuple[Bottleneck, ...] = ()
     links: Mapping[Direction, Link] = field(default_factory=dict)
     programs: tuple[Program, ...] = ()
+    command: Command | None = None
 
     @cached_property
     def routes(self) -> routes.Routes:
@@ -73,7 +75,15 @@ class Plan:
         """Sender and receiver of every flow, and hosts of programs that talk to each other."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         pairs |= {(flow.src, flow.dst) for flow in self.generated}
-        return pairs | set(program_pairs(self.programs))
+        return pairs | set(self._other_pairs())
+
+    def _other_pairs(self) -> list[tuple[str, str]]:
+        """Hosts of programs with those that they talk to; the command's host with all others."""
+        pairs = program_pairs(self.programs)
+        if self.command is not None:
+            host = self.command.host
+            pairs += [(host, other) for other in self.hosts if other != host]
+        return pairs
 
     @property
     def hosts(self) -> list[str]:
@@ -119,7 +129,7 @@ class Plan:
         for generated in self.generated:
             packet = generated_packet(self.graph, generated)
             packets.setdefault((generated.src, generated.dst), packet)
-        for src, dst in program_pairs(self.programs):
+        for src, dst in self._other_pairs():
             packets.setdefault((src, dst), probe(self.graph, src, dst))
         there = set(packets.values())
         both = there | {packet.reversed() for packet in there}

@@ -60,6 +60,23 @@ class Program:
         return self.ready_port is not None or self.ready_line is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command that runs in a host of the network, instead of flows and clients.
+
+    Attributes:
+        host: where it runs.
+        argv: its command line, with addresses in place of the hosts' names.
+        folder: the absolute path of its working folder.
+        within_ns: how long it may take, on the run's clock.
+    """
+
+    host: str
+    argv: tuple[str, ...]
+    folder: str
+    within_ns: int
+
+
 Ways = list[tuple[list[str], list[str]]]
 """Paths between two hosts, each with the path back."""
 
@@ -85,9 +102,9 @@ def resolve_programs(
             raise ConfigError(
                 f"{where}.name: {asked.name} is another program's name; allowed is a new one"
             )
-        _require_host(hosts, asked.host, f"{where}.host")
+        require_host(hosts, asked.host, f"{where}.host")
         for name in asked.to:
-            _require_host(hosts, name, f"{where}.to")
+            require_host(hosts, name, f"{where}.to")
         named: list[str] = [*asked.to]
         argv = []
         for place, word in enumerate(asked.command):
@@ -138,7 +155,7 @@ def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str
                 f"{where}: {word!r} has a brace alone; allowed is a host as {{{next(iter(hosts))}}}"
                 ", or {{ and }} for braces"
             )
-        _require_host(hosts, match[1], where)
+        require_host(hosts, match[1], where)
         named.append(match[1])
         return hosts[match[1]]
 
@@ -148,7 +165,8 @@ def fill(word: str, hosts: Mapping[str, str], where: str) -> tuple[str, list[str
     return filled, named
 
 
-def _require_host(hosts: Mapping[str, str], name: str, where: str) -> None:
+def require_host(hosts: Mapping[str, str], name: str, where: str) -> None:
+    """Raises ConfigError, which begins with `where`, unless there is a host of this name."""
     if name not in hosts:
         some = ", ".join([*hosts][:6]) + (", ..." if len(hosts) > 6 else "")
         raise ConfigError(

@@ -30,7 +30,7 @@ from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
-from outcast.plan.programs import Program
+from outcast.plan.programs import Command, Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
 
@@ -119,6 +119,7 @@ class _Document(handed_in.Versioned):
     blackout_at: _Name | None
     links: tuple[_Alike, ...] = ()
     programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
+    command: Command | None = None
 
 
 def dumps(plan: Plan) -> str:
@@ -191,6 +192,7 @@ def read_plan(path: Path) -> Plan:
         blackout_at=document.blackout_at,
         links=links,
         programs=document.programs,
+        command=document.command,
     )
 
 

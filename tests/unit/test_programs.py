@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast import experiment
-from outcast.emulation.programs import launch, runner
+from outcast import cli, experiment
+from outcast.api import kernel
+from outcast.emulation.commands import Process, SystemCommands
+from outcast.emulation.programs import launch, runner, single
+from outcast.engines import choice
 from outcast.engines import programs as before_the_run
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.engines.virtual import VirtualEngine
+from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
 from outcast.plan import stored
-from outcast.plan.make import make_plan
-from outcast.plan.programs import fill
+from outcast.plan.make import make_plan, plan_of_command
+from outcast.plan.programs import Command, fill
 from outcast.records.run_directory import ExecutionRecord, RunDirectory
 
 BASE = """
@@ -286,3 +292,102 @@ def test_a_server_says_its_line_and_ends_when_told(tmp_path: Path) -> None:
 
 def test_a_server_that_ends_by_itself_has_failed(tmp_path: Path) -> None:
     assert run_runner(tmp_path, task(tmp_path, "exit 0", server=True)).wait(60) == 1
+
+
+# --- one command
+
+
+def test_the_plan_of_a_command_has_servers_and_reaches_every_host(tmp_path: Path) -> None:
+    plan = make_plan(asked(tmp_path, "flows=[{from: [h3], to: h2}]"))
+    planned = plan_of_command(plan, "h4", ["curl", "{h1}"], "/work", 10**9)
+    assert planned.command is not None
+    assert planned.command.argv == ("curl", "10.0.0.1")
+    assert [program.name for program in planned.programs] == ["web"]
+    assert planned.flows == ()
+    assert planned.pairs == {("h4", other) for other in ("h1", "h2", "h3", "h5")}
+    assert planned.bottleneck == plan.bottleneck
+    first = plan_of_command(plan, None, ["true"], "/work", 10**9)
+    assert first.command is not None
+    assert first.command.host == "h1"
+    (tmp_path / "plan.json").write_text(stored.dumps(planned), encoding="utf-8")
+    assert stored.read_plan(tmp_path / "plan.json").command == planned.command
+    with pytest.raises(ConfigError, match="--host: no host 'h9'; allowed are h1"):
+        plan_of_command(plan, "h9", ["true"], "/work", 10**9)
+
+
+class Spawned:
+    """Starts a script in place of the command, in our own network namespace."""
+
+    def __init__(self, script: str) -> None:
+        self.script = script
+        self.argv: Sequence[str] = ()
+        self.real = SystemCommands()
+
+    def spawn(self, name: str, argv: Sequence[str], **options: Any) -> Process:
+        self.argv = argv
+        return self.real.spawn(
+            name, ["sh", "-c", self.script], stdout=options["stdout"], stderr=options["stderr"]
+        )
+
+
+def execute(
+    tmp_path: Path, script: str, within_ns: int = 60 * 10**9
+) -> tuple[bytes, bytes, Sequence[str], list[int]]:
+    events: list[Any] = []
+    spawned = Spawned(script)
+    command = Command("h1", ("ls", "-l"), "/usr", within_ns)
+    try:
+        single.execute(
+            *(command, 0, tmp_path, spawned),
+            7,
+            events.append,
+            lambda: None,  # type: ignore[arg-type]
+        )
+    finally:
+        spawned.real.end_all()
+    out, err = (
+        b"".join(base64.b64decode(e["data"]) for e in events if e.get("stream") == stream)
+        for stream in ("out", "err")
+    )
+    return out, err, spawned.argv, [e["status"] for e in events if e["event"] == "ended"]
+
+
+def test_a_commands_output_and_status_are_passed_on(tmp_path: Path) -> None:
+    script = "printf 'a\\0b\\377'; sleep 0.1; echo no >&2; exit 9"
+    out, err, argv, status = execute(tmp_path, script)
+    assert (out, err, status) == (b"a\0b\xff", b"no\n", [9])
+    assert argv[:3] == ["env", "--ignore-environment", "--chdir=/usr"]
+    assert "OUTCAST_SEED=7" in argv
+    assert argv[-2:] == ["/usr/bin/ls", "-l"] or argv[-2:] == ["/bin/ls", "-l"]
+
+
+def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(DeadlineError, match=r"waited 0.2 s for the end of ls -l"):
+        execute(tmp_path, "sleep 60", within_ns=200_000_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--deadline", "1", "--", "true"], "outcast: --deadline: "),
+        (["--deadline", "0s", "--", "true"], "outcast: --deadline: 0s: allowed is a time above 0"),
+        (["--host", "h9", "--", "true"], "outcast: --host: no host 'h9'; allowed are h1"),
+        (["--", "no-such-program"], "outcast: COMMAND: no-such-program: no such program in"),
+        ([], "outcast: COMMAND: is missing"),
+        (["--", "echo", "{h9}"], "outcast: COMMAND: no host 'h9'"),
+    ],
+)
+def test_what_exec_refuses(
+    tmp_path: Path,
+    arguments: list[str],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel, "provide", lambda experiment, progress: None)
+    monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
+    status = cli.invoke(["exec", str(config(tmp_path)), *arguments])
+    said = capsys.readouterr().err
+    assert said.startswith(line)
+    assert said.count("\n") == 1
+    assert status in (2, 3)

@@ -187,7 +187,7 @@ class UserPrograms:
         given = copy_files(program_files(self._directory, program.name), folder)
         task_file = self._scratch / f"{program.name}.json"
         task = {
-            "argv": _found(program.argv, folder),
+            "argv": found(program.argv, folder),
             "folder": str(folder),
             "environment": environment(folder, self._experiment.seed, program.name),
             "outputs": str(outputs),
@@ -280,14 +280,18 @@ def _says(process: Process, word: str) -> bool:
     return word in process.output().splitlines()
 
 
-def _found(argv: tuple[str, ...], folder: Path) -> list[str]:
-    """The command with the whole path of its program, because the runner has another PATH."""
+def found(argv: tuple[str, ...], folder: Path) -> list[str]:
+    """The command with the whole path of its program, because we have another PATH.
+
+    Raises:
+        RunError: there is no such program.
+    """
     if "/" in argv[0]:
         return [str(folder / argv[0]), *argv[1:]]
-    found = shutil.which(argv[0], path=SEARCH_PATH)
-    if found is None:
+    path = shutil.which(argv[0], path=SEARCH_PATH)
+    if path is None:
         raise RunError(f"{argv[0]}: no such program in {SEARCH_PATH}")
-    return [found, *argv[1:]]
+    return [path, *argv[1:]]
 
 
 def has_port(netns: int, port: int) -> bool:

@@ -131,6 +131,7 @@ def boot(
     processes: int = limits.PROCESSES,
     open_files: int = 0,
     environment: Mapping[str, str] | None = None,
+    needed: Sequence[str] = (),
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
@@ -153,6 +154,7 @@ def boot(
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         environment: variables of the program, besides ENVIRONMENT.
+        needed: more folders that the guest has to see, wherever they are.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -164,7 +166,7 @@ def boot(
     description = {
         "run_directory": str(run_directory.resolve()),
         "argv": list(argv),
-        "needed": python_folders(),
+        "needed": _outermost([*python_folders(), *needed]),
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
         "open_files": open_files,
@@ -237,7 +239,12 @@ def python_folders() -> tuple[str, ...]:
     # An editable installation finds us by a hook, not by the path.
     own = Path(__file__).resolve().parents[3]
     named = {sys.prefix, sys.base_prefix, str(own), *path}
-    folders = {path for name in named if name for path in (name, os.path.realpath(name))}
+    return _outermost([path for name in named if name for path in (name, os.path.realpath(name))])
+
+
+def _outermost(names: Sequence[str]) -> tuple[str, ...]:
+    """The folders among these that are below none of the others, each once."""
+    folders = set(names)
     return tuple(
         name
         for name in sorted(folders)

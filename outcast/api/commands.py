@@ -1,0 +1,89 @@
+"""One command in a host of an experiment's network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from outcast.api.experiments import require_experiment
+from outcast.api.runs import absolute_search_paths
+from outcast.errors import ConfigError, RunError
+from outcast.experiment import Experiment
+
+DEADLINE_S = 600.0
+
+OnOutput = Callable[[Literal["out", "err"], bytes], None]
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A command that has ended.
+
+    Attributes:
+        status: its exit status; negative for the signal that ended it, as in `subprocess`.
+        stdout, stderr: what it wrote.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+
+def exec_in(
+    experiment: Experiment,
+    command: Sequence[str],
+    host: str | None = None,
+    *,
+    deadline_s: float = DEADLINE_S,
+    on_output: OnOutput | None = None,
+    progress: bool | None = None,
+) -> Executed:
+    """Builds an experiment's network and runs one command in one of its hosts.
+
+    The experiment's flows, workloads and clients do not run. Its servers do, and the command
+    begins when all are ready. Nothing is captured and nothing is kept.
+
+    Args:
+        experiment: what `load` returned.
+        command: the program and its arguments; `{h1}` is the address of host h1.
+        host: where it runs; None is the topology's first host.
+        deadline_s: how long the command may take, by the engine's clock.
+        on_output: is given what the command writes, as it comes; then the result has none of it.
+        progress: whether to tell that the kernel is built first, or why the realtime engine runs.
+
+    Raises:
+        ConfigError: the network cannot be built, or has no such host.
+        FeatureMissingError: no engine can run this here, or there is no such program.
+        OutcastError: the network failed, or the command did not end in time.
+    """
+    from outcast import workflow
+    from outcast.api import kernel
+    from outcast.api import progress as shown
+    from outcast.engines import choice
+
+    require_experiment(experiment)
+    if not command:
+        raise ConfigError("COMMAND: is missing; allowed is a program and its arguments")
+    written: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    ended: list[int] = []
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event.get("event") == "ended":
+            ended.append(int(event["status"]))
+        elif event.get("event") == "output":
+            data = base64.b64decode(event["data"])
+            if on_output is not None:
+                on_output(event["stream"], data)
+            else:
+                written[event["stream"]] += data
+
+    with absolute_search_paths():
+        kernel.provide(experiment, progress)
+        engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+        within_ns = int(deadline_s * 1e9)
+        workflow.execute_command(experiment, engine, host, command, within_ns, on_event)
+    if not ended:
+        raise RunError("the command's end was not told")
+    return Executed(ended[0], bytes(written["out"]), bytes(written["err"]))

@@ -1,0 +1,77 @@
+"""`outcast exec`: one command in a host of the network, and its exit status."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from outcast import units
+from outcast.cli import shared
+from outcast.errors import ConfigError
+
+
+@click.command(
+    "exec",
+    epilog=shared.examples(
+        "outcast exec configs/linear-12.yaml -- ip addr",
+        "outcast exec configs/linear-12.yaml --host h2 -- ping -c 3 {h1}",
+    ),
+)
+@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("command_line", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--host", metavar="HOST", help="Where it runs [default: the topology's first host].")
+@click.option(
+    "--engine",
+    type=shared.Choice(["auto", "realtime", "virtual"]),
+    help="Where the network is built; overrides `engine` in CONFIG.",
+)
+@click.option(
+    "--deadline",
+    default="10min",
+    show_default=True,
+    metavar="TIME",
+    help="How long the command may take, by the engine's clock.",
+)
+@shared.overrides
+def command(
+    config: Path,
+    command_line: tuple[str, ...],
+    host: str | None,
+    engine: str | None,
+    deadline: str,
+    overrides: tuple[str, ...],
+) -> int:
+    """Run one command in a host of CONFIG's network.
+
+    Its output is passed on, and its exit status is that of this verb (128 and the number for a
+    signal). An error of the verb itself has one line that begins with `outcast:`.
+
+    Flows, workloads and clients of CONFIG do not run; its servers do. {h1} is the address of
+    host h1.
+    """
+    from outcast import experiment
+    from outcast.api import commands, experiments
+
+    shared.end_as_interrupted()
+    if engine is not None:
+        overrides = (*overrides, f"engine={engine}")
+    try:
+        deadline_s = units.parse_time_ns(deadline) / 1e9
+    except ValueError as error:
+        raise ConfigError(f"--deadline: {error}") from None
+    if deadline_s <= 0:
+        raise ConfigError(f"--deadline: {deadline}: allowed is a time above 0")
+    chosen = experiments.checked(experiment.read(config, overrides))
+
+    def on_output(stream: Literal["out", "err"], data: bytes) -> None:
+        to = sys.stdout.buffer if stream == "out" else sys.stderr.buffer
+        to.write(data)
+        to.flush()
+
+    executed = commands.exec_in(
+        chosen, command_line, host, deadline_s=deadline_s, on_output=on_output
+    )
+    return executed.status if executed.status >= 0 else 128 - executed.status

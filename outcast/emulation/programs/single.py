@@ -1,0 +1,87 @@
+"""One command in a host: its output is passed on as it comes, and its exit status told."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from outcast.emulation.commands import Commands
+from outcast.emulation.programs.launch import environment, found
+from outcast.errors import DeadlineError, shortened
+from outcast.plan.programs import Command
+
+POLL_S = 0.005
+_END_S = 2.0
+_PASSED_BYTES = 64 * 1024
+_COMMAND_CHARACTERS = 60
+
+
+def execute(
+    command: Command,
+    netns: int,
+    scratch: Path,
+    commands: Commands,
+    seed: int,
+    emit: Callable[[Mapping[str, Any]], None],
+    watch: Callable[[], None],
+) -> None:
+    """Runs a command to its end.
+
+    It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
+    writes, and at last `{"event": "ended", "status": its exit status, negative for a signal}`.
+
+    Args:
+        command: what runs.
+        netns: its host's network namespace.
+        scratch: a folder for its output and its temporary files.
+        commands: starts it.
+        seed: the experiment's seed.
+        emit: takes each event.
+        watch: is called in between; it raises if something that the network needs has died.
+
+    Raises:
+        DeadlineError: it took longer than allowed. It has been ended.
+    """
+    home = scratch / "command"
+    home.mkdir()
+    variables = environment(home, seed, "exec")
+    argv = found(command.argv, Path(command.folder))
+    process = commands.spawn(
+        shlex.join(command.argv),
+        [
+            *("env", "--ignore-environment", f"--chdir={command.folder}"),
+            *(f"{name}={value}" for name, value in variables.items()),
+            *argv,
+        ],
+        netns=netns,
+        stdout=scratch / "command.out",
+        stderr=scratch / "command.err",
+    )
+    end = time.monotonic() + command.within_ns / 1e9
+    with process.stdout.open("rb") as out, process.stderr.open("rb") as err:
+
+        def pass_on() -> None:
+            for name, stream in (("out", out), ("err", err)):
+                while data := stream.read(_PASSED_BYTES):
+                    text = base64.b64encode(data).decode("ascii")
+                    emit({"event": "output", "stream": name, "data": text})
+
+        while (status := process.popen.poll()) is None:
+            pass_on()
+            watch()
+            if time.monotonic() > end:
+                try:
+                    process.end(signal.SIGTERM, _END_S)
+                except DeadlineError:
+                    process.end(signal.SIGKILL, _END_S)
+                pass_on()
+                title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
+                raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
+            time.sleep(POLL_S)
+        pass_on()
+    emit({"event": "ended", "status": status})

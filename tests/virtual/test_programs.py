@@ -1,0 +1,167 @@
+"""Programs in the hosts of the guest: their flows, their files, their time, and one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import outcast
+from outcast.engines.guest import boot
+from outcast.records import replay
+
+NETWORK = """
+name: programs
+topology: {kind: linear, rivals: 3}
+links: {rate: 100mbit, delay: 1ms}
+queue: {kind: tbf, limit: 64KB}
+duration: 200ms
+engine: virtual
+"""
+
+TCP_AND_UDP = """
+programs:
+  - name: web
+    host: h1
+    command: [python3, -m, http.server, 80]
+    files: [site]
+    ready: {port: 80}
+  - name: sink
+    host: h2
+    command: [python3, receive.py]
+    files: [receive.py]
+    ready: {line: listening}
+  - name: get
+    host: h4
+    command: [curl, -fsS, -o, page, "http://{h1}/site/page"]
+    start: 10ms
+    repeat: 3
+    every: 40ms
+  - name: send
+    host: h5
+    command: [python3, send.py, "{h2}"]
+    files: [send.py]
+"""
+
+RECEIVE = """
+import socket
+inside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+inside.bind(("0.0.0.0", 4433))
+print("listening")
+while True:
+    data, peer = inside.recvfrom(2000)
+    inside.sendto(data[:100], peer)
+"""
+
+SEND = """
+import os, socket, sys, time
+outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(50):
+    outside.sendto(os.urandom(1000), (sys.argv[1], 4433))
+    time.sleep(0.001)
+open("sent", "w").write("50")
+"""
+
+
+def asked(tmp_path: Path, programs: str, *overrides: str) -> outcast.Experiment:
+    (tmp_path / "site").mkdir(exist_ok=True)
+    (tmp_path / "site/page").write_bytes(bytes(50_000))
+    (tmp_path / "receive.py").write_text(RECEIVE, encoding="ascii")
+    (tmp_path / "send.py").write_text(SEND, encoding="ascii")
+    path = tmp_path / "net.yaml"
+    path.write_text(NETWORK + programs, encoding="utf-8")
+    return outcast.load(path, dict(text.split("=", 1) for text in overrides))
+
+
+def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
+    run = outcast.run(asked(tmp_path, TCP_AND_UDP), tmp_path / "run", progress=False)
+    assert run.trusted, run.reasons
+    flows = run.table("flows")
+    pages = flows.filter(pl.col("name") == "get", pl.col("src") == "h1")
+    assert pages.height == 3
+    assert (pages["goodput_bytes"] > 50_000).all()
+    assert pages["of_program"].all()
+    assert (pages["completion_ns"] > 4_000_000).all()
+    requests = flows.filter(pl.col("name") == "get", pl.col("dst") == "h1")
+    assert sorted(requests["sport"]) == sorted(pages["dport"])
+    there = flows.filter(pl.col("name") == "send", pl.col("src") == "h5").row(0, named=True)
+    assert (there["protocol"], there["dport"], there["packets"]) == ("udp", 4433, 50)
+    assert there["congestion_control"] is None
+    back = flows.filter(pl.col("name") == "send", pl.col("dst") == "h5").row(0, named=True)
+    assert back["goodput_bytes"] == 50 * 100
+    assert set(run.table("throughput")["flow"]) == set(flows["flow"])
+    assert set(flows["flow"]) == set(run.table("packets")["flow"])
+
+    executions = run.table("programs").filter(pl.col("program") == "get")
+    starts = executions["t_start"].to_list()
+    assert [round(start / 1e6) for start in starts] == [10, 50, 90]
+    assert (executions["status"] == 0).all()
+    times = run.summary.programs
+    assert times is not None
+    assert times["get"].time_ms is not None
+    assert times["get"].time_ms.max == executions["duration_ns"].max() / 1e6
+    assert (run.path / "programs/send/written/sent").read_text(encoding="ascii") == "50"
+    assert "listening" in (run.path / "programs/sink/0.out").read_text(encoding="ascii")
+    assert "programs/web/files/site/page" in run.manifest.files
+
+    # The copy in the run directory is enough, wherever the user's files are by then.
+    again = outcast.load(run.path / "config.yaml")
+    second = outcast.run(again, tmp_path / "again", progress=False)
+    assert replay.require_equal(run.directory, second.directory) > 0
+    analyzed = outcast.analyze(second.path)
+    assert analyzed.summary.model_dump(exclude={"wall_s"}) == run.summary.model_dump(
+        exclude={"wall_s"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (
+            "{name: bad, host: h4, command: [curl, -sS, 'http://{h1}/'], repeat: 2}",
+            "program bad at h4 (curl -sS http://10.0.0.1/), execution 1 of 2: exit status 7 during "
+            "the traffic: curl: (7) Failed to connect to 10.0.0.1 port 80",
+        ),
+        (
+            "{name: bad, host: h4, to: [h1], command: [sleep, 60]}",
+            "program bad at h4 (sleep 60): not ended 10 s after the experiment's duration: "
+            "it wrote nothing",
+        ),
+        (
+            "{name: bad, host: h4, to: [h1], command: [sh, -c, 'echo no; exit 3'], "
+            "ready: {port: 80}}",
+            "program bad at h4 (sh -c 'echo no; exit 3'): exit status 3 during the traffic: no",
+        ),
+        (
+            "{name: bad, host: h4, to: [h1], command: [sleep, 60], "
+            "ready: {line: up, within: 500ms}}",
+            "waited 0.5 s for program bad at h4 (sleep 60) to write a line with 'up': "
+            "it wrote nothing",
+        ),
+    ],
+)
+def test_a_program_that_fails_is_named(tmp_path: Path, program: str, line: str) -> None:
+    with pytest.raises(outcast.RunError) as caught:
+        outcast.run(asked(tmp_path, f"programs: [{program}]"), tmp_path / "run", progress=False)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_program_that_spins_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "STALL_OF_PROGRAMS_S", 8.0)
+    spins = "{name: spin, host: h4, to: [h1], command: [python3, -c, 'while True: pass']}"
+    with pytest.raises(outcast.GuestError) as caught:
+        outcast.run(asked(tmp_path, f"programs: [{spins}]"), tmp_path / "run", progress=False)
+    text = str(caught.value)
+    assert "spin at h4" in text
+    assert "virtual time" in text
+
+
+def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
+    network = asked(tmp_path, TCP_AND_UDP)
+    script = "curl -fsS -o /dev/null -w '%{{size_download}}' http://{h1}/site/page; exit 5"
+    done = outcast.exec_in(network, ["sh", "-c", script], host="h5", progress=False)
+    assert (done.status, done.stdout, done.stderr) == (5, b"50000", b"")
+    with pytest.raises(outcast.RunError, match=r"waited 1.5 s for the end of sleep 60"):
+        outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
