@@ -156,6 +156,10 @@ class GuestError(RunError):
     """The virtual engine's guest did not boot, panicked, hung or was ended from outside."""
 
 
+class StallError(GuestError):
+    """The virtual engine's guest showed no sign of life for too long."""
+
+
 class UntrustedError(OutcastError):
     """The run finished, but its captures and counters contradict each other."""
 

@@ -9,6 +9,7 @@ It reports on standard output, with a JSON object on each line:
 ```
 {"event": "phase", "phase": "setup"}                  a phase begins
 {"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event
+{"event": "programs", "running": ["program get at h4 (curl)"]}   when one starts or ends
 {"event": "output", "stream": "out", "data": "aGkK"}        of a single command, in base64
 {"event": "ended", "status": 0}                             of a single command
 {"event": "done"}
@@ -418,7 +419,7 @@ class _Run:
 
         programs = UserPrograms(
             *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
-            network.netns,
+            *(network.netns, self.emit),
         )
         programs.serve()
         programs.prepare()

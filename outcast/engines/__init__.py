@@ -84,6 +84,7 @@ class EventReader:
         done: whether it said that it has finished.
         wall_s: seconds that each phase took, by this host's clock. `boot` is the time before the
             first phase.
+        programs: titles of the configuration's programs that run at present.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
@@ -93,6 +94,7 @@ class EventReader:
         self.error: errors.OutcastError | None = None
         self.done = False
         self.wall_s: dict[str, float] = {}
+        self.programs: list[str] = []
 
     def during(self) -> str:
         """The present phase, in words."""
@@ -121,6 +123,8 @@ class EventReader:
             now = time.monotonic()
             self.wall_s[self._phase] = round(now - self._phase_began, 3)
             self._phase, self._phase_began = str(event.get("phase")), now
+        if event.get("event") == "programs":
+            self.programs = [str(title) for title in event.get("running", ())]
         if event.get("event") == "error":
             kind = getattr(errors, str(event.get("kind")), errors.RunError)
             self.error = _rebuild(kind, str(event.get("message")))

@@ -17,7 +17,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.recipe import OURS
 from outcast.engines.ledger import Entry, ProcessMark
-from outcast.errors import FeatureMissingError, GuestError, did_you_mean
+from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
@@ -62,6 +62,7 @@ class VirtualEngine:
         kernel = _kernel()
         experiment = load_resolved(directory.config)
         plan = directory.read_plan()
+        has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
         argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
@@ -93,10 +94,13 @@ class VirtualEngine:
                     on_folder=on_folder,
                     on_start=on_start,
                     on_message=on_message,
+                    stall_s=boot.STALL_OF_PROGRAMS_S if has_programs else boot.STALL_S,
                     processes=limits.processes(plan),
                     open_files=limits.open_files(plan),
                     needed=() if plan.command is None else (plan.command.folder,),
                 )
+            except StallError as error:
+                raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
             except GuestError as error:
                 raise GuestError(f"{error}, during {reader.during()}") from None
         why = reader.error
@@ -113,6 +117,17 @@ class VirtualEngine:
         if plan.command is None:
             _record_kernel(directory, kernel)
         return reader.wall_s
+
+
+def _why(reader: EventReader) -> str:
+    """Why a guest in which programs run may have stalled; empty if none runs."""
+    if not reader.programs:
+        return ""
+    return (
+        ": virtual time stands still while a program computes, and one of these seems to wait "
+        f"without sleeping: {', '.join(reader.programs)}; allowed are programs that sleep or wait "
+        "for input, or engine: realtime"
+    )
 
 
 def _record_kernel(directory: RunDirectory, kernel: Kernel) -> None:

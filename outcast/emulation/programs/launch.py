@@ -15,9 +15,10 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 
@@ -97,6 +98,7 @@ class UserPrograms:
         scratch: Path,
         commands: Commands,
         netns: Callable[[str], int],
+        emit: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._experiment, self._plan = experiment, plan
         self._directory, self._commands, self._netns = directory, commands, netns
@@ -104,6 +106,8 @@ class UserPrograms:
         self._servers: list[_Running] = []
         self._clients: list[_Running] = []
         self._end_ns = 0
+        self._emit = emit
+        self._told: list[str] = []
 
     def serve(self) -> None:
         """Starts the servers in their order, and waits until each is ready.
@@ -117,6 +121,7 @@ class UserPrograms:
             if program.is_server:
                 server = self._launch(program)
                 self._servers.append(server)
+                self._tell([])
                 self._await_ready(server)
 
     def prepare(self) -> None:
@@ -136,6 +141,7 @@ class UserPrograms:
         """Tells the runners the time at which the traffic starts."""
         self._end_ns = t_start_ns + self._experiment.duration_ns
         if self._clients:
+            self._tell(self._clients)
             write_text(self._start_file, str(t_start_ns))
 
     def running(self, now_ns: int) -> list[str]:
@@ -149,12 +155,20 @@ class UserPrograms:
         for client in self._clients:
             status = client.process.popen.poll()
             if status is None:
-                still.append(client.title())
+                still.append(client)
             elif status:
                 raise self._failure(client)
+        self._tell(still)
         if not still and now_ns < self._end_ns:
             return [running.title() for running in (*self._servers, *self._clients)]
-        return still
+        return [client.title() for client in still]
+
+    def _tell(self, clients: Sequence[_Running]) -> None:
+        """Says which programs run, so that a stalled guest can be explained."""
+        titles = [running.title() for running in (*self._servers, *clients)]
+        if titles != self._told:
+            self._told = titles
+            self._emit({"event": "programs", "running": titles})
 
     def require_servers(self) -> None:
         """Raises RunError where a server has ended."""

@@ -51,6 +51,8 @@ def execute(
     home.mkdir()
     variables = environment(home, seed, "exec")
     argv = found(command.argv, Path(command.folder))
+    title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
+    emit({"event": "programs", "running": [f"{title} at {command.host}"]})
     process = commands.spawn(
         shlex.join(command.argv),
         [
@@ -80,7 +82,6 @@ def execute(
                 except DeadlineError:
                     process.end(signal.SIGKILL, _END_S)
                 pass_on()
-                title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
                 raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
             time.sleep(POLL_S)
         pass_on()

@@ -36,7 +36,7 @@ from pathlib import Path
 from outcast.emulation.commands import SystemCommands
 from outcast.engines import ledger, limits, private
 from outcast.engines.guest import init
-from outcast.errors import FeatureMissingError, GuestError, how_ended
+from outcast.errors import FeatureMissingError, GuestError, StallError, how_ended
 
 RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
 """The path of the run directory in the guest."""
@@ -70,6 +70,9 @@ _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
 STALL_S = 600.0
 """The guest hangs if it prints no line and passes no second of virtual time for this long. A busy
 emulated processor took more than two minutes from one line of the boot to the next."""
+
+STALL_OF_PROGRAMS_S = 300.0
+"""The same while programs of the user run, because one that spins stops the clock."""
 
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
@@ -159,7 +162,8 @@ def boot(
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
             small, or it cannot start it.
-        GuestError: the guest panicked, stalled, or was killed; with the console's last lines.
+        GuestError: the guest panicked, or was killed; with the console's last lines.
+        StallError: the guest showed no sign of life for `stall_s`.
     """
     compile_own_modules()
     memory_directory = _memory_directory(memory_mib)
@@ -412,7 +416,7 @@ def _follow(
         while selector.get_map():
             ready = selector.select(stall_s)
             if not ready:
-                raise GuestError(f"the guest: no sign of life for {stall_s:g} s{last()}")
+                raise StallError(f"the guest: no sign of life for {stall_s:g} s{last()}")
             for key, _ in ready:
                 data = os.read(key.fd, PIPE_BYTES)
                 key.data.feed(data)
