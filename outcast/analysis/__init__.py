@@ -27,7 +27,13 @@ def compute(directory: RunDirectory) -> Analysis:
     directory.read_manifest()
     settings = experiment.load_resolved(directory.config).analysis
     with refusing(f"{directory.path}: its records do not fit its captures"):
-        return run_analysis.compute(directory, settings.windows_ns, settings.bin_ns)
+        return run_analysis.compute(
+            directory,
+            settings.windows_ns,
+            settings.bin_ns,
+            settings.group_by,
+            settings.compare,
+        )
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:

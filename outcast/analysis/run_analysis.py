@@ -21,6 +21,8 @@ from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
+from outcast.plan import grouping
+from outcast.plan.grouping import Comparison
 from outcast.records.effective import min_rto_ns_of
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
@@ -84,6 +86,8 @@ class Analysis:
     """Everything computed from a run, before it is stored.
 
     Attributes:
+        group_by: the grouping that tables and figures show.
+        comparison: the groups that the headline compares; None if there is only one hop class.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
         rates: what the traces of links set.
     """
@@ -93,6 +97,8 @@ class Analysis:
     counters: Counters
     windows_ns: tuple[int, ...]
     bin_ns: int
+    group_by: str
+    comparison: Comparison | None
     ports: list[PortAnalysis]
     interval: Interval
     all_active: bool
@@ -105,15 +111,24 @@ class Analysis:
         return link_rate(self.manifest, self.rates, port, first_bps)
 
 
-def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> Analysis:
+def compute(
+    directory: RunDirectory,
+    windows_ns: Sequence[int],
+    bin_ns: int,
+    group_by: str | None = None,
+    compare: tuple[str, str] | None = None,
+) -> Analysis:
     """Reads a run's captures and joins them.
 
     Args:
         directory: what `outcast run` wrote.
         windows_ns: lengths of the sub-intervals to summarize, from the traffic's start.
         bin_ns: the width of the bins of throughput over time.
+        group_by: a kind of `grouping.GROUPINGS`, or None for the default.
+        compare: the labels of the two groups to compare, or None for the default.
 
-    Raises InputError if the manifest, the counters or a capture is missing or broken.
+    Raises InputError if the manifest, the counters or a capture is missing or broken, or if the
+    flows do not form the groups to compare.
     """
     manifest = directory.read_manifest()
     counters = directory.read_counters()
@@ -124,6 +139,12 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
     of_programs = program_flows(manifest, [(record, part.joined) for record, part in joins])
     manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})
     _require_few_bins(directory, manifest, bin_ns)
+    groups = manifest.groups
+    named = [program.name for program in manifest.programs]
+    try:
+        comparison = grouping.comparison(group_by, compare, groups, named)
+    except ValueError as error:
+        raise InputError(f"{directory.config}: analysis.compare: {error}") from None
     ports = [_analyze_port(directory, manifest, record, part) for record, part in joins]
     interval, all_active = _main_interval(manifest, ports)
     t_start_ns = manifest.traffic.t_start_ns
@@ -134,6 +155,8 @@ def compute(directory: RunDirectory, windows_ns: Sequence[int], bin_ns: int) -> 
         counters=counters,
         windows_ns=tuple(windows_ns),
         bin_ns=bin_ns,
+        group_by=grouping.chosen(group_by, groups),
+        comparison=comparison,
         ports=ports,
         interval=interval,
         all_active=all_active,

@@ -20,6 +20,7 @@ from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.congestion import during, last_total, sampled_spread, synchronisation
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
+from outcast.analysis.measure.groups import with_whole_run
 from outcast.analysis.measure.losses import loss_summary, loss_warnings
 from outcast.analysis.measure.phase import packet_time_ns, phases
 from outcast.analysis.measure.program_runs import program_summary
@@ -100,6 +101,11 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         ],
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
+        group_by=analysis.group_by,
+        groups=with_whole_run(
+            analysis, main.groups, lambda flow: tcp_of_flow(analysis, flow), _spread
+        ),
+        compare=main.compare,
     )
 
 

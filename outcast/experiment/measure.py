@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from outcast.experiment.parts import Part, TimeNs
 
@@ -52,6 +52,24 @@ class Analysis(Part):
         gt=0,
         description="width of a point of the curves over time; if left out, at most the duration",
     )
+
+    group_by: Literal["name", "hops", "congestion_control", "port", "sender"] | None = Field(
+        default=None,
+        description="by what tables and figures group flows; if left out, by name where any flow "
+        "has one, else by hops. See docs/groups.md",
+    )
+    compare: tuple[str, str] | None = Field(
+        default=None,
+        description="two groups; the headline is the first one's mean goodput over the second's. "
+        "If left out, the classes with the most and the fewest hops",
+    )
+
+    @field_validator("compare")
+    @classmethod
+    def _two_groups(cls, compare: tuple[str, str] | None) -> tuple[str, str] | None:
+        if compare is not None and compare[0] == compare[1]:
+            raise ValueError(f"{compare[0]!r} twice; allowed are two different groups")
+        return compare
 
     def within(self, duration_ns: int) -> Analysis:
         """A copy whose default bin is at most the duration; a bin that was given is kept."""

@@ -298,6 +298,7 @@ def _refusal(error: ValidationError, source: Source) -> str:
         message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{kind: ...}}"
     elif not first["msg"].startswith("Value error"):
         message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
+        message = message.replace("a valid tuple", "a list")
         if kind == "literal_error":
             message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
     place = source.place(at)

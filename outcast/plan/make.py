@@ -11,7 +11,7 @@ from dataclasses import replace
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
-from outcast.plan import events, programs, schedule, transport
+from outcast.plan import events, grouping, programs, schedule, transport
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
@@ -74,6 +74,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         captures = _capture_ports(experiment, plan)
         events.changes(experiment, plan)
         _check_blackout(experiment, bottleneck)
+        _check_groups(experiment, plan)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return replace(plan, capture_ports=captures)
@@ -180,6 +181,20 @@ def _way_flows(
         )
         for number, (there, back) in enumerate(ways, first)
     )
+
+
+def _check_groups(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where `analysis.compare` names groups that the flows do not form."""
+    analysis = experiment.analysis
+    try:
+        grouping.comparison(
+            analysis.group_by,
+            analysis.compare,
+            plan.groups,
+            [program.name for program in plan.programs],
+        )
+    except ValueError as error:
+        raise ConfigError(f"analysis.compare: {error}") from None
 
 
 def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:

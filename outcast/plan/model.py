@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
+from outcast.plan import grouping
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
+from outcast.plan.grouping import Groups
 from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
@@ -27,6 +29,18 @@ if TYPE_CHECKING:
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMember:
+    """A planned flow as a `grouping.Member`."""
+
+    flow: int
+    name: str | None
+    hops: int
+    congestion_control: str | None
+    ingress: str | None
+    src: str
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,23 @@ class Plan:
             for bottleneck in (self.bottleneck, *self.others)
         )
         return next((port for port in entered if port is not None), None)
+
+    @cached_property
+    def groups(self) -> Groups[PlannedMember]:
+        """The flows of every group; see `grouping.every`. Programs' flows are not known yet."""
+        return grouping.every(
+            [
+                PlannedMember(
+                    flow.flow,
+                    flow.name,
+                    flow.hops,
+                    flow.transport.congestion_control,
+                    self.ingress(flow),
+                    flow.src,
+                )
+                for flow in self.flows
+            ]
+        )
 
     def attached(self, port: str) -> str:
         """The interface that the switch has for a port: another one where a blackout stands."""

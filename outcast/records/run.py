@@ -6,6 +6,7 @@ Other modules read a finished run through `Run`.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,18 +16,50 @@ import polars as pl
 from outcast import experiment
 from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.plan import grouping
 from outcast.plan.model import Plan
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
     BottleneckRecord,
     Counters,
+    FlowRecord,
     Manifest,
     Rates,
     RunDirectory,
     read_record,
 )
-from outcast.records.summary import Summary
+from outcast.records.summary import GroupSummary, Summary
 from outcast.records.tables import read_table, refusing, scan_table
+
+_MOST_IN_LABEL = 4
+"""The most groups in a port's label, because grouped by sender there can be hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsOfGroup:
+    """A group of flows as tables and figures show it.
+
+    Attributes:
+        label: its label, which is a key of the summary's groups.
+        controls: the congestion controls that the flows use.
+        flows: their numbers.
+        summary: what they did.
+    """
+
+    label: str
+    controls: tuple[str, ...]
+    flows: tuple[int, ...]
+    summary: GroupSummary
+
+    @property
+    def title(self) -> str:
+        """The label with the congestion controls: `2-hop (cubic)`."""
+        return grouping.title(self.label, self.controls)
+
+    @property
+    def counted(self) -> str:
+        """The title with the number of flows: `2-hop (cubic), 1 flow`."""
+        return f"{self.title}, {len(self.flows)} flow{'' if len(self.flows) == 1 else 's'}"
 
 
 class Run:
@@ -148,10 +181,69 @@ class Run:
         """Returns the distinct hop counts of the flows that come in by a port, ascending."""
         return sorted({flow.hops for flow in self.manifest.flows if flow.ingress == port})
 
+    @cached_property
+    def groups(self) -> tuple[FlowsOfGroup, ...]:
+        """The groups of the grouping that tables and figures show (`analysis.group_by`).
+
+        They are hop classes in runs that an older outcast analysed. There are none without flows.
+        """
+        kind = self.summary.group_by
+        summaries = self.summary.grouped(kind)
+        return tuple(
+            FlowsOfGroup(
+                label,
+                grouping.controls(records),
+                tuple(record.flow for record in records),
+                summaries[label],
+            )
+            for label, records in self.manifest.groups.get(kind, {}).items()
+        )
+
+    @cached_property
+    def group_of(self) -> dict[int, str]:
+        """The label of each flow's group, by the flow's number."""
+        return {flow: group.label for group in self.groups for flow in group.flows}
+
+    @property
+    def marked(self) -> str | None:
+        """The group that figures bring out, because the question is whether it is starved.
+
+        It is the class with the fewest hops, or the second group of `analysis.compare`. None if it
+        is not among the groups shown.
+        """
+        compare = self.summary.compare
+        if compare is None:  # one class, or a run that an older outcast analysed
+            by_class = self.summary.group_by == "hops" and len(self.groups) > 1
+            return self.groups[0].label if by_class else None
+        return compare.groups[1] if compare.by == self.summary.group_by else None
+
+    def port_groups(self, port: str) -> list[str]:
+        """The labels of the groups whose flows come in by a port.
+
+        A port that feeds two bottlenecks has two entries in the summary's drops. The second is
+        `s1-eth2>s1-eth1`.
+        """
+        mine = {self.group_of.get(flow.flow) for flow in self._by_port(port)}
+        return [group.label for group in self.groups if group.label in mine]
+
+    def port_flows(self, port: str) -> str:
+        """Whose flows come in by a port, and their congestion controls: `2-hop, cubic`.
+
+        Empty if no flow of the configuration does.
+        """
+        labels = [label for label in self.port_groups(port) if label != port.partition(">")[0]]
+        if len(labels) > _MOST_IN_LABEL:
+            labels = [*labels[:_MOST_IN_LABEL], f"{len(labels) - _MOST_IN_LABEL} more"]
+        return ", ".join(dict.fromkeys([*labels, *grouping.controls(self._by_port(port))]))
+
+    def _by_port(self, port: str) -> list[FlowRecord]:
+        name = port.partition(">")[0]
+        return [flow for flow in self.manifest.flows if flow.ingress == name]
+
     def port_label(self, port: str) -> str:
-        """Returns an input port's name with the classes of its flows: `s1-eth2 (2-hop)`."""
-        classes = ", ".join(f"{hops}-hop" for hops in self.port_hops(port))
-        return f"{port} ({classes})" if classes else port
+        """Returns an input port's name with what `port_flows` says: `s1-eth2 (2-hop, cubic)`."""
+        flows = self.port_flows(port)
+        return f"{port} ({flows})" if flows else port
 
     @cached_property
     def rates(self) -> Rates:

@@ -37,7 +37,8 @@ from outcast.errors import InputError
 from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.files import sha256, write_text
-from outcast.plan import stored
+from outcast.plan import grouping, stored
+from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
 
@@ -283,6 +284,11 @@ class Manifest(handed_in.Versioned):
             for record in self.flows
             if record.ingress in first.ingress and record.dst_ip in first.destinations
         ]
+
+    @property
+    def groups(self) -> Groups[FlowRecord]:
+        """The flows of every group; see `grouping.every`."""
+        return grouping.every(self.flows, self.compared_flows)
 
     @model_validator(mode="after")
     def _names_are_given_once(self) -> Manifest:

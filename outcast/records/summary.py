@@ -59,6 +59,67 @@ class ClassSummary(_Part):
     )
 
 
+class TimesSummary(_Part):
+    """Flow completion times: from the planned start to the last byte."""
+
+    flows: int
+    finished: int = Field(description="flows that finished; the times cover these only")
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class GroupSummary(ClassSummary):
+    """The flows of one group.
+
+    Counts of the kernel are as in `ClassSummary`: null in the windows, and where a host sends flows
+    of more than one group.
+    """
+
+    congestion_controls: list[str] = Field(
+        description="of its flows, each once; `UDP` for flows without one"
+    )
+    packets: int | None = Field(
+        default=None, description="that came to the bottleneck; null in the windows"
+    )
+    dropped: int | None = Field(default=None, description="of these packets")
+    retransmissions_seen: int | None = Field(
+        default=None, description="retransmissions that came to the bottleneck"
+    )
+    timeouts_seen: int | None = Field(
+        default=None, description="timeouts as the bottleneck shows them; see `tcp`"
+    )
+    chains: dict[str, int] = Field(
+        default_factory=dict,
+        description="chains of consecutive drops of one flow, by length; empty in the windows",
+    )
+    times: TimesSummary | None = Field(
+        default=None,
+        description="completion times of its flows that have a size, from the planned start to the "
+        "last new byte at the bottleneck; of programs' flows, from their first packet there to the "
+        "last. Null in the windows, and if it has no such flows",
+    )
+
+
+class CompareSummary(_Part):
+    """Two groups' mean goodput, compared."""
+
+    by: str = Field(description="the grouping that they are of")
+    groups: tuple[str, str]
+    mean_goodput_bps: tuple[float | None, float | None] = Field(
+        description="of a flow; null for a program without flows at the bottleneck"
+    )
+    ratio: float | None = Field(
+        description="the first one's mean over the second one's; null if the second got nothing"
+    )
+
+
+Groups = dict[str, dict[str, GroupSummary]]
+"""The groups of every kind of grouping, by its name and then by their labels."""
+
+
 class Window(_Part):
     """Goodput over one interval of the run."""
 
@@ -71,6 +132,12 @@ class Window(_Part):
         description="mean goodput of the class with the most hops, divided by that of the class "
         "with the fewest; null if there is only one class or the divisor is 0"
     )
+    groups: Groups = Field(default_factory=dict)
+    compare: CompareSummary | None = None
+
+    def grouped(self, kind: str) -> dict[str, GroupSummary]:
+        """The groups of one kind; hop classes also from files of format 1."""
+        return _grouped(self.groups, self.classes, kind)
 
 
 class PortDrops(_Part):
@@ -169,18 +236,6 @@ class TcpSummary(_Part):
     halted_s: float = Field(
         description="time waiting for these timeouts, summed over the flows, within the duration"
     )
-
-
-class TimesSummary(_Part):
-    """Flow completion times of generated flows: from the planned start to the last byte."""
-
-    flows: int
-    finished: int = Field(description="flows that finished; the times cover these only")
-    mean_ms: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    max_ms: float | None
 
 
 class StreamSummary(_Part):
@@ -351,3 +406,43 @@ class Summary(handed_in.Versioned):
     )
     capture: CaptureSummary
     wall_s: dict[str, float]
+    group_by: str = Field(default="hops", description="the grouping that tables and figures show")
+    groups: Groups = Field(
+        default_factory=dict,
+        description="by `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has "
+        "one; then by label. Empty in files of format 1 and without flows",
+    )
+    compare: CompareSummary | None = Field(
+        default=None,
+        description="the groups of `analysis.compare`, or the classes with the most and the fewest "
+        "hops; null if there is only one class",
+    )
+
+    def grouped(self, kind: str) -> dict[str, GroupSummary]:
+        """The groups of one kind; hop classes also from files of format 1."""
+        if self.groups:
+            return self.groups.get(kind, {})
+        return {
+            label: group.model_copy(
+                update={
+                    "halted_s": self.tcp[hops].halted_s,
+                    "retransmissions_seen": self.tcp[hops].retransmissions,
+                    "timeouts_seen": self.tcp[hops].timeouts,
+                    "chains": self.flow_chains[hops],
+                }
+            )
+            for hops, (label, group) in zip(
+                self.classes, _grouped({}, self.classes, kind).items(), strict=False
+            )
+        }
+
+
+def _grouped(
+    groups: Groups, classes: dict[str, ClassSummary], kind: str
+) -> dict[str, GroupSummary]:
+    if groups or kind != "hops":
+        return groups.get(kind, {})
+    return {
+        f"{hops}-hop": GroupSummary(**part.model_dump(), congestion_controls=[])
+        for hops, part in classes.items()
+    }

@@ -7,9 +7,13 @@ alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from outcast.records.run_directory import FlowRecord
+from outcast.records.run import Run
+
+_Label = TypeVar("_Label", bound=int | str)
 
 VERMILION, BLUE, GREEN, WINE, VIOLET, BROWN = (
     *("#C44E00", "#0072B2", "#32A645", "#591B30", "#BA49F2", "#806346"),
@@ -31,41 +35,57 @@ def series_colour(place: int) -> str:
 def class_colours(hops: Sequence[int]) -> dict[int, str]:
     """A colour for every class; only the class with the fewest hops has vermilion."""
     ordered = sorted(set(hops))
+    return group_colours(ordered, ordered[0]) if ordered else {}
+
+
+def group_colours(labels: Sequence[_Label], marked: _Label | None) -> dict[_Label, str]:
+    """A colour for every group; the marked one has vermilion, or the first one if none is."""
+    bright = marked if marked in labels else next(iter(labels), None)
+    others = [label for label in labels if label != bright]
     return {
-        count: series_colour(place - 1) if place else VERMILION
-        for place, count in enumerate(ordered)
+        label: VERMILION if label == bright else series_colour(others.index(label))
+        for label in labels
     }
 
 
-def flow_colours(flows: Sequence[FlowRecord]) -> dict[int, str]:
+def run_colours(run: Run) -> dict[str, str]:
+    """A colour for every group of a run, by its label."""
+    return group_colours([group.label for group in run.groups], run.marked)
+
+
+def flow_colours(groups: Mapping[int, str], of_group: Mapping[str, str]) -> dict[int, str]:
     """A colour for every flow.
 
-    A flow that is its whole class has the colour of the class. The others have colours that no
-    class has, in turn.
+    A flow that is its whole group has the colour of the group. The others have colours that no
+    group has, in turn.
+
+    Args:
+        groups: the label of each flow's group, by the flow's number.
+        of_group: each group's colour.
     """
-    hops = [flow.hops for flow in flows]
-    of_class = class_colours(hops)
-    spare = [colour for colour in PALETTE if colour not in of_class.values()] or list(PALETTE)
+    spare = [colour for colour in PALETTE if colour not in of_group.values()] or list(PALETTE)
+    sizes = Counter(groups.values())
     colours: dict[int, str] = {}
     shared = 0
-    for flow in flows:
-        if hops.count(flow.hops) == 1:
-            colours[flow.flow] = of_class[flow.hops]
+    for flow, label in groups.items():
+        if sizes[label] == 1:
+            colours[flow] = of_group[label]
         else:
-            colours[flow.flow] = spare[shared % len(spare)]
+            colours[flow] = spare[shared % len(spare)]
             shared += 1
     return colours
 
 
-def port_colours(ports: Mapping[str, Sequence[int]]) -> dict[str, str]:
-    """A colour for every input port: that of its nearest class, where no port before has it.
+def port_colours(ports: Mapping[str, Sequence[str]], of_group: Mapping[str, str]) -> dict[str, str]:
+    """A colour for every input port: that of its first group, where no port before has it.
 
-    `ports` has by name the hop counts of the flows that come in there.
+    Args:
+        ports: the labels of the groups whose flows come in there, by the port's name.
+        of_group: each group's colour.
     """
-    of_class = class_colours([hops for counts in ports.values() for hops in counts])
     colours: dict[str, str] = {}
-    for port, counts in ports.items():
+    for port, labels in ports.items():
         free = [colour for colour in SERIES if colour not in colours.values()] or list(SERIES)
-        colour = of_class[min(counts)] if counts else free[0]
+        colour = of_group[labels[0]] if labels else free[0]
         colours[port] = free[0] if colour in colours.values() else colour
     return colours

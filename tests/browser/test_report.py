@@ -85,8 +85,12 @@ def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> 
         )
     )
     assert key["goodput in all"] == format_bps(summary["total_goodput_bps"])
-    assert key["2-hop flow, mean"] == format_bps(summary["classes"]["2"]["mean_goodput_bps"])
-    assert key["3-hop flow, mean"] == format_bps(summary["classes"]["3"]["mean_goodput_bps"])
+    assert key["2-hop (cubic), mean of a flow"] == format_bps(
+        summary["classes"]["2"]["mean_goodput_bps"]
+    )
+    assert key["3-hop (cubic), mean of a flow"] == format_bps(
+        summary["classes"]["3"]["mean_goodput_bps"]
+    )
     assert key["outcast ratio"] == f"{summary['outcast_ratio']:.2f}"
     assert key["Jain's index"] == f"{summary['jain_index']:.3f}"
     dropped = sum(port["dropped"] for port in summary["drops"].values())
@@ -148,7 +152,7 @@ def test_jumps_to_the_longest_blackout(run: RunDirectory, page: Page) -> None:
 
 
 def test_walks_through_the_blackouts_of_a_port(run: RunDirectory, page: Page) -> None:
-    page.select_option(f"{VIEWER} select", label="s1-eth2 (2-hop)")
+    page.select_option(f"{VIEWER} select", label="s1-eth2 (2-hop, cubic)")
     page.focus("canvas.lanes")
     page.keyboard.press("Home")
     chains = table(run, "blackouts").filter(

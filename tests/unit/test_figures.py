@@ -67,7 +67,7 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn: Run) -> None:
     (axes,) = figure.axes
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert len(labels) == 13
-    assert labels[-1] == "h2 #0 (2-hop)"
+    assert labels[-1] == "h2 #0, 2-hop (cubic)"
     assert axes.get_yticklabels()[-1].get_fontweight() == "bold"
     assert to_hex(axes.get_yticklabels()[-1].get_color()) == palette.VERMILION.lower()
     flows = pl.read_parquet(drawn.directory.path / "flows.parquet")
@@ -89,7 +89,13 @@ def test_bars_of_the_classes(drawn: Run) -> None:
         round(part.mean_goodput_bps / 1e6, 6) for classes in windows for part in classes.values()
     )
     shown = texts(figure)
-    for word in ("2-hop (1 flow)", "3-hop (12 flows)", "an equal share", "Mbps", "0-0.04 s"):
+    for word in (
+        "2-hop (cubic), 1 flow",
+        "3-hop (cubic), 12 flows",
+        "an equal share",
+        "Mbps",
+        "0-0.04 s",
+    ):
         assert word in shown
 
 
@@ -103,7 +109,7 @@ def test_bars_of_the_chains(drawn: Run) -> None:
     assert bars[-1] == sum(n for k, n in chains.items() if int(k) > drops.LONGEST_BAR)
     per_flow = [bar.get_height() for bar in right.containers[1]]
     assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
-    assert "s1-eth3 (3-hop)" in texts(figure)
+    assert "s1-eth3 (3-hop, cubic)" in texts(figure)
 
 
 def marks(axes: Axes) -> Iterator[tuple[float, float]]:
@@ -179,10 +185,10 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     assert "every sender" in texts(figure)
     assert len(figure.axes[0].get_yticklabels()) == len({(flow.src, flow.hops) for flow in senders})
     (axes,) = goodput.goodput_over_time(drawn).axes
-    assert axes.get_yticklabels()[0].get_text() == "h7 (3-hop)"
+    assert axes.get_yticklabels()[0].get_text() == "h7, 3-hop (cubic)"
     assert "40 of 50 senders" in texts(goodput.goodput_over_time(drawn))
     assert len(axes.get_yticklabels()) == 40
-    assert axes.get_yticklabels()[-1].get_text() == "h6 (2-hop)"
+    assert axes.get_yticklabels()[-1].get_text() == "h6, 2-hop (cubic)"
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:

@@ -70,7 +70,10 @@ def test_round_trips_of_the_classes(run: Run) -> None:
     assert set(np.asarray(many.get_ydata()).tolist()) == {np.mean(np.arange(2, 14))}
     band = axes.collections[0].get_paths()[0].vertices
     assert (band[:, 1].min(), band[:, 1].max()) == (2, 13)
-    assert legend(figure) == ["3-hop (mean, least and most of 12 flows)", "2-hop (1 flow)"]
+    assert legend(figure) == [
+        "3-hop (cubic): mean, least and most of 12 flows",
+        "2-hop (cubic), 1 flow",
+    ]
     assert "smoothed" in figure.get_suptitle()
 
 
@@ -99,16 +102,17 @@ def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
     two = with_records(two, summary=run.summary.model_copy(update={"synchronisation": found}))
     figure = senders.windows_over_time(two)
     assert figure is not None
-    assert legend(figure) == ["h2 #0 (2-hop)", "h3 #1 (3-hop)"]
+    assert legend(figure) == ["h2 #0, 2-hop (cubic)", "h3 #1, 3-hop (cubic)"]
     assert figure.get_suptitle().endswith("correlation 0.25")
 
 
 def test_timeouts_by_count_and_time(run: Run) -> None:
-    tcp = {
-        hops: part.model_copy(update={"timeouts": 99, "halted_s": 0.004 * int(hops)})
-        for hops, part in run.summary.tcp.items()
+    classes = {
+        label: part.model_copy(update={"timeouts_seen": 99, "halted_s": 0.004 * int(label[0])})
+        for label, part in run.summary.groups["hops"].items()
     }
-    run = with_records(run, summary=run.summary.model_copy(update={"tcp": tcp}))
+    groups = {**run.summary.groups, "hops": classes}
+    run = with_records(run, summary=run.summary.model_copy(update={"groups": groups}))
     figure = senders.timeouts_by_class(run)
     assert figure is not None
     left, right = figure.axes

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from outcast.analysis.compiled import Array
-from outcast.records.run_directory import FlowRecord
 from outcast.view.palette import (
     GREY,
     PALETTE,
@@ -16,6 +15,7 @@ from outcast.view.palette import (
     VERMILION,
     class_colours,
     flow_colours,
+    group_colours,
     port_colours,
 )
 
@@ -60,25 +60,37 @@ def test_colours_are_told_apart(sight: str) -> None:
         assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)
 
 
-def flow(number: int, hops: int) -> FlowRecord:
-    return FlowRecord.model_construct(flow=number, hops=hops)
-
-
 def test_flows_do_not_share_a_colour_with_a_class_or_another_flow() -> None:
-    flows = [flow(0, 2), *(flow(number, 6) for number in range(1, 13))]
-    classes, colours = class_colours([2, 6]), flow_colours(flows)
-    assert classes[2] == colours[0] == VERMILION
+    classes = group_colours(["2-hop", "6-hop"], "2-hop")
+    groups = {0: "2-hop", **dict.fromkeys(range(1, 13), "6-hop")}
+    colours = flow_colours(groups, classes)
+    assert classes["2-hop"] == colours[0] == VERMILION
+    assert list(class_colours([6, 2]).values()) == list(classes.values())
     assert len(set(colours.values())) == 13
-    assert classes[6] not in colours.values()
+    assert classes["6-hop"] not in colours.values()
 
 
 def test_more_flows_than_colours_begin_again() -> None:
-    colours = flow_colours([flow(number, 2) for number in range(20)])
+    groups = dict.fromkeys(range(20), "all")
+    colours = flow_colours(groups, group_colours(["all"], None))
     assert len(set(colours.values())) == len(PALETTE) - 1
     assert colours[0] == colours[len(PALETTE) - 1]
 
 
+def test_only_the_marked_group_has_vermilion() -> None:
+    assert group_colours(["bbr", "cubic", "dctcp"], "cubic") == {
+        "bbr": SERIES[0],
+        "cubic": VERMILION,
+        "dctcp": SERIES[1],
+    }
+    assert group_colours(["bbr", "cubic"], None)["bbr"] == VERMILION
+    assert group_colours([], None) == {}
+
+
 def test_ports_of_one_class_differ() -> None:
-    colours = port_colours({"a": [2], "b": [6], "c": [6], "d": []})
+    colours = port_colours(
+        {"a": ["2-hop"], "b": ["6-hop"], "c": ["6-hop"], "d": []},
+        group_colours(["2-hop", "6-hop"], "2-hop"),
+    )
     assert (colours["a"], colours["b"]) == (VERMILION, SERIES[0])
     assert len(set(colours.values())) == 4

@@ -314,7 +314,10 @@ def test_the_experiment_in_words(run: RunDirectory) -> None:
     words = " ".join(sentences(read))
     assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
     assert "They start together. The run lasts 30 ms." in words
-    assert "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop), s1-eth3 (3-hop)" in words
+    assert (
+        "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop, cubic), s1-eth3 (3-hop, cubic)"
+        in words
+    )
     assert "(tbf) has room for 16 KB and drains at 1 Gbps" in words
 
 
@@ -366,9 +369,14 @@ def test_few_flows_of_one_class_have_a_curve_each(run: RunDirectory) -> None:
     read = Run(run)
     few = [flow.model_copy(update={"hops": 3}) for flow in read.manifest.flows[:4]]
     summary = read.summary.model_copy(
-        update={"classes": {"3": read.summary.classes["3"]}, "windows": {}}
+        update={
+            "classes": {"3": read.summary.classes["3"]},
+            "groups": {"hops": {"3-hop": read.summary.groups["hops"]["3-hop"]}},
+            "compare": None,
+            "windows": {},
+        }
     )
     manifest = read.manifest.model_copy(update={"flows": few})
     text = report.make(with_records(read, manifest=manifest, plan=None, summary=summary))
     assert "Goodput of every flow, in bins of" in text
-    assert f"{few[0].flow}: {few[0].src}" in text
+    assert f"{few[0].src} #{few[0].flow}, 3-hop (cubic)" in text

@@ -43,7 +43,7 @@ def test_everything_is_there(run: Run) -> None:
 
 def test_ports_are_named_with_their_classes(run: Run) -> None:
     assert run.hops == [2, 3]
-    assert run.port_label("s1-eth3") == "s1-eth3 (3-hop)"
+    assert run.port_label("s1-eth3") == "s1-eth3 (3-hop, cubic)"
     assert run.port_label("s9-eth9") == "s9-eth9"
 
 

@@ -17,6 +17,7 @@ import pytest
 from outcast.analysis import analyze, compute, require_trusted, run_summary, write
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError, UntrustedError
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -412,3 +413,112 @@ def test_a_flow_is_halted_within_the_duration_only() -> None:
     analysis: Any = SimpleNamespace(manifest=SimpleNamespace(traffic=traffic))
     assert run_summary._halted_ns(analysis, port, 7) == 100 + 200
     assert run_summary._halted_ns(analysis, port, 8) == 0
+
+
+def test_groups_by_hops_say_what_the_classes_say(run: RunDirectory) -> None:
+    summary = analyze(run)
+    assert summary.group_by == "hops"
+    assert list(summary.groups) == ["hops", "congestion_control", "port", "sender"]
+    for hops, part in summary.classes.items():
+        group = summary.groups["hops"][f"{hops}-hop"]
+        assert {key: getattr(group, key) for key in type(part).model_fields} == part.model_dump()
+        assert group.congestion_controls == ["cubic"]
+        assert group.timeouts_seen == summary.tcp[hops].timeouts
+        assert group.chains == summary.flow_chains[hops]
+        assert group.times is None
+    assert summary.compare is not None
+    assert summary.compare.groups == ("3-hop", "2-hop")
+    assert summary.compare.ratio == summary.outcast_ratio
+    ports = summary.groups["port"]
+    assert {port: (part.packets, part.dropped) for port, part in ports.items()} == {
+        port: (part.packets, part.dropped) for port, part in summary.drops.items()
+    }
+    for name, window in summary.windows.items():
+        assert window.compare is not None
+        assert window.compare.ratio == window.outcast_ratio, name
+        assert window.groups["hops"]["3-hop"].timeouts is None
+
+
+def named(tree: Any) -> None:
+    for record in tree["flows"]:
+        lone = record["flow"] == 0
+        record.update(name="cubic" if lone else "bbr", hops=2)
+        record.update(congestion_control="cubic" if lone else "bbr")
+
+
+def test_named_groups_are_what_the_headline_compares(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = analyze(run)
+    edit(run.manifest, named)
+    run.config.write_text(
+        run.config.read_text().replace("analysis: {", "analysis: {compare: [bbr, cubic], ")
+    )
+    summary = analyze(run)
+    assert summary.group_by == "name"
+    assert summary.outcast_ratio is None
+    assert list(summary.groups["name"]) == ["cubic", "bbr"]
+    assert summary.compare is not None
+    assert summary.compare.by == "name"
+    assert summary.compare.ratio == before.outcast_ratio
+    assert summary.groups["name"]["bbr"].congestion_controls == ["bbr"]
+    assert [part.compare and part.compare.ratio for part in summary.windows.values()] == [
+        part.outcast_ratio for part in before.windows.values()
+    ]
+    flows = pl.read_parquet(run.path / "flows.parquet")
+    assert flows["name"].to_list() == ["cubic"] + ["bbr"] * 12
+    bins = pl.read_parquet(run.path / "throughput.parquet")
+    assert bins.columns[-2:] == ["name", "congestion_control"]
+    assert bins.filter(flow=3)["congestion_control"].cast(pl.String).unique().to_list() == ["bbr"]
+    assert outcast(["analyze", str(run.path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"bbr over cubic {before.outcast_ratio:.3f}" in text
+    assert "s1-eth2 cubic" in text
+    assert "s1-eth3 bbr" in text
+
+
+def test_groups_that_the_flows_do_not_form_are_refused(run: RunDirectory) -> None:
+    run.config.write_text(
+        run.config.read_text().replace("analysis: {", "analysis: {compare: [bbr, cubic], ")
+    )
+    with pytest.raises(InputError, match=r"config.yaml: analysis.compare: 'bbr' is no group"):
+        analyze(run)
+
+
+def test_sized_flows_have_completion_times(run: RunDirectory) -> None:
+    def size(tree: Any) -> None:
+        tree["flows"][0].update(size_bytes=1000, duration_ns=None, name="small")
+        tree["flows"][1].update(size_bytes=10**12, duration_ns=None, name="large")
+
+    edit(run.manifest, size)
+    groups = analyze(run).groups["name"]
+    small, large = groups["small"].times, groups["large"].times
+    assert small is not None
+    assert large is not None
+    assert (small.flows, small.finished, large.flows, large.finished) == (1, 1, 1, 0)
+    assert small.mean_ms == small.max_ms
+    assert small.mean_ms is not None
+    assert 0 < small.mean_ms <= DURATION_NS / 1e6
+    assert large.mean_ms is None
+    assert groups["unnamed"].times is None
+
+
+def test_a_summary_of_format_1_has_its_classes_as_groups(run: RunDirectory) -> None:
+    now = analyze(run)
+
+    def older(tree: Any) -> None:
+        tree["format"] = 1
+        for part in (tree, *tree["windows"].values()):
+            for key in ("groups", "compare", "group_by"):
+                part.pop(key, None)
+
+    edit(run.summary, older)
+    groups = {group.label: group for group in Run(run).groups}
+    assert list(groups) == ["2-hop", "3-hop"]
+    for label, group in groups.items():
+        new = now.groups["hops"][label]
+        assert group.summary.mean_goodput_bps == new.mean_goodput_bps
+        assert group.summary.chains == new.chains
+        assert group.title == f"{label} (cubic)"
+    assert Run(run).marked == "2-hop"
+    assert outcast(["report", str(run.path)]) == 0

@@ -141,13 +141,18 @@ def _times(flows: Sequence[Completed], low: int, high: int | None) -> TimesSumma
     ]
     if not mine:
         return None
-    times_ms = np.array([flow.completion_ns for flow in mine if flow.completion_ns is not None])
-    times_ms = times_ms.astype(float) / 1e6
+    times_ns = [flow.completion_ns for flow in mine if flow.completion_ns is not None]
+    return times_summary(len(mine), times_ns)
+
+
+def times_summary(flows: int, times_ns: Sequence[int]) -> TimesSummary:
+    """The distribution of completion times, of so many flows that were to end."""
+    times_ms = np.array(times_ns).astype(float) / 1e6
     p50, p95, p99 = (
         np.quantile(times_ms, [0.5, 0.95, 0.99]).tolist() if times_ms.size else (None,) * 3
     )
     return TimesSummary(
-        flows=len(mine),
+        flows=flows,
         finished=int(times_ms.size),
         mean_ms=float(times_ms.mean()) if times_ms.size else None,
         p50_ms=p50,

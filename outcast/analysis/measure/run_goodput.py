@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.plan.grouping import controls
 from outcast.records.run_directory import FlowRecord, Manifest
-from outcast.records.summary import ClassSummary, Window
+from outcast.records.summary import (
+    ClassSummary,
+    CompareSummary,
+    Groups,
+    GroupSummary,
+    Window,
+)
 
 
 def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dict[int, int]:
@@ -54,6 +61,44 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
     return sum(analysis.counters.hosts[host].delta(counter) for host in hosts)
 
 
+def group_summaries(analysis: Analysis, goodput_bps: Mapping[int, float]) -> Groups:
+    """The goodput of every group of every kind. `goodput_bps` is by flow."""
+    return {
+        kind: {label: _goodput_of(records, goodput_bps) for label, records in groups.items()}
+        for kind, groups in analysis.manifest.groups.items()
+    }
+
+
+def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float]) -> GroupSummary:
+    shares = [goodput_bps[record.flow] for record in records]
+    return GroupSummary(
+        flows=len(shares),
+        mean_goodput_bps=sum(shares) / len(shares),
+        min_goodput_bps=min(shares),
+        timeouts=None,
+        retransmits=None,
+        congestion_controls=list(controls(records)),
+    )
+
+
+def compared(analysis: Analysis, goodput_bps: Mapping[int, float]) -> CompareSummary | None:
+    """The two groups of the headline, and the ratio of their mean goodput."""
+    comparison = analysis.comparison
+    if comparison is None:
+        return None
+    groups = analysis.manifest.groups.get(comparison.kind, {})
+    first, second = (
+        _goodput_of(groups[label], goodput_bps).mean_goodput_bps if label in groups else None
+        for label in comparison.groups
+    )
+    return CompareSummary(
+        by=comparison.kind,
+        groups=comparison.groups,
+        mean_goodput_bps=(first, second),
+        ratio=first / second if second and first is not None else None,
+    )
+
+
 def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
     """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
     total = flow_bytes(analysis, interval)
@@ -79,4 +124,6 @@ def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
         total_goodput_bps=sum(goodput.values()),
         classes=classes,
         outcast_ratio=outcast_ratio(means),
+        groups=group_summaries(analysis, goodput),
+        compare=compared(analysis, goodput),
     )

@@ -14,7 +14,7 @@ from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval
 from outcast.reproduce.recipe import Measure, Point, Recipe
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
-from outcast.view.palette import class_colours, flow_colours
+from outcast.view.palette import class_colours, flow_colours, run_colours
 
 LONGEST_CHAIN = 5
 """Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
@@ -65,7 +65,7 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         edges, curves = goodput_curves(run)
         named = [replace(curve, label=label_of(curve.hops)) for curve in curves]
         fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
-        draw_rows(above, edges, named, fair_bps, fontsize=6)
+        draw_rows(above, edges, named, fair_bps, run_colours(run), run.marked, fontsize=6)
         below = figure.add_subplot(2, len(points), len(points) + number + 1)
         below.set_title(f"({chr(97 + len(points) + number)}) mean of {len(runs[point.label])} runs")
         draw_window_bars(below, runs[point.label])
@@ -78,7 +78,8 @@ def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     def panel(axes: Axes, point: Point) -> None:
         run = runs[point.label][0]
         edges, rates = flow_rates(run)
-        of_class, of_flow = class_colours(run.hops), flow_colours(run.manifest.flows)
+        of_class = class_colours(run.hops)
+        of_flow = flow_colours(run.group_of, run_colours(run))
         lines: list[Line] = []
         for flow in sorted(run.manifest.flows, key=lambda flow: (-flow.hops, -flow.flow)):
             y = rates[flow.flow] / 1e6

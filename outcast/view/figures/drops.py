@@ -16,7 +16,7 @@ from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
 from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes
 from outcast.view.figures.style import ShownFigure, heading, nothing, time_unit
-from outcast.view.palette import DROPPED, FORWARDED, GREY, class_colours, port_colours
+from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
 ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
@@ -36,25 +36,25 @@ def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
 
 def chain_lengths(run: Run) -> Figure:
     """Draws figure 11: how many chains of consecutive drops had each length."""
-    # There is no second panel if all traffic is generated, because it has no classes.
-    panels = 2 if run.summary.flow_chains else 1
+    # There is no second panel if all traffic is generated, because it has no groups.
+    panels = 2 if run.groups else 1
     figure = ShownFigure(figsize=(4.2 * panels, 3.4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
-    if run.summary.flow_chains:
-        _chain_bars(axes[1], _by_class(run), "chains of drops of a flow")
+    if run.groups:
+        _chain_bars(axes[1], _by_group(run), "chains of drops of a flow")
     heading(figure, f"{run.summary.name}: consecutive drops")
     return figure
 
 
-def _by_class(run: Run) -> list[Bars]:
-    colours = class_colours(run.hops)
+def _by_group(run: Run) -> list[Bars]:
+    colours = run_colours(run)
     groups = []
-    for hops, chains in run.summary.flow_chains.items():
-        flows = run.summary.classes[hops].flows
-        label = f"{hops}-hop ({flows} flows, mean)" if flows > 1 else f"{hops}-hop (1 flow)"
-        counts = np.array(chain_counts(chains, LONGEST_BAR)) / flows
-        groups.append(Bars(label, colours[int(hops)], counts))
+    for group in run.groups:
+        flows = group.summary.flows
+        label = f"{group.counted} (mean)" if flows > 1 else group.counted
+        counts = np.array(chain_counts(group.summary.chains, LONGEST_BAR)) / flows
+        groups.append(Bars(label, colours[group.label], counts))
     return groups
 
 
@@ -66,7 +66,9 @@ def _by_port(run: Run) -> list[Bars]:
     }
     if len(ports) > MOST_PORTS:
         return [Bars(f"all {len(ports)} input ports", GREY, np.sum([*ports.values()], axis=0))]
-    colours = port_colours({port: run.port_hops(port) for port in run.summary.drops}).values()
+    colours = port_colours(
+        {port: run.port_groups(port) for port in run.summary.drops}, run_colours(run)
+    ).values()
     return [Bars(*row) for row in zip(ports, colours, ports.values(), strict=True)]
 
 

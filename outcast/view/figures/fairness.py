@@ -13,7 +13,7 @@ from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.parts import Line, draw_lines
 from outcast.view.figures.senders import MOST_LINES, flow_label
 from outcast.view.figures.style import ShownFigure, heading
-from outcast.view.palette import GREY, flow_colours, series_colour
+from outcast.view.palette import GREY, flow_colours, run_colours, series_colour
 
 
 def fairness_over_time(run: Run) -> Figure | None:
@@ -62,7 +62,7 @@ def convergence(run: Run) -> Figure | None:
     if len(flows) > MOST_LINES or "fairness" not in run.tables:
         return None
     edges, rates = flow_rates(run)
-    colours = flow_colours(flows)
+    colours = flow_colours(run.group_of, run_colours(run))
     figure = ShownFigure(figsize=(8, 5), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     lines = []
@@ -72,7 +72,7 @@ def convergence(run: Run) -> Figure | None:
             end_s = begin_s + flow.duration_ns / 1e9
         active = (edges[:-1] >= begin_s) & (edges[:-1] < end_s)
         x, y = edges[:-1][active], rates[flow.flow][active] / 1e6
-        lines.append(Line(flow_label(flow), colours[flow.flow], x, y))
+        lines.append(Line(flow_label(run, flow), colours[flow.flow], x, y))
     draw_lines(upper, lines)
     upper.set_ylabel("goodput (Mbps)")
     upper.set_ylim(0, None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,8 +15,8 @@ from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.view.figures.parts import Bars, draw_bars
 from outcast.view.figures.style import ShownFigure, heading
-from outcast.view.palette import GREY, class_colours
-from outcast.view.terminal.tables import format_bps
+from outcast.view.palette import GREY, run_colours
+from outcast.view.terminal.tables import format_bps, format_ratio, noun
 
 MOST_CURVES = 40
 """The most curves. If there are more flows, the flows of each sender are added up. If there are
@@ -28,6 +29,7 @@ class Curve:
 
     label: str
     hops: int
+    group: str
     flows: int
     goodput_bps: Array
 
@@ -46,19 +48,29 @@ def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
 def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
     """Returns the bins' edges in seconds, and a curve for each flow, or for each sender if many.
 
-    The curves with the fewest hops come last, because the last is drawn on top.
+    The curves of the marked group come last, because the last is drawn on top.
     """
     edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
-    grouped: dict[tuple[int, str], list[int]] = {}
+    grouped: dict[tuple[str, int, str], list[int]] = {}
     for flow in run.manifest.flows:
         key = flow.src if together else f"{flow.src} #{flow.flow}"
-        grouped.setdefault((flow.hops, key), []).append(flow.flow)
+        grouped.setdefault((run.group_of[flow.flow], flow.hops, key), []).append(flow.flow)
+    titles = {group.label: group.title for group in run.groups}
     curves = [
-        Curve(f"{key} ({hops}-hop)", hops, len(flows), np.sum([rates[f] for f in flows], axis=0))
-        for (hops, key), flows in grouped.items()
+        Curve(
+            f"{key}, {titles[group]}" if run.summary.group_by != "sender" else titles[group],
+            hops,
+            group,
+            len(flows),
+            np.sum([rates[f] for f in flows], axis=0),
+        )
+        for (group, hops, key), flows in grouped.items()
     ]
-    curves.sort(key=lambda curve: -curve.hops)
+    order = [group.label for group in run.groups]
+    if run.marked is not None:
+        order.insert(0, order.pop(order.index(run.marked)))
+    curves.sort(key=lambda curve: -order.index(curve.group))
     if len(curves) > MOST_CURVES:
         # The choice is even, and includes the first and the last curve.
         curves = [curves[at] for at in np.linspace(0, len(curves) - 1, MOST_CURVES).astype(int)]
@@ -66,18 +78,32 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
 
 
 def draw_rows(
-    axes: Axes, edges: Array, curves: Sequence[Curve], fair_bps: float, fontsize: float = 9
+    axes: Axes,
+    edges: Array,
+    curves: Sequence[Curve],
+    fair_bps: float,
+    colours: Mapping[str, str],
+    marked: str | None,
+    fontsize: float = 9,
 ) -> float:
     """Draws curves one above the other. Their means are at the right; equal shares are dotted.
 
+    Args:
+        axes: where.
+        edges: the bins' edges in seconds.
+        curves: from the lowest to the highest.
+        fair_bps: an equal share of a flow.
+        colours: those of the curves' groups.
+        marked: the group that is brought out.
+        fontsize: that of the labels.
+
     Returns the distance of their base lines in bit/s.
     """
-    colours = class_colours([curve.hops for curve in curves])
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
     step = max(peak, 1.0) * 0.8
     for index, curve in enumerate(curves):
-        base, colour = index * step, colours[curve.hops]
-        lone = curve.hops == min(colours) and len(colours) > 1
+        base, colour = index * step, colours[curve.group]
+        lone = curve.group == marked
         top, order = base + curve.goodput_bps, 2 * (len(curves) - index)
         alpha = 0.85 if lone else 0.45
         axes.stairs(top, edges, baseline=base, fill=True, color=colour, alpha=alpha, zorder=order)
@@ -98,9 +124,9 @@ def draw_rows(
     labels = [curve.label for curve in curves]
     axes.set_yticks([index * step for index in range(len(curves))], labels, fontsize=fontsize)
     for tick, curve in zip(axes.get_yticklabels(), curves, strict=True):
-        tick.set_color(colours[curve.hops])
+        tick.set_color(colours[curve.group])
         tick.set_verticalalignment("bottom")
-        if curve.hops == min(colours) and len(colours) > 1:
+        if curve.group == marked:
             tick.set_fontweight("bold")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -117,7 +143,7 @@ def goodput_over_time(run: Run) -> Figure | None:
     edges, curves = goodput_curves(run)
     figure = ShownFigure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
     fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
-    step = draw_rows(figure.subplots(), edges, curves, fair_bps)
+    step = draw_rows(figure.subplots(), edges, curves, fair_bps, run_colours(run), run.marked)
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
@@ -144,16 +170,12 @@ def goodput_by_class(run: Run) -> Figure | None:
     figure = ShownFigure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
     axes = figure.subplots()
     groups = []
-    for hops, colour in class_colours(run.hops).items():
-        parts = [window.classes[str(hops)] for window in windows]
-        label = f"{hops}-hop ({parts[0].flows} flow{'s' if parts[0].flows > 1 else ''})"
+    colours = run_colours(run)
+    for group in run.groups:
+        parts = [window.grouped(run.summary.group_by)[group.label] for window in windows]
         means = np.array([part.mean_goodput_bps / 1e6 for part in parts])
-        groups.append(Bars(label, colour, means))
-    ticks = [
-        f"{window.start_s:g}-{window.end_s:g} s"
-        + (f"\nratio {window.outcast_ratio:.2f}" if window.outcast_ratio is not None else "")
-        for window in windows
-    ]
+        groups.append(Bars(group.counted, colours[group.label], means))
+    ticks = [f"{window.start_s:g}-{window.end_s:g} s{_ratio_of(window)}" for window in windows]
     draw_bars(axes, groups, ticks, written=True)
     for index, window in enumerate(windows):
         equal = window.total_goodput_bps / sum(part.flows for part in window.classes.values()) / 1e6
@@ -164,22 +186,37 @@ def goodput_by_class(run: Run) -> Figure | None:
     top = max(float(group.heights.max()) for group in groups)
     axes.set_ylim(0, (top or 1) * 1.12)
     axes.set_ylabel("mean goodput of a flow (Mbps)")
-    heading(figure, f"{run.summary.name}: mean goodput per class")
+    heading(figure, f"{run.summary.name}: mean goodput per {noun(run)}{_compared(run)}")
     figure.legend(loc="outside right center")
     return figure
 
 
+def _ratio_of(window: Window | Summary) -> str:
+    ratio = window.compare.ratio if window.compare is not None else window.outcast_ratio
+    return "" if ratio is None else f"\nratio {format_ratio(ratio)}"
+
+
+def _compared(run: Run) -> str:
+    compare = run.summary.compare
+    return "" if compare is None else f"; ratio: {' over '.join(compare.groups)}"
+
+
 def goodput_by_flow(run: Run) -> Figure | None:
-    """Draws the mean goodput of every flow as a bar. Flows with the fewest hops come first."""
-    flows = run.table("flows").sort("hops", "flow")
+    """Draws the mean goodput of every flow as a bar. Flows of a group stand together."""
+    flows = run.table("flows")
+    order = [flow for group in run.groups for flow in group.flows]
+    flows = flows.sort(
+        pl.col("flow").replace_strict({f: n for n, f in enumerate(order)}, default=len(order))
+    )
     if not 1 < flows.height <= MOST_CURVES:
         return None
     figure = ShownFigure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
     axes = figure.subplots()
-    for hops, colour in class_colours(run.hops).items():
-        places = (flows["hops"] == hops).arg_true()
+    for group in run.groups:
+        places = flows["flow"].is_in(list(group.flows)).arg_true()
         values = flows["goodput_bps"].gather(places) / 1e6
-        axes.bar(places, values, 0.75, color=colour, label=f"{hops}-hop")
+        colour = run_colours(run)[group.label]
+        axes.bar(places, values, 0.75, color=colour, label=group.title)
     fair = run.summary.total_goodput_bps / flows.height / 1e6
     axes.axhline(fair, color="black", ls=":", lw=1, label="an equal share")
     axes.set_xticks(

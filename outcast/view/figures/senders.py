@@ -10,31 +10,36 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
 from outcast.view.figures.parts import Line, draw_lines
 from outcast.view.figures.style import ShownFigure, heading
-from outcast.view.palette import GREY, class_colours, flow_colours
+from outcast.view.palette import GREY, flow_colours, run_colours
+from outcast.view.terminal.tables import noun
 
 MOST_LINES = 6
-"""The most flows that have a line each. If there are more, each class has a line."""
+"""The most flows that have a line each. If there are more, each group has a line."""
 _BINS = 200
 """Bins over time in which captured round trips are averaged. Each segment has one round trip."""
 
 
-def flow_label(flow: FlowRecord) -> str:
-    """Returns a flow's name for a legend."""
-    return f"{flow.src} #{flow.flow} ({flow.hops}-hop)"
+def flow_label(run: Run, flow: FlowRecord) -> str:
+    """Returns a flow's name for a legend, with its group and congestion control."""
+    used = [control_of(flow)]
+    if run.summary.group_by == "sender":
+        return title(f"{flow.src} #{flow.flow}", used)
+    return f"{flow.src} #{flow.flow}, {title(run.group_of[flow.flow], used)}"
 
 
 def rtt_over_time(run: Run) -> Figure | None:
-    """Draws figure 2(b): the round trips of each class over time."""
+    """Draws figure 2(b): the round trips of each group over time."""
     captured = "rtt" in run.tables
     lines = _captured_rtt_lines(run) if captured else smoothed_rtt_lines(run)
     if not lines:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
-    title = f"{run.summary.name}: round trips of each class ({how})"
+    title = f"{run.summary.name}: round trips of each {noun(run)} ({how})"
     return _over_time(run, lines, "round trip (ms)", title)
 
 
@@ -52,8 +57,8 @@ def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
 
 
 def smoothed_rtt_lines(run: Run) -> list[Line]:
-    """Returns each class's smoothed round trips in ms over time, from samples of the sockets."""
-    return _class_bands(run, _sampled(run, "srtt_us", 1e3))
+    """Returns each group's smoothed round trips in ms over time, from samples of the sockets."""
+    return _group_bands(run, _sampled(run, "srtt_us", 1e3))
 
 
 def _captured_rtt_lines(run: Run) -> list[Line]:
@@ -66,19 +71,19 @@ def _captured_rtt_lines(run: Run) -> list[Line]:
         .agg(value=pl.median("rtt_ns") / 1e6)
         .collect()
     )
-    return _class_bands(run, frame)
+    return _group_bands(run, frame)
 
 
 def window_lines(run: Run) -> list[Line]:
-    """Returns congestion windows in segments over time, of each flow, or of each class if many."""
+    """Returns congestion windows in segments over time, of each flow, or of each group if many."""
     frame = _sampled(run, "cwnd")
     if len(run.manifest.flows) > MOST_LINES or frame.is_empty():
-        return _class_bands(run, frame)
-    colours = flow_colours(run.manifest.flows)
+        return _group_bands(run, frame)
+    colours = flow_colours(run.group_of, run_colours(run))
     lines = []
     for flow in run.manifest.flows:
         x, y = (frame.filter(flow=flow.flow)[name].to_numpy() for name in ("t", "value"))
-        lines.append(Line(flow_label(flow), colours[flow.flow], x, y, width=1, steps=True))
+        lines.append(Line(flow_label(run, flow), colours[flow.flow], x, y, width=1, steps=True))
     return lines
 
 
@@ -97,11 +102,12 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
     )
 
 
-def _class_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
-    """Returns the mean of each class over time. A class of several flows has a band of extremes."""
+def _group_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
+    """Returns the mean of each group over time. A group of several flows has a band of extremes."""
     lines = []
-    for hops, colour in reversed(class_colours(run.hops).items()):
-        flows = [flow.flow for flow in run.manifest.flows if flow.hops == hops]
+    colours = run_colours(run)
+    for group in reversed(run.groups):
+        flows, colour = group.flows, colours[group.label]
         if frame.is_empty():
             continue
         value = pl.col("value")
@@ -111,9 +117,9 @@ def _class_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
             for column in spread.agg(value.mean(), low=value.min(), high=value.max()).sort("t")
         )
         if len(flows) == 1:
-            lines.append(Line(f"{hops}-hop (1 flow)", colour, x, mean))
+            lines.append(Line(group.counted, colour, x, mean))
         else:
-            label = f"{hops}-hop (mean, least and most of {len(flows)} flows)"
+            label = f"{group.title}: mean, least and most of {len(flows)} flows"
             lines.append(Line(label, colour, x, mean, low, high))
     return lines
 
@@ -133,18 +139,17 @@ def windows_over_time(run: Run) -> Figure | None:
 
 def timeouts_by_class(run: Run) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
-    classes = run.summary.classes
-    if not classes:
+    if not run.groups:
         return None
-    figure = ShownFigure(figsize=(7, 3), layout="constrained")
-    colours = class_colours(run.hops)
+    figure = ShownFigure(figsize=(max(7, 1.6 * len(run.groups)), 3), layout="constrained")
+    colours = run_colours(run)
     counts, shares = [], []
-    for hops in colours:
-        part, tcp = classes[str(hops)], run.summary.tcp[str(hops)]
-        # The kernel's count is better, but it is missing if a host sends flows of several classes.
-        total = part.timeouts if part.timeouts is not None else tcp.timeouts
+    for group in run.groups:
+        part = group.summary
+        # The kernel's count is better, but it is missing if a host sends flows of several groups.
+        total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
         counts.append(total / part.flows)
-        shares.append(100 * tcp.halted_s / part.flows / run.summary.duration_s)
+        shares.append(100 * (part.halted_s or 0) / part.flows / run.summary.duration_s)
     for axes, values, what in zip(
         figure.subplots(1, 2),
         (counts, shares),
@@ -153,9 +158,9 @@ def timeouts_by_class(run: Run) -> Figure | None:
     ):
         bars = axes.bar(np.arange(len(colours)), values, 0.6, color=list(colours.values()))
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
-        axes.set_xticks(range(len(colours)), [f"{hops}-hop" for hops in colours])
+        axes.set_xticks(range(len(colours)), [group.title for group in run.groups])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
         axes.axhline(0, color=GREY, lw=0.5)
-    heading(figure, f"{run.summary.name}: timeouts, mean of each class's flows")
+    heading(figure, f"{run.summary.name}: timeouts, mean of each {noun(run)}'s flows")
     return figure

@@ -73,4 +73,4 @@ def network(run: Run) -> Element:
     """Returns the drawing of the run's plan, or a sentence if an older outcast stored none."""
     if run.plan is None:
         return element("p", "No drawing of the topology: an older outcast stored no plan.")
-    return draw(run.plan)
+    return draw(run.plan, run.summary.group_by, run.marked)

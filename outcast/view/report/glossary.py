@@ -8,6 +8,10 @@ from outcast.view.report.page import section
 OF_FLOWS = (
     ("2-hop, 6-hop", "a class of flows: so many links are between sender and receiver"),
     (
+        "group",
+        "flows summed up together: by name, hop count, congestion control, input port or sender",
+    ),
+    (
         "goodput",
         "application data, each byte counted once, when it leaves the bottleneck towards the "
         "receiver",

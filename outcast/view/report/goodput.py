@@ -8,19 +8,24 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array
+from outcast.plan.grouping import control_of
 from outcast.records.run import Run
+from outcast.records.summary import GroupSummary
 from outcast.view.figures.goodput import flow_rates
-from outcast.view.palette import GREY, class_colours, flow_colours, series_colour
+from outcast.view.figures.senders import flow_label
+from outcast.view.palette import GREY, flow_colours, run_colours, series_colour
 from outcast.view.report import charts
 from outcast.view.report.charts import Bar, Line
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps
+from outcast.view.terminal.tables import format_bps, format_ratio, noun, ratio_name
 
 MOST_FLOWS = 200
 """The most flows that are listed. flows.parquet has all of them."""
+MOST_COLUMNS = 8
+"""The most groups with a column in the table of windows."""
 MOST_CURVES = 6
-"""The most flows of a single class that have a curve each in the chart."""
+"""The most flows of a single group that have a curve each in the chart."""
 MOST_BINS = 500
 MOST_STEPS = 110
 """Points of the small curves in the list of flows."""
@@ -46,23 +51,25 @@ def coarser(rate: Array, together: int) -> Array:
 
 
 def goodput(run: Run) -> Element:
-    """Returns the section on goodput: of each class over time and on average, and of each flow."""
+    """Returns the section on goodput: of each group over time and on average, and of each flow."""
     edges, rates = _rates(run)
-    colours = class_colours(run.hops)
+    colours = run_colours(run)
     fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
     lines = []
-    for place, hops in enumerate(run.hops):
-        of_class = [rates[f.flow] for f in run.manifest.flows if f.hops == hops and f.flow in rates]
-        if of_class:
-            mean = np.mean(of_class, axis=0) / 1e6
-            label = f"{hops}-hop, mean of {len(of_class)} flow{'' if len(of_class) == 1 else 's'}"
-            lines.append(Line(label, colours[hops], mean, charts.dash(place)))
-    of_what = "a flow of each class"
-    if len(run.hops) == 1 and 1 < len(run.manifest.flows) <= MOST_CURVES:
-        of_what, of_flow = "every flow", flow_colours(run.manifest.flows)
+    for place, group in enumerate(run.groups):
+        of_group = [rates[flow] for flow in group.flows if flow in rates]
+        if of_group:
+            mean = np.mean(of_group, axis=0) / 1e6
+            label = (
+                f"{group.title}, mean of {len(of_group)} flow{'' if len(of_group) == 1 else 's'}"
+            )
+            lines.append(Line(label, colours[group.label], mean, charts.dash(place)))
+    of_what = f"a flow of each {noun(run)}"
+    if len(run.groups) == 1 and 1 < len(run.manifest.flows) <= MOST_CURVES:
+        of_what, of_flow = "every flow", flow_colours(run.group_of, colours)
         lines = [
             Line(
-                f"{flow.flow}: {flow.src}",
+                flow_label(run, flow),
                 of_flow[flow.flow],
                 rates[flow.flow] / 1e6,
                 charts.dash(place),
@@ -80,35 +87,80 @@ def goodput(run: Run) -> Element:
         limits=[("equal share", fair_bps / 1e6)],
     )
     means = charts.bars(
-        "Mean goodput of a flow of each class",
+        f"Mean goodput of a flow of each {noun(run)}",
         [
             Bar(
-                f"{hops}-hop ({part.flows} flow{'' if part.flows == 1 else 's'})",
-                part.mean_goodput_bps,
-                format_bps(part.mean_goodput_bps),
-                colours[int(hops)],
+                group.counted,
+                group.summary.mean_goodput_bps,
+                format_bps(group.summary.mean_goodput_bps),
+                colours[group.label],
             )
-            for hops, part in run.summary.classes.items()
+            for group in run.groups
         ],
         f"If all flows had shared equally, each would have got {format_bps(fair_bps)}.",
     )
     return section(
-        "goodput", "Goodput", means, over_time, _windows(run), _flows(run, rates, fair_bps)
+        "goodput",
+        "Goodput",
+        means,
+        _groups(run),
+        over_time,
+        _windows(run),
+        _flows(run, rates, fair_bps),
     )
+
+
+def _groups(run: Run) -> Element:
+    """Returns a table of the groups: goodput, losses and timeouts, each with its controls."""
+    head = [noun(run), "congestion control", "flows", "mean goodput", "least"]
+    head += ["packets", "drops", "retransmits", "timeouts", "waiting for timeouts"]
+    sized = any(group.summary.times for group in run.groups)
+    rows: list[list[Part]] = []
+    for group in run.groups[:MOST_FLOWS]:
+        part = group.summary
+        waiting = None if part.halted_s is None else part.halted_s / part.flows
+        row: list[Part] = [
+            group.label,
+            ", ".join(group.controls),
+            str(part.flows),
+            format_bps(part.mean_goodput_bps),
+            format_bps(part.min_goodput_bps),
+            _or_dash(part.packets, ",d"),
+            _or_dash(part.dropped, ",d"),
+            _or_dash(part.retransmits, ",d"),
+            _or_dash(part.timeouts, ",d"),
+            "-" if waiting is None else f"{waiting / run.summary.duration_s:.1%}",
+        ]
+        if sized:
+            row.append(_completions(part))
+        rows.append(row)
+    if sized:
+        head.append("completion, median")
+    return table(f"By {noun(run)}; packets and drops at the bottleneck", head, rows, numbers_from=2)
+
+
+def _completions(part: GroupSummary) -> str:
+    times = part.times
+    if times is None or times.p50_ms is None:
+        return "-"
+    unfinished = times.flows - times.finished
+    return f"{times.p50_ms:.4g} ms" + (f", {unfinished} unfinished" if unfinished else "")
 
 
 def _windows(run: Run) -> Element | None:
     if not run.summary.windows:
         return None
     rows: list[list[Part]] = []
+    shown = run.groups[:MOST_COLUMNS]
     for name, window in run.summary.windows.items():
         row: list[Part] = [name, _or_dash(window.jain_index, ".3f")]
-        row.append(_or_dash(window.outcast_ratio, ".2f"))
-        for hops in run.hops:
-            part = window.classes.get(str(hops))
-            row.append(format_bps(part.mean_goodput_bps) if part else "-")
+        ratio = window.compare.ratio if window.compare is not None else window.outcast_ratio
+        row.append(format_ratio(ratio))
+        parts = window.grouped(run.summary.group_by)
+        row += [format_bps(parts[group.label].mean_goodput_bps) for group in shown]
         rows.append(row)
-    head = ["window", "Jain's index", "outcast ratio", *(f"{hops}-hop mean" for hops in run.hops)]
+    head = ["window", "Jain's index", ratio_name(run.summary)]
+    head += [f"{group.title} mean" for group in shown]
     return table("The same over windows from the start", head, rows)
 
 
@@ -117,17 +169,20 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
-    colours = class_colours(run.hops)
+    colours = run_colours(run)
     peak = max((float(np.percentile(rate, 99)) for rate in rates.values()), default=1.0)
     ceiling = max(peak, fair_bps * 1.5)
+    named = run.summary.group_by not in ("hops", "sender")
+    order = {flow: place for place, flow in enumerate(f for g in run.groups for f in g.flows)}
+    known = {flow.flow: flow for flow in run.manifest.flows}
     rows: list[list[Part]] = []
-    frame = run.table("flows").sort("hops", "flow")
+    frame = run.table("flows").sort(pl.col("flow").replace_strict(order, default=len(order)))
     for row in frame.head(MOST_FLOWS).iter_rows(named=True):
         rate = rates.get(row["flow"], np.zeros(1))
         curve = charts.sparkline(
             coarser(rate, -(-rate.size // MOST_STEPS)),
             ceiling,
-            colours.get(row["hops"], GREY),
+            colours.get(run.group_of.get(row["flow"], ""), GREY),
             fair_bps,
             f"goodput of flow {row['flow']} over time, from {format_bps(float(rate.min()))} to "
             f"{format_bps(float(rate.max()))}",
@@ -137,6 +192,8 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
             [
                 f"{row['flow']}: {row['src']}",
                 curve,
+                *([run.group_of.get(row["flow"], "-")] if named else []),
+                control_of(known[row["flow"]]) if row["flow"] in known else "-",
                 str(row["hops"]),
                 format_bps(row["goodput_bps"]),
                 "-" if share is None else f"{share:.1%}",
@@ -146,9 +203,18 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
                 _or_dash(row["timeouts"], "d"),
             ]
         )
-    head = ["flow", f"over time, to {format_bps(ceiling)}", "hops", "goodput", "share"]
-    head += ["drops", "longest chain", "retransmits", "timeouts"]
-    listed = table("Every flow; the dotted line is an equal share", head, rows, numbers_from=2)
+    head = ["flow", f"over time, to {format_bps(ceiling)}", *([noun(run)] if named else [])]
+    head += [
+        "congestion control",
+        "hops",
+        "goodput",
+        "share",
+        "drops",
+        "longest chain",
+        "retransmits",
+        "timeouts",
+    ]
+    listed = table("Every flow; the dotted line is an equal share", head, rows, 3 + named)
     if frame.height > MOST_FLOWS:
         note = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
         listed = element("div", listed, element("p", note, class_="note"))
@@ -158,10 +224,12 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
 def fairness(run: Run) -> Element:
     """Returns the section on Jain's index over time, in the windows of the analysis."""
     text = f"Over the whole interval Jain's index is {_or_dash(run.summary.jain_index, '.3f')}"
-    if run.summary.outcast_ratio is not None:
+    compare = run.summary.compare
+    if compare is not None and compare.ratio is not None:
+        first, second = compare.groups
         text += (
-            f" and the outcast ratio {run.summary.outcast_ratio:.2f}: the mean of the class with "
-            "the most hops over that of the class with the fewest"
+            f" and the {ratio_name(run.summary)} {compare.ratio:.2f}: the mean goodput of {first} "
+            f"over that of {second}"
         )
     chart = element("p", "At no time two flows were active.")
     if "fairness" in run.tables:

@@ -7,7 +7,7 @@ import polars as pl
 
 from outcast.records.run import Run
 from outcast.view.figures.drops import arrivals, chain_counts
-from outcast.view.palette import BLUE, BROWN, GREEN, port_colours
+from outcast.view.palette import BLUE, BROWN, GREEN, port_colours, run_colours
 from outcast.view.report import charts
 from outcast.view.report.charts import Line
 from outcast.view.report.markup import Element, Part, element, table
@@ -136,7 +136,8 @@ def network(run: Run) -> Element:
 def drops(run: Run) -> Element:
     """Returns the section on drops: how many each input port lost, when, and how many in a row."""
     edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
-    colours = port_colours({port: run.port_hops(port) for port in run.summary.drops})
+    ports = {port: run.port_groups(port) for port in run.summary.drops}
+    colours = port_colours(ports, run_colours(run))
     lines: list[Line] = []
     for place, (port, colour) in enumerate(colours.items()):
         _, dropped = arrivals(run, port, edges_s)

@@ -9,12 +9,12 @@ import polars as pl
 
 from outcast.records.run import Run
 from outcast.view.figures.generated import rate_curves
-from outcast.view.palette import class_colours, series_colour
+from outcast.view.palette import run_colours, series_colour
 from outcast.view.report import charts
 from outcast.view.report.charts import Line
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ns
+from outcast.view.terminal.tables import format_bps, format_ns, noun
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -122,18 +122,17 @@ def workloads(run: Run, _frame: pl.DataFrame) -> Element:
     return section("workloads", "Generated traffic over time", chart)
 
 
-def _by_class(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
-    hops = {flow.flow: flow.hops for flow in run.manifest.flows}
+def _by_group(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
-        hops=pl.col("flow").replace_strict(hops, default=None, return_dtype=pl.Int64)
-    ).drop_nulls("hops")
+        group=pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)
+    ).drop_nulls("group")
 
 
 def sockets(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each class."""
-    colours = class_colours(run.hops)
-    groups = [(hops, f"{hops}-hop, mean", colours[hops]) for hops in run.hops]
-    classes = _by_class(run, frame)
+    """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each group."""
+    colours = run_colours(run)
+    groups = [(group.label, f"{group.title}, mean", colours[group.label]) for group in run.groups]
+    of_groups = _by_group(run, frame)
     parts: list[Element] = []
     for column, title, unit, scale in (
         ("cwnd", "Congestion window", "segments", 1.0),
@@ -141,10 +140,10 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     ):
         if column not in frame.columns:
             continue
-        scaled = classes.with_columns(pl.col(column) * scale)
-        x, lines = _over_time(scaled, "hops", column, groups)
+        scaled = of_groups.with_columns(pl.col(column) * scale)
+        x, lines = _over_time(scaled, "group", column, groups)
         if lines:
-            what = f"{title} of a flow of each class over time"
+            what = f"{title} of a flow of each {noun(run)} over time"
             parts.append(charts.line_chart(what, what, x, lines, "time (s)", unit))
     counters = {
         "retransmits": "retransmits",
@@ -167,19 +166,24 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
 
 
 def round_trips(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on round trips between the bottleneck and the receivers, by class."""
-    classes = _by_class(run, frame)
-    quantiles = classes.group_by("hops").agg(
-        pl.len(),
-        (pl.col("rtt_ns").mean() / 1e3).alias("mean"),
-        *((pl.col("rtt_ns").quantile(q) / 1e3).alias(str(q)) for q in (0.5, 0.9, 0.99)),
-        (pl.col("rtt_ns").max() / 1e3).alias("most"),
+    """Returns the section on round trips between the bottleneck and the receivers, by group."""
+    quantiles = (
+        _by_group(run, frame)
+        .group_by("group")
+        .agg(
+            pl.len(),
+            (pl.col("rtt_ns").mean() / 1e3).alias("mean"),
+            *((pl.col("rtt_ns").quantile(q) / 1e3).alias(str(q)) for q in (0.5, 0.9, 0.99)),
+            (pl.col("rtt_ns").max() / 1e3).alias("most"),
+        )
     )
+    of_group = {row[0]: row[1:] for row in quantiles.iter_rows()}
     rows: list[list[Part]] = [
-        [f"{row[0]}-hop", f"{row[1]:,}", *(f"{value:,.1f}" for value in row[2:])]
-        for row in quantiles.sort("hops").iter_rows()
+        [group.title, f"{row[0]:,}", *(f"{value:,.1f}" for value in row[1:])]
+        for group in run.groups
+        if (row := of_group.get(group.label)) is not None
     ]
-    head = ["class", "segments", "mean", "median", "90 %", "99 %", "most"]
+    head = [noun(run), "segments", "mean", "median", "90 %", "99 %", "most"]
     caption = "From a segment's arrival to its acknowledgement, in µs"
     return section("round-trips", "Round trips", table(caption, head, rows))
 

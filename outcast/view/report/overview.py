@@ -7,12 +7,23 @@ import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
+from outcast.plan.grouping import UDP, control_of
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
+from outcast.records.summary import Summary
 from outcast.units import format_rate, format_size, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, workload_result
+from outcast.view.terminal.tables import (
+    format_bps,
+    format_ratio,
+    main_ratio,
+    ratio_name,
+    workload_result,
+)
+
+MOST_KEYS = 8
+"""The most groups among the main numbers."""
 
 
 def header(run: Run) -> list[Element]:
@@ -21,10 +32,11 @@ def header(run: Run) -> list[Element]:
     key: list[tuple[str, str]] = []
     if run.manifest.flows:
         key.append(("goodput in all", format_bps(summary.total_goodput_bps)))
-        for hops, part in summary.classes.items():
-            key.append((f"{hops}-hop flow, mean", format_bps(part.mean_goodput_bps)))
-        ratio, jain = summary.outcast_ratio, summary.jain_index
-        key.append(("outcast ratio", "-" if ratio is None else f"{ratio:.2f}"))
+        for group in run.groups[:MOST_KEYS]:
+            of_what = f"{group.title}, mean of a flow"
+            key.append((of_what, format_bps(group.summary.mean_goodput_bps)))
+        jain = summary.jain_index
+        key.append((ratio_name(summary), format_ratio(main_ratio(summary))))
         key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
     for workload in (summary.completions or {}).values():
         streams = workload.streams
@@ -83,18 +95,34 @@ def _result(run: Run) -> str:
             f"{format_bps(workload.goodput_bps)} together."
         )
     text = " ".join(texts)
-    if len(summary.classes) > 1:
-        ordered = sorted(summary.classes.items(), key=lambda item: int(item[0]))
-        (near, nearest), (far, farthest) = ordered[0], ordered[-1]
-        text += (
-            f" A flow over {near} links got {format_bps(nearest.mean_goodput_bps)} on average, "
-            f"one over {far} links {format_bps(farthest.mean_goodput_bps)}"
-        )
-        if summary.outcast_ratio is not None:
-            ratio = summary.outcast_ratio
-            text += f", {ratio:.1f} times as much" if ratio >= 1 else f", {ratio:.2f} of that"
-        text += "."
-    return text
+    return text + _comparison(summary)
+
+
+def _comparison(summary: Summary) -> str:
+    compare = summary.compare
+    if compare is None:
+        return ""
+    (first, second), (first_bps, second_bps) = compare.groups, compare.mean_goodput_bps
+    if first_bps is None or second_bps is None:
+        return ""
+    text = (
+        f" {_a_flow(compare.by, second, 'A')} got {format_bps(second_bps)} on average, "
+        f"{_a_flow(compare.by, first, 'a')} {format_bps(first_bps)}"
+    )
+    if compare.ratio is not None:
+        ratio = compare.ratio
+        text += f", {ratio:.1f} times as much" if ratio >= 1 else f", {ratio:.2f} of that"
+    return f"{text}."
+
+
+def _a_flow(kind: str, label: str, article: str) -> str:
+    match kind:
+        case "hops":
+            return f"{article} flow over {label.removesuffix('-hop')} links"
+        case "port":
+            return f"{article} flow by {label}"
+        case _:
+            return f"{article} flow of {label}"
 
 
 def _trust(run: Run) -> Element:
@@ -140,14 +168,16 @@ def sentences(run: Run) -> list[str]:
     """Returns sentences on what was built and run, from the manifest."""
     manifest, asked = run.manifest, run.manifest.requested
     flows = manifest.flows
-    receivers: dict[tuple[int, str], list[str]] = {}
+    receivers: dict[tuple[str | None, int, str], list[str]] = {}
     for flow in flows:
-        control = (flow.congestion_control or "UDP").upper()
-        receivers.setdefault((flow.hops, control), []).append(flow.dst)
+        receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
     groups = [
-        f"{_flows(len(ends), '' if control == 'UDP' else 'TCP ')} ({control}) to "
+        f"{_flows(len(ends), '' if control == UDP else 'TCP ')} "
+        f"({control.upper() if name is None else f'{name}: {control.upper()}'}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
-        for (hops, control), ends in sorted(receivers.items())
+        for (name, hops, control), ends in sorted(
+            receivers.items(), key=lambda item: (item[0][0] or "", *item[0][1:])
+        )
     ]
     groups += [
         f"{_flows(workload.flows, 'UDP ' if workload.streams else 'generated ')} ({workload.kind})"

@@ -11,8 +11,9 @@ import polars as pl
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.store import NOTES, VERDICTS
+from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
-from outcast.view.palette import PALETTE, flow_colours, series_colour
+from outcast.view.palette import PALETTE, flow_colours, run_colours, series_colour
 from outcast.view.report.packed import Encoding, pack
 
 MOST_PACKETS = 2_000_000
@@ -213,7 +214,7 @@ def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
 def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array]:
     """Returns a description of every flow that has packets, and each packet's index into these."""
     known = {flow.flow: flow for flow in run.manifest.flows}
-    colours = flow_colours(run.manifest.flows)
+    colours = flow_colours(run.group_of, run_colours(run))
     seen = (
         packets.lazy()
         .group_by("flow")
@@ -231,7 +232,7 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
                 "from": f"{row['src']}:{row['sport']}",
                 "to": f"{row['dst']}:{row['dport']}",
                 "label": f"{flow.src} #{flow.flow}" if flow else f"{row['src']}:{row['sport']}",
-                "hops": flow.hops if flow else None,
+                "group": title(run.group_of[flow.flow], [control_of(flow)]) if flow else None,
             }
         )
     places = np.searchsorted(seen["flow"].to_numpy(), packets["flow"].to_numpy())

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from outcast.plan.grouping import Member, controls, title
 from outcast.plan.model import Plan
 from outcast.view.figures import topology as drawing
-from outcast.view.palette import class_colours
+from outcast.view.palette import group_colours
 from outcast.view.report.markup import Element, element
 
 COLUMN, LAYER, MARGIN, FOOT = 62, 92, 40, 18
 """Distances in the drawing's own units: between hosts, between layers, and the margins at the sides
 and at top and bottom."""
 
+MOST_KEYS = 20
+"""The most groups in the legend; there is one for each sender where they are grouped so."""
 
-def draw(plan: Plan) -> Element:
-    """Draws the network with its flows. A link with more flows is thicker."""
+
+def draw(plan: Plan, group_by: str, marked: str | None) -> Element:
+    """Draws the network with its flows. A link with more flows is thicker.
+
+    Args:
+        plan: what was built.
+        group_by: the kind of the groups that senders are coloured by.
+        marked: the group that has vermilion.
+    """
     placed = drawing.positions(plan)
     left = min(x for x, _ in placed.values())
     right = max(x for x, _ in placed.values())
@@ -50,15 +60,17 @@ def draw(plan: Plan) -> Element:
         if {one, two} == {plan.bottleneck.switch, bottleneck}:
             line.set("class", "bottleneck")
             line.set("stroke-width", "8")
-    classes: dict[str, set[int]] = {}
-    for flow in plan.flows:
-        classes.setdefault(flow.src, set()).add(flow.hops)
+    groups = plan.groups.get(group_by, {})
     receivers = {flow.dst for flow in plan.flows}
-    colours = class_colours([flow.hops for flow in plan.flows])
-    nodes = []
-    for name in placed:
-        colour = colours[min(classes[name])] if name in classes else None
-        nodes.append(_node(plan, name, *at(name), colour, receives=name in receivers))
+    colours = group_colours([*groups], marked)
+    # A host that sends for several groups has the colour of the first one.
+    of_sender = {
+        flow.src: colours[label] for label, flows in reversed([*groups.items()]) for flow in flows
+    }
+    nodes = [
+        _node(plan, name, *at(name), of_sender.get(name), receives=name in receivers)
+        for name in placed
+    ]
     x1, y1 = at(plan.bottleneck.switch)
     x2, y2 = at(bottleneck)
     label = element(
@@ -78,7 +90,7 @@ def draw(plan: Plan) -> Element:
         label,
         viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
-        aria_label=describe(plan),
+        aria_label=describe(plan, group_by),
         class_="topology",
         style=f"max-width:{max(width * 1.25, 480):.0f}px;min-width:{least:.0f}px",
     )
@@ -92,7 +104,7 @@ def draw(plan: Plan) -> Element:
             role="region",
             aria_label="Drawing of the topology",
         ),
-        _key(plan),
+        _key(plan, groups, colours),
         class_="chart",
     )
 
@@ -132,27 +144,29 @@ def _node(
     )
 
 
-def _key(plan: Plan) -> Element:
-    colours = class_colours([flow.hops for flow in plan.flows])
-    counted = Counter(flow.hops for flow in plan.flows)
+def _key(plan: Plan, groups: Mapping[str, Sequence[Member]], colours: Mapping[str, str]) -> Element:
     items = [
         element(
             "li",
-            element("span", class_="swatch", style=f"border-color:{colours[hops]}"),
-            f"{count} flow{'' if count == 1 else 's'} over {hops} links",
+            element("span", class_="swatch", style=f"border-color:{colours[label]}"),
+            f"{title(label, controls(flows))}: {len(flows)} flow{'' if len(flows) == 1 else 's'}",
         )
-        for hops, count in sorted(counted.items())
+        for label, flows in groups.items()
     ]
+    if len(items) > MOST_KEYS:
+        items[MOST_KEYS:] = [element("li", f"and {len(items) - MOST_KEYS} more")]
     if plan.flows:
         items.append(element("li", element("span", class_="swatch receiver"), "receiver"))
     items.append(element("li", element("span", class_="swatch line"), "bottleneck's output"))
     return element("ul", *items, class_="legend")
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: Plan, group_by: str) -> str:
     """Describes the drawing in words."""
-    counted = Counter(flow.hops for flow in plan.flows)
-    classes = " and ".join(f"{count} over {hops} links" for hops, count in sorted(counted.items()))
+    classes = " and ".join(
+        f"{len(flows)} of {title(label, controls(flows))}"
+        for label, flows in list(plan.groups.get(group_by, {}).items())[:MOST_KEYS]
+    )
     return (
         f"{len(plan.hosts)} hosts and {len(plan.switches)} switches; {len(plan.flows)} flows, "
         f"{classes}; the bottleneck is the output {plan.bottleneck.egress} of "

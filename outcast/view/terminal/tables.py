@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
+from outcast.plan.grouping import GROUPINGS, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
@@ -21,7 +22,7 @@ from outcast.records.summary import (
 )
 
 MOST_ROWS = 40
-"""The most flows with a row each. If there are more, only classes have rows; see flows.parquet."""
+"""The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
 
 
 def format_bps(rate_bps: float) -> str:
@@ -40,12 +41,37 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
-def _ratio(value: float | None) -> str:
+def format_ratio(value: float | None) -> str:
+    """Writes a ratio or an index: `0.123`, `7.042`, `98.7`."""
     return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
+def noun(run: Run) -> str:
+    """What one of the groups shown is called: class, group, input port ..."""
+    return GROUPINGS[run.summary.group_by].noun
+
+
+def ratio_name(summary: Summary) -> str:
+    """What the run's main ratio is: `outcast ratio`, or `bbr over cubic` where groups are named."""
+    compare = summary.compare
+    if compare is None or compare.groups == _outcast_classes(summary):
+        return "outcast ratio"
+    return " over ".join(compare.groups)
+
+
+def main_ratio(summary: Summary) -> float | None:
+    """The ratio of the two groups compared, in a run of any version."""
+    return summary.outcast_ratio if summary.compare is None else summary.compare.ratio
+
+
+def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
+    """The labels of the classes that the outcast ratio compares; None if there is only one."""
+    classes = [*summary.classes]
+    return (f"{classes[-1]}-hop", f"{classes[0]}-hop") if len(classes) > 1 else None
+
+
 def render(directory: RunDirectory) -> RenderableType:
-    """Renders flows, hop classes, input ports, and whether the result can be trusted.
+    """Renders flows, their groups, input ports, and whether the result can be trusted.
 
     Raises InputError if the analysis has not been stored.
     """
@@ -53,7 +79,7 @@ def render(directory: RunDirectory) -> RenderableType:
     summary, flows = run.summary, run.table("flows")
     parts: list[RenderableType] = [_heading(summary), _losses(summary)]
     if 0 < flows.height <= MOST_ROWS:
-        parts += ["", _flow_table(flows)]
+        parts += ["", _flow_table(run, flows)]
     if "streams" in run.tables:
         parts += ["", _stream_table(run.table("streams"))]
     transfers = {
@@ -61,9 +87,9 @@ def render(directory: RunDirectory) -> RenderableType:
     }
     if transfers:
         parts += ["", _completion_table(transfers)]
-    if summary.classes:
-        parts += ["", _class_table(summary)]
-    parts += ["", _port_table(summary)]
+    if run.groups:
+        parts += ["", _group_table(run)]
+    parts += ["", _port_table(run)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
     parts += ["", _trust(summary)]
@@ -80,8 +106,8 @@ def _heading(summary: Summary) -> Text:
     if summary.classes:
         results.insert(
             0,
-            f"{total}, Jain's index {_ratio(summary.jain_index)}, "
-            f"outcast ratio {_ratio(summary.outcast_ratio)}",
+            f"{total}, Jain's index {format_ratio(summary.jain_index)}, "
+            f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}",
         )
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
@@ -155,49 +181,60 @@ def loss_rate(part: PortLosses) -> str:
     return f"{sum(part.lost.values()) / offered:.2%}" if offered else "-"
 
 
-def _table(*columns: str, left: Iterable[str]) -> Table:
-    """Returns a table with these headings. Some have two lines, because 80 columns are narrow."""
+def _table(*columns: str, left: Iterable[str], wrapped: Iterable[str] = ()) -> Table:
+    """Returns a table with these headings. Some have two lines, because 80 columns are narrow.
+
+    Texts of `wrapped` columns take several lines where the terminal is too narrow for the table.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+        table.add_column(
+            column, justify="left" if column in left else "right", no_wrap=column not in wrapped
+        )
     return table
 
 
-def _flow_table(flows: pl.DataFrame) -> Table:
+def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
+    by_sender = run.summary.group_by == "sender"
     table = _table(
-        *("flow", "from", "hops", "goodput", "share", "drops", "longest\nchain", "retransmits"),
-        "timeouts",
-        left=("from",),
+        *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
+        *("longest\nchain", "retrans-\nmits", "timeouts"),
+        left=("from", "control", noun(run)),
+        wrapped=(noun(run),),
     )
-    fewest = flows["hops"].min()
+    controls = {flow.flow: control_of(flow) for flow in run.manifest.flows}
     for row in flows.iter_rows(named=True):
-        share = row["share"]
+        share, label = row["share"], run.group_of.get(row["flow"], "-")
+        control = controls.get(row["flow"], "-")
         table.add_row(
             str(row["flow"]),
             str(row["src"]),
-            str(row["hops"]),
+            control if by_sender else title(label, [control]),
             format_bps(row["goodput_bps"]),
             "-" if share is None else f"{share:.1%}",
             str(row["dropped"]),
             str(row["longest_chain"]),
             _number(row["retransmits"]),
             _number(row["timeouts"]),
-            style="yellow" if row["hops"] == fewest and flows["hops"].n_unique() > 1 else None,
+            style="yellow" if label == run.marked else None,
         )
     return table
 
 
-def _class_table(summary: Summary) -> Table:
+def _group_table(run: Run) -> Table:
+    summary = run.summary
     table = _table(
-        *("class", "flows", "mean\ngoodput", "least", "share", "retrans-\nmits", "timeouts"),
-        *("RTO\nwait", "round\ntrip"),
-        left=("class",),
+        *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
+        *("timeouts", "RTO\nwait", "RTT\n(ms)"),
+        left=(noun(run),),
+        wrapped=(noun(run),),
     )
-    for hops, part in summary.classes.items():
+    for group in run.groups[:MOST_ROWS]:
+        part = group.summary
         total = summary.total_goodput_bps
         share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
         table.add_row(
-            f"{hops}-hop",
+            group.title,
             str(part.flows),
             format_bps(part.mean_goodput_bps),
             format_bps(part.min_goodput_bps),
@@ -206,7 +243,10 @@ def _class_table(summary: Summary) -> Table:
             _number(part.timeouts),
             _awaiting_rto(summary, part),
             _round_trip(part),
+            style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
+    if len(run.groups) > MOST_ROWS:
+        table.add_row(f"and {len(run.groups) - MOST_ROWS} more in summary.json")
     return table
 
 
@@ -220,18 +260,19 @@ def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
 def _round_trip(part: ClassSummary) -> str:
     """Returns the senders' mean smoothed round trip, or the mean captured one without samples."""
     round_trip_ms = part.srtt_ms or part.rtt_ms
-    return f"{round_trip_ms.mean:.3g} ms" if round_trip_ms is not None else "-"
+    return f"{round_trip_ms.mean:.3g}" if round_trip_ms is not None else "-"
 
 
-def _port_table(summary: Summary) -> Table:
+def _port_table(run: Run) -> Table:
     table = _table(
-        *("input port", "classes", "packets", "dropped", "rate", "longest\nchain", "blackouts"),
-        left=("input port", "classes"),
+        *("input port", "flows of", "packets", "dropped", "rate", "longest\nchain", "blackouts"),
+        left=("input port", "flows of"),
+        wrapped=("flows of",),
     )
-    for port, part in summary.drops.items():
+    for port, part in run.summary.drops.items():
         table.add_row(
             port,
-            ", ".join(f"{hops}-hop" for hops in part.hops) or "-",
+            run.port_flows(port) or "-",
             str(part.packets),
             str(part.dropped),
             f"{part.dropped / part.packets:.2%}" if part.packets else "-",

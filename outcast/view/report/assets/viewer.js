@@ -199,11 +199,11 @@ class OutcastViewer {
     const p = this.lanes.packets, h = this.lanes.header, flow = h.flows[p.flow[row]];
     const ms = (time) => (time / 1e6).toFixed(6) + " ms";
     const bytes = (value) => value.toLocaleString("en") + " bytes";
-    const hops = flow.hops === null ? "" : ` (${flow.hops}-hop)`;
+    const group = flow.group === null ? "" : `, ${flow.group}`;
     const verdict = h.verdicts[p.verdict[row]];
     const lines = [
       `packet ${this.number(row).toLocaleString("en")}: ${verdict}`,
-      `flow ${flow.label}${hops}, ${flow.from} to ${flow.to}`,
+      `flow ${flow.label}${group}, ${flow.from} to ${flow.to}`,
       `in by ${this.port(p.lane[row])} at ${ms(p.t_in[row])}`,
     ];
     if (p.stays[row]) {
@@ -311,7 +311,7 @@ class OutcastViewer {
       const mark = document.createElement("span");
       mark.style.background = header.palette[flow.colour];
       mark.setAttribute("aria-hidden", "true");
-      button.append(mark, flow.label + (flow.hops === null ? "" : ` (${flow.hops}-hop)`));
+      button.append(mark, flow.label + (flow.group === null ? "" : `, ${flow.group}`));
       button.addEventListener("click", () => this.highlight(place, button));
       list.append(button);
     });

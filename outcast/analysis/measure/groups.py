@@ -1,0 +1,176 @@
+"""What the groups of flows did over the whole run: losses, timeouts, round trips, completion times.
+
+Every flow is read once, and every group of every grouping adds up its flows. So a run of a thousand
+senders, each of them a group, takes no longer than one of two classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import I64
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.blackout import length_counts
+from outcast.analysis.measure.completions import times_summary
+from outcast.analysis.measure.congestion import during
+from outcast.analysis.measure.queue import Spread, spread
+from outcast.analysis.run_analysis import Analysis, active
+from outcast.records.run_directory import FlowRecord
+from outcast.records.summary import Groups, SpreadSummary, TcpSummary, TimesSummary
+
+TcpOfFlow = Callable[[int], TcpSummary]
+"""What TCP did for a flow, by the flow's number."""
+
+
+@dataclass
+class _Flow:
+    """What a group adds up of one flow. Arrays have a value for each sample or segment."""
+
+    tcp: TcpSummary
+    packets: int = 0
+    dropped: int = 0
+    chains: list[int] = field(default_factory=list)
+    rtt_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    srtt_us: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    cwnd: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    recovering_ms: int | None = None
+    completion_ns: int | None = None
+
+
+def with_whole_run(
+    analysis: Analysis,
+    groups: Groups,
+    tcp_of_flow: TcpOfFlow,
+    told: Callable[[Spread | None, float], SpreadSummary | None],
+) -> Groups:
+    """The groups, with what they did besides goodput.
+
+    Args:
+        analysis: the run.
+        groups: the groups' goodput.
+        tcp_of_flow: what TCP did for a flow.
+        told: a distribution as the summary has it, in units of the given size.
+    """
+    flows = _flows(analysis, tcp_of_flow)
+    by_kind = analysis.manifest.groups
+    sent_by = Counter(record.src for record in analysis.manifest.flows)
+    return {
+        kind: {
+            label: groups[kind][label].model_copy(
+                update={
+                    **_counted(analysis, records, sent_by),
+                    **_added(records, [flows[record.flow] for record in records], told),
+                }
+            )
+            for label, records in by_kind[kind].items()
+        }
+        for kind in groups
+    }
+
+
+def _counted(
+    analysis: Analysis, records: Sequence[FlowRecord], sent_by: Mapping[str, int]
+) -> dict[str, int | None]:
+    """The kernel's counts at the hosts; None if one also sends flows of another group."""
+    hosts = {record.src for record in records}
+    counters = analysis.counters.hosts
+    alone = sum(sent_by[host] for host in hosts) == len(records)
+    known = hosts <= counters.keys() and not hosts & {*analysis.manifest.generated_hosts}
+    names = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
+    if not (alone and known):
+        return dict.fromkeys(names)
+    return {key: sum(counters[host].delta(name) for host in hosts) for key, name in names.items()}
+
+
+def _added(
+    records: Sequence[FlowRecord],
+    flows: Sequence[_Flow],
+    told: Callable[[Spread | None, float], SpreadSummary | None],
+) -> dict[str, object]:
+    def distribution(name: str, unit: float) -> SpreadSummary | None:
+        values = np.concatenate([getattr(flow, name) for flow in flows])
+        ones = np.ones(values.size, np.int64)
+        return told(spread(values, ones) if values.size else None, unit)
+
+    recovering = [flow.recovering_ms for flow in flows if flow.recovering_ms is not None]
+    return {
+        "halted_s": round(sum(flow.tcp.halted_s for flow in flows), 9),
+        "recovering_s": sum(recovering) / 1e3 if len(recovering) == len(flows) else None,
+        "rtt_ms": distribution("rtt_ns", 1e6),
+        "srtt_ms": distribution("srtt_us", 1e3),
+        "cwnd": distribution("cwnd", 1),
+        "packets": sum(flow.packets for flow in flows),
+        "dropped": sum(flow.dropped for flow in flows),
+        "retransmissions_seen": sum(flow.tcp.retransmissions for flow in flows),
+        "timeouts_seen": sum(flow.tcp.timeouts for flow in flows),
+        "chains": {
+            str(length): count
+            for length, count in length_counts(
+                np.array([drops for flow in flows for drops in flow.chains], int)
+            ).items()
+        },
+        "times": _times(records, flows),
+    }
+
+
+def _times(records: Sequence[FlowRecord], flows: Sequence[_Flow]) -> TimesSummary | None:
+    sized = sum(record.size_bytes is not None or record.of_program for record in records)
+    times_ns = [flow.completion_ns for flow in flows if flow.completion_ns is not None]
+    return times_summary(sized, times_ns) if sized else None
+
+
+def _flows(analysis: Analysis, tcp_of_flow: TcpOfFlow) -> dict[int, _Flow]:
+    records = {record.flow: record for record in analysis.manifest.flows}
+    flows = {number: _Flow(tcp_of_flow(number)) for number in records}
+    sent_bytes: dict[int, int] = defaultdict(int)
+    rtt_ns: dict[int, list[I64]] = defaultdict(list)
+    for port in analysis.ports:
+        joined = port.joined
+        for number, rows in port.rows.items():
+            if number in flows:
+                flows[number].packets += rows.size
+                flows[number].dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
+        chains = port.flow_chains
+        of_chains = joined.arrivals.flow[chains.first].tolist()
+        for place, drops in zip(of_chains, chains.drops.tolist(), strict=True):
+            if port.numbers[place] in flows:
+                flows[port.numbers[place]].chains.append(drops)
+        left = np.bincount(joined.departures.flow, port.fresh, len(port.numbers))
+        order = np.argsort(port.round_trips.flow, kind="stable")
+        ends = np.searchsorted(
+            port.round_trips.flow[order], np.arange(len(port.numbers)), side="right"
+        )
+        parts = np.split(port.round_trips.rtt_ns[order], ends)
+        for place, number in enumerate(port.numbers):
+            sent_bytes[number] += int(left[place])
+            rtt_ns[number].append(parts[place])
+    for number, flow in flows.items():
+        flow.rtt_ns = np.concatenate([flow.rtt_ns, *rtt_ns[number]])
+        record = records[number]
+        if record.of_program:
+            flow.completion_ns = record.duration_ns
+        elif record.size_bytes is not None and sent_bytes[number] >= record.size_bytes:
+            span = active(analysis, record)
+            flow.completion_ns = span.end_ns - span.start_ns
+    _add_samples(analysis, flows)
+    return flows
+
+
+def _add_samples(analysis: Analysis, flows: Mapping[int, _Flow]) -> None:
+    """Adds what sockets showed in the main interval, and the last value of their counters."""
+    if analysis.sockets is None:
+        return
+    mine = analysis.sockets.filter(pl.col("flow").is_in(list(flows)))
+    samples = during(mine, analysis.interval)
+    for column in ("srtt_us", "cwnd"):
+        values = samples.filter(pl.col(column) > 0).select("flow", column)
+        for (number,), part in values.partition_by("flow", as_dict=True).items():
+            setattr(flows[number], column, part[column].to_numpy().astype(np.int64))
+    last = mine.group_by("flow").agg(pl.last("recovering_ms"))
+    for number, recovering_ms in last.iter_rows():
+        flows[number].recovering_ms = recovering_ms
