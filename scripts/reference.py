@@ -145,6 +145,8 @@ def _value(part: Schema, schema: Schema) -> str:
     if "$ref" in part or "oneOf" in part:
         return "see below"
     match part.get("type"):
+        case "array" if "prefixItems" in part:
+            return f"[{', '.join(_value(each, schema) for each in part['prefixItems'])}]"
         case "array" if "items" not in part:
             return "list"
         case "array":

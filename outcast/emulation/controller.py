@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 from collections import Counter
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from controllers import entries, graph
+from controllers.hashing import FiveTuple
 from outcast.emulation.commands import Commands, Process, python_module, wait_until
 from outcast.emulation.network import Network
 from outcast.emulation.probes import Probes
 from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.plan.model import Plan
 
 ADDRESS = "127.0.0.1"
@@ -131,6 +134,17 @@ def _compare(switch: str, what: str, planned: Set[object], shown: Set[object]) -
         raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
 
 
+def _require_refused(probes: Probes, packet: FiveTuple, size_bytes: int) -> None:
+    """Raises ReadBackError where a sender lets a packet out that its link does not take."""
+    try:
+        probes.send(packet, size_bytes)
+    except OSError as error:
+        if error.errno == errno.EMSGSIZE:
+            return
+        raise
+    raise ReadBackError(packet.src, f"a packet of {size_bytes} B", "refused (mtu)", "sent")
+
+
 def verify_paths(network: Network) -> None:
     """Sends a probe with each flow's own addresses and ports along its whole path, and one back.
 
@@ -138,24 +152,35 @@ def verify_paths(network: Network) -> None:
     arrive. The switch ports' counters are read before and after: a port on a planned path must
     have sent exactly the probes that cross it, and every other port none.
 
+    Where links have an MTU of their own, a probe is as large as its path takes, and the sender must
+    refuse a larger one.
+
     Raises:
         DeadlineError: a probe does not arrive.
         ReadBackError: a port sent another number of packets; the error names the first one.
     """
     plan = network.plan
+    usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
     hosts = {plan.ip(host): host for host in plan.hosts}
     expected: Counter[str] = Counter()
     before = network.transmitted()
     with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
         for packet in plan.probes():
             src, dst = hosts[packet.src], hosts[packet.dst]
+            path = plan.path(src, dst, packet)
             try:
-                arrived = probes.send(packet)
+                if usual:
+                    arrived = probes.send(packet)
+                else:
+                    mtu_bytes = plan.smallest_mtu_bytes(path)
+                    arrived = probes.send(packet, mtu_bytes)
+                    if plan.links[path[0], path[1]].mtu_bytes == mtu_bytes:
+                        _require_refused(probes, packet, mtu_bytes + 1)
             except TimeoutError:
                 raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
             if arrived != packet:
                 raise ReadBackError(dst, "probe", packet, arrived)
-            expected.update(plan.ports_on(plan.path(src, dst, packet)))
+            expected.update(plan.ports_on(path))
     after = network.transmitted()
     for port, count in after.items():
         if count - before[port] != expected[port]:

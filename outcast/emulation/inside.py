@@ -46,6 +46,7 @@ from outcast.emulation import (
     sockets,
     traffic,
     transport,
+    wires,
 )
 from outcast.emulation import link_counters as links
 from outcast.emulation import manifest as records
@@ -68,6 +69,7 @@ from outcast.records.effective import (
     AppliedChange,
     Effective,
     HostSettings,
+    LossSettings,
     QueueSettings,
     Routing,
     Sampling,
@@ -138,7 +140,7 @@ class _Built:
     """What the set-up built and read back.
 
     Attributes:
-        hosts, queues, arrivals_core, forwarding, routing: as in records.effective.Effective.
+        hosts, queues, mtus, arrivals_core, forwarding, routing: as in records.effective.Effective.
         framework: Ryu or os-ken, which the controller runs on.
     """
 
@@ -148,6 +150,7 @@ class _Built:
     forwarding: str
     routing: Routing
     framework: str
+    mtus: Mapping[int, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class _Traffic:
 
     Attributes:
         record: when they ran.
-        start, sampling, workloads, mptcp_subflows: as in records.effective.Effective.
+        start, sampling, workloads, mptcp_subflows, losses: as in records.effective.Effective.
         changes: what `events` changed.
         subflows: of flows with Multipath TCP.
         programs: every program with its executions.
@@ -174,6 +177,7 @@ class _Traffic:
     programs: Sequence[ProgramRecord]
     sockets: Sequence[sockets.SocketSample]
     warnings: Sequence[str]
+    losses: Sequence[LossSettings]
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,13 @@ class _Run:
                 self.enter("verify")
                 forwards = self._verify(network, switches.datapath)
                 built = _Built(
-                    hosts, port_queues, arrivals_core, forwards, self._routing(), framework
+                    hosts=hosts,
+                    queues=port_queues,
+                    arrivals_core=arrivals_core,
+                    forwarding=forwards,
+                    routing=self._routing(),
+                    framework=framework,
+                    mtus=network.read_mtus(),
                 )
 
                 def watch() -> None:
@@ -344,6 +354,7 @@ class _Run:
                     start_afterwards=afterwards,
                     held_start=held_start,
                 )
+                losses = wires.start_losing(self.experiment, self.plan)
                 if afterwards:
                     generators.connect()
                     # On a slow machine flows may have ended when the middle sample is taken.
@@ -408,6 +419,7 @@ class _Run:
             programs=program_records,
             sockets=samples,
             warnings=[*clients.warnings, *warnings],
+            losses=losses,
         )
 
     def _programs(self, network: Network) -> UserPrograms | None:
@@ -553,7 +565,7 @@ class _Run:
         return _Counted(
             counters.port_counters(network, captured_ports),
             {host: counters.host_counters(network, host) for host in hosts},
-            network.interface_counters(),
+            {**network.interface_counters(), **network.wire_counters()},
             network.losses(),
         )
 
@@ -596,6 +608,8 @@ class _Run:
             load=measured.load.effective(),
             min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
             controller_framework=built.framework,
+            mtus=built.mtus,
+            losses=flows.losses,
         )
         self.directory.write_manifest(
             Manifest(

@@ -13,7 +13,8 @@ from outcast.plan.programs import program_ways
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
 
 Interfaces = Mapping[str, Mapping[str, int]]
-"""The kernel's counters (ip-link(8)) of every switch port."""
+"""The kernel's counters (ip-link(8)) of every switch port, and of the inner ends of links that lose
+packets."""
 Losses = Mapping[str, Mapping[Cause, int]]
 """What every port of the network has lost, by cause."""
 Counted = tuple[Interfaces, Losses]
@@ -83,8 +84,8 @@ def longest_round_trip_ns(plan: Plan) -> int:
 def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
-    What a host sent is read at its switch's port, where it arrives. What it lost is read at its
-    own port.
+    What a host sent is read at its switch's port, where it arrives; or, where its link loses
+    packets, at the end of the link that is next to the host. What it lost is read at its own port.
     """
     links = []
     for (node, neighbour), crossing in planned(plan).items():
@@ -92,6 +93,9 @@ def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
         counted = plan.port(neighbour, node) if at_host else plan.port(node, neighbour)
         way = "rx" if at_host else "tx"
         port = plan.port(node, neighbour)
+        wire = plan.wires.get(frozenset((node, neighbour)))
+        if wire is not None and at_host:
+            counted = wire.facing(node)
         links.append(
             LinkRecord(
                 port=port,

@@ -21,6 +21,7 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section in ("topology", "links", "queue", "routing", "transport", "samples"):
         flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
+    flat.update({f"bottleneck.{key}": value for key, value in tree.get("bottleneck", {}).items()})
     for section in ("queues", "flows", "workloads", "programs"):
         flat.update({f"{section}.{n}": value for n, value in enumerate(tree[section])})
     flat.update({f"blackout.{key}": value for key, value in tree.get("blackout", {}).items()})

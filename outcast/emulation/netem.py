@@ -12,11 +12,12 @@ qdisc with jitter also gets a rate, one at which every packet takes 0 ns.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
 
-LATENCY64, JITTER64, RATE64 = 10, 11, 8
+LATENCY64, JITTER64, RATE64, PRNG_SEED = 10, 11, 8, 14
 _RATE = 6
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
@@ -26,8 +27,39 @@ _RATE_PARAMETERS = struct.Struct("=IiIi")
 _PARAMETERS = struct.Struct("=6I")
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Random loss.
+
+    Attributes:
+        share: of the packets, from 0 to 1.
+        seed: of netem's own generator. Linux has it since 6.6; older kernels ignore it.
+    """
+
+    share: float
+    seed: int
+
+    @property
+    def in_kernel(self) -> int:
+        """The share as the kernel keeps it, in 2^-32 less one."""
+        return round(self.share * (2**32 - 1))
+
+
+def shown_loss(raw: bytes) -> tuple[int, int | None]:
+    """Reads TCA_OPTIONS: the loss as the kernel keeps it, and the seed; None in older kernels."""
+    (loss,) = struct.unpack_from("=8xI", raw)
+    seed = netlink.attribute(raw[_PARAMETERS.size :], PRNG_SEED)
+    return loss, None if seed is None else int.from_bytes(seed, "little")
+
+
 def replace_root(
-    interface: str, handle: int, *, delay_ns: int, jitter_ns: int, limit_packets: int
+    interface: str,
+    handle: int,
+    *,
+    delay_ns: int,
+    jitter_ns: int,
+    limit_packets: int,
+    loss: Loss | None = None,
 ) -> None:
     """Makes netem the root qdisc of an interface in the calling thread's network namespace.
 
@@ -38,6 +70,7 @@ def replace_root(
         jitter_ns: the most by which the delay varies, up or down, uniformly. Packets keep their
             order.
         limit_packets: how many packets can wait.
+        loss: which packets are lost before they wait.
 
     Raises:
         RunError: the kernel refused; the error has its reason.
@@ -51,16 +84,26 @@ def replace_root(
             jitter_ns=jitter_ns,
             limit_packets=limit_packets,
             in_order=jitter_ns > 0,
+            loss=loss,
         ),
     )
 
 
-def options(*, delay_ns: int, jitter_ns: int, limit_packets: int, in_order: bool) -> bytes:
+def options(
+    *,
+    delay_ns: int,
+    jitter_ns: int,
+    limit_packets: int,
+    in_order: bool,
+    loss: Loss | None = None,
+) -> bytes:
     """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another."""
-    encoded = _PARAMETERS.pack(0, limit_packets, 0, 0, 0, 0)
+    encoded = _PARAMETERS.pack(0, limit_packets, loss.in_kernel if loss else 0, 0, 0, 0)
     encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
     encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
     if in_order:
         encoded += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
         encoded += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+    if loss:
+        encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", loss.seed))
     return encoded

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
-from outcast.emulation import queues, transport
+from outcast.emulation import queues, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
+from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import BLACKOUT_ENDS, Plan
@@ -137,6 +138,7 @@ class Network:
         )
         self._root = IPRoute()
         self._index: dict[str, int] = {}
+        self._shown_mtus: dict[str, int] | None = None
 
     def __enter__(self) -> Network:
         return self
@@ -170,21 +172,42 @@ class Network:
         disable_ipv6("the switches' namespace")
         for link in self.net.links:
             near, far = link.intf1, link.intf2
-            self._root.link(
-                "add",
-                ifname=near.name,
-                kind="veth",
-                **self._end(near),
-                peer={"ifname": far.name, **self._end(far)},
-            )
+            nodes = (near.node.name, far.node.name)
+            mtu = self._mtu(nodes)
+            wire = self.plan.wires.get(frozenset(nodes))
+            if wire is None:
+                self._add_pair(near.name, {**mtu, **self._end(near)}, far.name, self._end(far))
+                continue
+            for intf in (near, far):
+                inner = wire.facing(intf.node.name)
+                self._add_pair(inner, mtu, intf.name, self._end(intf))
         if self._blackout_ends():
             link_end, port_end = BLACKOUT_ENDS
-            self._root.link("add", ifname=link_end, kind="veth", peer={"ifname": port_end})
+            mtu = self._mtu(self.plan.ends[str(self.plan.blackout_at)])
+            self._add_pair(link_end, mtu, port_end, {})
         self._index = {
             message.get_attr("IFLA_IFNAME"): message["index"] for message in self._root.get_links()
         }
-        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
+        for port in self._interfaces():
             self._root.link("set", index=self._index[port], state="up")
+        wires.connect(self.plan, self.commands)
+
+    def _add_pair(
+        self, near: str, settings: Mapping[str, Any], far: str, of_far: Mapping[str, Any]
+    ) -> None:
+        """Makes a veth pair; both ends have the MTU of `settings`, if it has one."""
+        mtu = {"mtu": settings["mtu"]} if "mtu" in settings else {}
+        peer = {"ifname": far, **mtu, **of_far}
+        self._root.link("add", ifname=near, kind="veth", **settings, peer=peer)
+
+    def _mtu(self, direction: tuple[str, str]) -> dict[str, int]:
+        """The MTU of a link; nothing where it is the kernel's default for Ethernet."""
+        mtu_bytes = self.plan.links[direction].mtu_bytes
+        return {} if mtu_bytes == STANDARD_MTU_BYTES else {"mtu": mtu_bytes}
+
+    def _interfaces(self) -> list[str]:
+        """Every interface of the switches' namespace that packets cross."""
+        return [*self.plan.switch_ports(), *self._blackout_ends(), *wires.names(self.plan)]
 
     def _blackout_ends(self) -> tuple[str, ...]:
         return BLACKOUT_ENDS if self.plan.blackout_at else ()
@@ -204,9 +227,7 @@ class Network:
             ReadBackError: the kernel does not show the setting.
         """
         folder.mkdir()
-        places: list[tuple[int | None, list[str]]] = [
-            (None, [*self.plan.switch_ports(), *self._blackout_ends()])
-        ]
+        places: list[tuple[int | None, list[str]]] = [(None, self._interfaces())]
         places += [(self.netns(host), [f"{host}-eth0"]) for host in self.plan.hosts]
         for netns, interfaces in places:
             with sysfs(netns, folder) as mounted:
@@ -250,7 +271,7 @@ class Network:
         first = next(iter(talks))
         with entered(self.netns(first)):
             recorded = {name: transport.read_sysctl(name) for name in transport.RECORDED_SYSCTLS}
-        for port in [*self.plan.switch_ports(), *self._blackout_ends()]:
+        for port in self._interfaces():
             self._configure_offloads(port)
         of_all = transport.sysctls(base)
         return HostSettings(
@@ -384,12 +405,18 @@ class Network:
 
     def interface_counters(self) -> dict[str, dict[str, int]]:
         """The kernel's counters of every switch port (ip-link(8), statistics)."""
-        names = {index: name for name, index in self._index.items()}
-        switch_ports = set(self.plan.switch_ports())
+        return self._counters(self.plan.switch_ports())
+
+    def wire_counters(self) -> dict[str, dict[str, int]]:
+        """The counters of the inner ends of links that lose packets; none where no link does."""
+        return self._counters(wires.names(self.plan)) if self.plan.wires else {}
+
+    def _counters(self, interfaces: Collection[str]) -> dict[str, dict[str, int]]:
+        names = {index: name for name, index in self._index.items() if name in set(interfaces)}
         return {
             names[message["index"]]: dict(message.get_attr("IFLA_STATS64"))
             for message in self._root.get_links()
-            if names.get(message["index"]) in switch_ports
+            if message["index"] in names
         }
 
     def losses(self) -> dict[str, dict[Cause, int]]:
@@ -409,7 +436,38 @@ class Network:
                 (link,) = netlink.get_links(index)
                 counted = dict(link.get_attr("IFLA_STATS64"))
                 lost[f"{host}-eth0"] = _lost(_shown_queues(netlink).get(index, []), counted)
+        for (node, neighbour), count in wires.lost(self.plan, shown).items():
+            lost[self.plan.port(node, neighbour)]["link"] = count
         return lost
+
+    def read_mtus(self) -> dict[int, list[str]]:
+        """The interfaces by their MTU; nothing where all links have the usual one.
+
+        Raises:
+            ReadBackError: an interface has another MTU than its link.
+        """
+        if all(link.mtu_bytes == STANDARD_MTU_BYTES for link in self.plan.links.values()):
+            return {}
+        mtus: dict[int, list[str]] = {}
+        for (node, neighbour), link in self.plan.links.items():
+            port = self.plan.port(node, neighbour)
+            if node in self.plan.hosts:
+                with entered(self.netns(node)), IPRoute() as netlink:
+                    shown = _mtus(netlink)
+            else:
+                shown = self._root_mtus()
+            wire = self.plan.wires.get(frozenset((node, neighbour)))
+            inner = [(wire.facing(node), self._root_mtus())] if wire else []
+            for interface, table in ((port, shown), *inner):
+                if table.get(interface) != link.mtu_bytes:
+                    raise ReadBackError(interface, "mtu", link.mtu_bytes, table.get(interface))
+                mtus.setdefault(link.mtu_bytes, []).append(interface)
+        return mtus
+
+    def _root_mtus(self) -> dict[str, int]:
+        if self._shown_mtus is None:
+            self._shown_mtus = _mtus(self._root)
+        return self._shown_mtus
 
     def start_switches(self, datapath: str, controller: str) -> None:
         """Makes all bridges with ports and controllers in one transaction, and reads them back."""
@@ -464,6 +522,14 @@ class Network:
 
 def _lost(shown: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
     return {**queues.lost(shown), "interface": counted["tx_dropped"] + counted["tx_errors"]}
+
+
+def _mtus(netlink: IPRoute) -> dict[str, int]:
+    """The MTU of each interface of a namespace."""
+    return {
+        message.get_attr("IFLA_IFNAME"): message.get_attr("IFLA_MTU")
+        for message in netlink.get_links()
+    }
 
 
 def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:

@@ -13,9 +13,14 @@ from contextlib import contextmanager
 
 from controllers.hashing import TCP, UDP, FiveTuple
 from outcast.emulation.commands import entered
+from outcast.errors import ReadBackError
 
 _TCP_HEADER = struct.Struct("!HHIIBBHHH")
 _HEADER_WORDS = 5
+_IP_HEADER_BYTES, _UDP_HEADER_BYTES = 20, 8
+_MOST_BYTES = 1 << 16
+_IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
+"""Of linux/in.h: never cut a packet, and do not heed what the kernel knows of the path."""
 _RESET = 0x04
 """A reset to a port that nobody listens at is ignored (RFC 9293, section 3.5.2)."""
 
@@ -44,17 +49,30 @@ class Probes:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def send(self, packet: FiveTuple) -> FiveTuple:
+    def send(self, packet: FiveTuple, size_bytes: int | None = None) -> FiveTuple:
         """Sends a probe from its source to its destination. Returns the packet that arrived.
+
+        Args:
+            packet: its headers.
+            size_bytes: the size of the IP packet, which then must not be cut on the way (RFC 791's
+                DF). None sends a small one.
 
         Raises:
             TimeoutError: nothing arrived.
+            OSError: with errno EMSGSIZE, the packet is larger than the sender's interface takes.
         """
         if packet.protocol == UDP:
-            return self._send_udp(packet)
-        receiver = self._raw_socket(packet.dst)
-        self._raw_socket(packet.src).sendto(tcp_reset(packet), (packet.dst, 0))
-        return parse_tcp(receiver.recv(2048))
+            return self._send_udp(packet, size_bytes)
+        receiver, sender = self._raw_socket(packet.dst), self._raw_socket(packet.src)
+        payload = b""
+        if size_bytes is not None:
+            _forbid_cutting(sender)
+            payload = bytes(size_bytes - _IP_HEADER_BYTES - _TCP_HEADER.size)
+        sender.sendto(tcp_reset(packet, payload), (packet.dst, 0))
+        arrived = receiver.recv(_MOST_BYTES)
+        if size_bytes is not None and len(arrived) != size_bytes:
+            raise ReadBackError(packet.dst, "size of a probe", size_bytes, len(arrived))
+        return parse_tcp(arrived)
 
     def _raw_socket(self, address: str) -> socket.socket:
         if address not in self._raw:
@@ -64,15 +82,21 @@ class Probes:
             self._raw[address].bind((address, 0))
         return self._raw[address]
 
-    def _send_udp(self, packet: FiveTuple) -> FiveTuple:
+    def _send_udp(self, packet: FiveTuple, size_bytes: int | None) -> FiveTuple:
         with (
             self._socket(packet.dst, socket.SOCK_DGRAM, 0) as receiver,
             self._socket(packet.src, socket.SOCK_DGRAM, 0) as sender,
         ):
             receiver.bind((packet.dst, packet.dport))
             sender.bind((packet.src, packet.sport))
-            sender.sendto(b"probe", (packet.dst, packet.dport))
-            _, (address, port) = receiver.recvfrom(64)
+            payload = b"probe"
+            if size_bytes is not None:
+                _forbid_cutting(sender)
+                payload = bytes(size_bytes - _IP_HEADER_BYTES - _UDP_HEADER_BYTES)
+            sender.sendto(payload, (packet.dst, packet.dport))
+            arrived, (address, port) = receiver.recvfrom(_MOST_BYTES)
+            if len(arrived) != len(payload):
+                raise ReadBackError(packet.dst, "size of a probe", len(payload), len(arrived))
             return FiveTuple(address, port, packet.dst, packet.dport, UDP)
 
     @contextmanager
@@ -84,15 +108,20 @@ class Probes:
             yield inside
 
 
-def tcp_reset(packet: FiveTuple) -> bytes:
-    """The TCP header of a reset."""
+def _forbid_cutting(sender: socket.socket) -> None:
+    sender.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+
+
+def tcp_reset(packet: FiveTuple, zeros: bytes = b"") -> bytes:
+    """A reset, with a payload of zeros, which do not change the checksum."""
     fields = (packet.sport, packet.dport, 0, 0, _HEADER_WORDS << 4, _RESET, 0)
     pseudo = struct.pack(
         "!4s4sxBH",
-        *(socket.inet_aton(packet.src), socket.inet_aton(packet.dst), TCP, _TCP_HEADER.size),
+        *(socket.inet_aton(packet.src), socket.inet_aton(packet.dst), TCP),
+        _TCP_HEADER.size + len(zeros),
     )
     checksum = internet_checksum(pseudo + _TCP_HEADER.pack(*fields, 0, 0))
-    return _TCP_HEADER.pack(*fields, checksum, 0)
+    return _TCP_HEADER.pack(*fields, checksum, 0) + zeros
 
 
 def internet_checksum(data: bytes) -> int:

@@ -8,7 +8,14 @@ from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
-from outcast.experiment.links import LayerLinks, Layers, Link, LinkKeys, Links
+from outcast.experiment.links import (
+    LayerLinks,
+    Layers,
+    Link,
+    LinkOverride,
+    Links,
+    OwnKeys,
+)
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.network import (
     Network,
@@ -55,7 +62,7 @@ __all__ = [
     "Layers",
     "Limit",
     "Link",
-    "LinkKeys",
+    "LinkOverride",
     "Links",
     "Mptcp",
     "Network",
@@ -64,6 +71,7 @@ __all__ = [
     "NetworkLink",
     "NetworkSwitch",
     "Origin",
+    "OwnKeys",
     "OwnTopology",
     "PacingFq",
     "Pfifo",

@@ -1,30 +1,63 @@
-"""The links: their rates and delays, and how much these vary."""
+"""The links: rates, delays, losses and frame sizes, of all links, by layers, and one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from outcast import units
-from outcast.experiment.parts import MTU_FRAME_BYTES, KernelRateBps, Part, TimeNs
+from outcast.experiment.parts import ETHERNET_HEADER_BYTES, KernelRateBps, Part, TimeNs
+from outcast.experiment.queues import Queue
 
 MOST_DELAY_NS = 10**9
+MOST_LOSS = 0.5
+"""With more, a TCP connection hardly comes up, and a run would end by a deadline."""
+LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
+"""What every host must accept (RFC 1122, section 3.3.3), and what switches carry at most."""
+STANDARD_MTU_BYTES = 1500
+
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
+_LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
+_MTU = "the largest IP packet in bytes: 9000 for jumbo frames"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The settings of one direction of a link. None stands for the engine's default."""
+    """The settings of one direction of a link.
+
+    Attributes:
+        rate_bps: bits per second, Ethernet headers included.
+        delay_ns, jitter_ns: None stands for the engine's default.
+        loss: the share of the packets that are lost on the wire.
+        mtu_bytes: the largest IP packet; both directions have the same.
+        queue: the queue at the sending port; None where `queue` and `queues` decide.
+    """
 
     rate_bps: int
     delay_ns: int | None
     jitter_ns: int | None
+    loss: float = 0.0
+    mtu_bytes: int = STANDARD_MTU_BYTES
+    queue: Queue | None = None
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame without its checksum, as a qdisc counts it."""
+        return self.mtu_bytes + ETHERNET_HEADER_BYTES
 
     @property
     def half_frame_ns(self) -> int:
         """Half the transmission time of a full frame."""
-        return MTU_FRAME_BYTES * 8 * 10**9 // self.rate_bps // 2
+        return self.frame_bytes * 8 * 10**9 // self.rate_bps // 2
+
+    def changed(self, own: LinkKeys) -> Link:
+        """A copy with other values for the keys that `own` has."""
+        keys = {name: getattr(own, name) for name in type(own).model_fields if hasattr(self, name)}
+        return replace(self, **{name: key for name, key in keys.items() if key is not None})
 
     def greatest_jitter_ns(self) -> int:
         """The largest jitter that reorders no full frames and makes no delay negative."""
@@ -52,17 +85,73 @@ class Link:
 
 
 class LinkKeys(Part):
-    """The keys of some links. A key that is left out has the value of all links."""
+    """The keys of some links. A key that is left out has the value of the links around them."""
 
-    rate_bps: KernelRateBps | None = Field(default=None, alias="rate", description="both ways")
+    rate_bps: KernelRateBps | None = Field(
+        default=None, alias="rate", description="in each direction"
+    )
     delay_ns: TimeNs | None = Field(default=None, alias="delay", description="in each direction")
     jitter_ns: TimeNs | None = Field(
         default=None, alias="jitter", description="the delay varies by up to this, up and down"
     )
+    loss: Loss | None = Field(default=None, description=_LOSS)
+    mtu_bytes: Mtu | None = Field(default=None, alias="mtu", description=_MTU)
 
 
 class LayerLinks(LinkKeys):
     """The links between two layers. A key that is left out has the value of all links."""
+
+
+class OwnKeys(LinkKeys):
+    """The keys of one link, or of one of its directions."""
+
+    queue: Queue | None = Field(
+        default=None,
+        description="of the sending ports, as the key `queue` above; it wins over `queue` and "
+        "`queues`",
+    )
+
+    @model_validator(mode="after")
+    def _link_says_where(self) -> OwnKeys:
+        if self.queue is not None and self.queue.where != "every_port":
+            raise ValueError("queue.where: not allowed here, because the link says where")
+        return self
+
+
+class LinkOverride(OwnKeys):
+    """One link's own settings, for both directions (`between`) or for one (`from` and `to`)."""
+
+    between: tuple[str, str] | None = Field(
+        default=None, description="the two ends; the settings are those of both directions"
+    )
+    source: str | None = Field(
+        default=None, alias="from", description="the sending end of the only direction meant"
+    )
+    to: str | None = Field(default=None, description="the receiving end of that direction")
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """The directions that this is about, each as sending node and neighbour."""
+        if self.between is not None:
+            return self.between, self.between[::-1]
+        assert self.source is not None
+        assert self.to is not None
+        return ((self.source, self.to),)
+
+    @model_validator(mode="after")
+    def _says_which_link(self) -> LinkOverride:
+        one_way = (self.source is not None, self.to is not None)
+        if (self.between is None) != all(one_way) or (self.between is not None and any(one_way)):
+            raise ValueError("allowed is either between: [A, B], or from: A with to: B")
+        ends = self.directions[0]
+        if ends[0] == ends[1]:
+            raise ValueError(f"a link has two ends; allowed is another node than {ends[0]} twice")
+        if self.mtu_bytes is not None and self.between is None:
+            raise ValueError("mtu: both ends of a link have the same; allowed is between: [A, B]")
+        if not any(getattr(self, name) is not None for name in OwnKeys.model_fields):
+            keys = ", ".join(field.alias or name for name, field in OwnKeys.model_fields.items())
+            raise ValueError(f"it changes nothing; allowed are {keys}")
+        return self
 
 
 class Layers(Part):
@@ -113,11 +202,16 @@ class Links(Part):
         le=1000,
         description="every port's rate is off by up to this, as an oscillator; drawn from the seed",
     )
-    layers: Layers = Field(default=Layers(), description="other rates, delays and jitters by layer")
+    loss: Loss = Field(default=0.0, description=_LOSS)
+    mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
+    layers: Layers = Field(default=Layers(), description="other settings by layer")
+    overrides: tuple[LinkOverride, ...] = Field(
+        default=(), description="other settings link by link; see docs/links.md"
+    )
 
     @model_validator(mode="after")
     def _jitter_keeps_order(self) -> Links:
-        Link(self.rate_bps, self.delay_ns, self.jitter_ns).check()
+        self.everywhere.check()
         for name, _ in self.layers.given():
             try:
                 self.between(name).check()
@@ -125,14 +219,15 @@ class Links(Part):
                 raise ValueError(f"layers.{name}: {error}") from None
         return self
 
+    @property
+    def everywhere(self) -> Link:
+        """The settings of links that no layer and no override changes."""
+        return Link(self.rate_bps, self.delay_ns, self.jitter_ns, self.loss, self.mtu_bytes)
+
     def between(self, layers: str) -> Link:
         """The settings of the links between two layers, as `edge-aggregation`."""
         own = dict(self.layers.given()).get(layers, LayerLinks())
-        return Link(
-            rate_bps=self.rate_bps if own.rate_bps is None else own.rate_bps,
-            delay_ns=self.delay_ns if own.delay_ns is None else own.delay_ns,
-            jitter_ns=self.jitter_ns if own.jitter_ns is None else own.jitter_ns,
-        )
+        return self.everywhere.changed(own)
 
     def resolved(self, default_delay_ns: int, *, greatest_jitter: bool) -> Links:
         """A copy that leaves nothing to the engine's defaults.
@@ -147,7 +242,7 @@ class Links(Part):
             delay_ns = default_delay_ns if link.delay_ns is None else link.delay_ns
             jitter_ns = link.jitter_ns
             if jitter_ns is None:
-                greatest_ns = Link(link.rate_bps, delay_ns, None).greatest_jitter_ns()
+                greatest_ns = replace(link, delay_ns=delay_ns).greatest_jitter_ns()
                 jitter_ns = greatest_ns if greatest_jitter else 0
             return {"rate_bps": link.rate_bps, "delay_ns": delay_ns, "jitter_ns": jitter_ns}
 
@@ -155,5 +250,5 @@ class Links(Part):
             name.replace("-", "_"): own.model_copy(update=filled(self.between(name)))
             for name, own in self.layers.given()
         }
-        every = filled(Link(self.rate_bps, self.delay_ns, self.jitter_ns))
+        every = filled(self.everywhere)
         return self.model_copy(update={**every, "layers": self.layers.model_copy(update=layers)})

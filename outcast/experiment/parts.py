@@ -23,8 +23,10 @@ from outcast import units
 UNNAMED = "unnamed"
 """The label of the flows that have no name, in an experiment where others have one."""
 
-MTU_FRAME_BYTES = 1514
-"""A full Ethernet frame without its checksum, as a qdisc counts it."""
+ETHERNET_HEADER_BYTES = 14
+MTU_FRAME_BYTES = 1500 + ETHERNET_HEADER_BYTES
+"""A full Ethernet frame without its checksum, as a qdisc counts it, where a link has the usual MTU.
+Queues that take a number of packets for a number of bytes count in this unit."""
 
 MOST_QUEUED = 1 << 30
 """The largest limit in bytes or packets, because the kernel and tc(8) count in 32 bits."""

@@ -25,6 +25,12 @@ MOST_BINS = 1_000_000
 """The most points that a curve over time can have; each flow has such a curve."""
 
 
+class BottleneckPort(Part):
+    """The port whose queue is studied, in place of the one that is found."""
+
+    port: str = Field(description="a switch's output port that flows leave by, as `s2-eth1`")
+
+
 class Experiment(Part):
     """The whole experiment."""
 
@@ -52,6 +58,11 @@ class Experiment(Part):
     )
     duration_ns: TimeNs = Field(
         alias="duration", gt=0, description="time from the start of the first flows to the end"
+    )
+    bottleneck: BottleneckPort | None = Field(
+        default=None,
+        description="the port that is studied; if left out, the one where each flow's share of "
+        "the rate is smallest",
     )
     capture: Capture = Field(default=Capture(), description="which ports tcpdump listens at")
     samples: Samples = Field(default=Samples(), description="how often sockets and queues are read")

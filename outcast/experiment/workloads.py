@@ -9,7 +9,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from outcast.errors import did_you_mean
 from outcast.experiment import sizes as distributions
+from outcast.experiment.links import MOST_MTU_BYTES
 from outcast.experiment.parts import Part, RateBps, SizeBytes, TimeNs
+
+DATAGRAM_HEADERS_BYTES = 28
+"""IPv4 and UDP."""
 
 _SizePoints = tuple[tuple[float, float], ...]
 
@@ -158,7 +162,11 @@ class ConstantRate(_Lasting):
     )
     rate_bps: RateBps = Field(alias="rate", gt=0, description="rate of each sender's payload")
     datagram_bytes: SizeBytes = Field(
-        default=1470, alias="datagram", ge=1, le=1472, description="payload bytes of a packet"
+        default=1470,
+        alias="datagram",
+        ge=1,
+        le=MOST_MTU_BYTES - DATAGRAM_HEADERS_BYTES,
+        description="payload bytes of a packet, up to 28 below the links' mtu",
     )
 
 

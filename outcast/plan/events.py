@@ -151,7 +151,7 @@ def _wanted(
     """What an event changes at a port, and the port's settings after each change."""
     if event.rate_bps is not None:
         try:
-            port.queue.check_burst(event.rate_bps)
+            port.queue.check_burst(event.rate_bps, port.frame_bytes)
         except ValueError as error:
             raise ConfigError(f"{where}.rate: burst of {port.port}: {error}") from None
         rate_bps = ports.port_rate_bps(experiment, port.port, event.rate_bps)

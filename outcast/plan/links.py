@@ -4,30 +4,34 @@ The settings come from four places, of which the later wins: `links`, `links.lay
 settings in the topology, and `links.overrides`.
 
 An edge of the graph has its own settings in `own`: by sending node, the keys of
-`experiment.links.LinkKeys` as a configuration has them, for example
+`experiment.links.OwnKeys` as a configuration has them, for example
 `{"s1": {"rate": "100mbit"}, "s2": {}}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pydantic import ValidationError
 
 from controllers.graph import Graph
-from outcast.errors import ConfigError
-from outcast.experiment import Experiment, Link, LinkKeys
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Experiment, Link, OwnKeys
 
 Direction = tuple[str, str]
 """A direction of a link: the sending node, and its neighbour."""
+_SOME = 12
+"""How many names an error lists of what is there."""
 
 
 def resolve(experiment: Experiment, graph: Graph) -> Mapping[Direction, Link]:
     """The settings of both directions of every link, in the order of the graph's links.
 
     Raises:
-        ConfigError: an edge's own settings are no settings of a link, or do not fit one another.
+        ConfigError: own settings are no settings of a link, or do not fit one another; an
+            override names no link of the graph, or a direction that another one names.
     """
     settings: dict[Direction, Link] = {}
     for one, other, data in graph.edges(data=True):
@@ -37,12 +41,15 @@ def resolve(experiment: Experiment, graph: Graph) -> Mapping[Direction, Link]:
             settings[node, neighbour] = (
                 of_layers if own is None else _with_own(of_layers, own, f"{node} to {neighbour}")
             )
+        if settings[one, other].mtu_bytes != settings[other, one].mtu_bytes:
+            raise ConfigError(f"topology: link {one} to {other}: mtu: allowed is one for both ends")
+    _override(experiment, settings)
     return settings
 
 
 def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
     try:
-        return merged(base, LinkKeys.model_validate(words))
+        return merged(base, OwnKeys.model_validate(words))
     except ValidationError as error:
         first = error.errors()[0]
         keys = ".".join(str(key) for key in first["loc"])
@@ -51,7 +58,39 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
         raise ConfigError(f"topology: link {where}: {error}") from None
 
 
-def merged(base: Link, own: LinkKeys) -> Link:
+def _override(experiment: Experiment, settings: dict[Direction, Link]) -> None:
+    """Puts the settings of `links.overrides` in place. Raises ConfigError."""
+    by: dict[Direction, str] = {}
+    for number, override in enumerate(experiment.links.overrides):
+        where = f"links.overrides.{number}"
+        for direction in override.directions:
+            if direction not in settings:
+                raise ConfigError(f"{where}: {_no_link(direction, settings)}")
+            if direction in by:
+                raise ConfigError(
+                    f"{where}: {direction[0]} to {direction[1]} is in {by[direction]} already; "
+                    "allowed is one override for a direction"
+                )
+            by[direction] = where
+            try:
+                settings[direction] = merged(settings[direction], override)
+            except ValueError as error:
+                raise ConfigError(f"{where}: {error}") from None
+
+
+def _no_link(direction: Direction, settings: Mapping[Direction, Link]) -> str:
+    """What an error says where there is no such link: with what either node is linked."""
+    nodes = list(dict.fromkeys(node for node, _ in settings))
+    for name in direction:
+        if name not in nodes:
+            some = ", ".join(nodes[:_SOME]) + (", ..." if len(nodes) > _SOME else "")
+            return f"no node {name!r}; there are {some}{did_you_mean(name, nodes)}"
+    near, far = direction
+    neighbours = [neighbour for node, neighbour in settings if node == near]
+    return f"{near} has no link to {far}; it has links to {', '.join(neighbours)}"
+
+
+def merged(base: Link, own: OwnKeys) -> Link:
     """A direction's settings, with a link's own keys in the place of those that they change.
 
     A jitter that is not the link's own is that of the base. Where the base has the greatest jitter
@@ -60,14 +99,8 @@ def merged(base: Link, own: LinkKeys) -> Link:
     Raises:
         ValueError: the settings do not fit one another.
     """
-    link = replace(
-        base,
-        rate_bps=base.rate_bps if own.rate_bps is None else own.rate_bps,
-        delay_ns=base.delay_ns if own.delay_ns is None else own.delay_ns,
-    )
-    if own.jitter_ns is not None:
-        link = replace(link, jitter_ns=own.jitter_ns)
-    elif base.jitter_ns:
+    link = base.changed(own)
+    if own.jitter_ns is None and base.jitter_ns:
         greatest_ns = link.greatest_jitter_ns()
         is_greatest = base.jitter_ns == base.greatest_jitter_ns()
         link = replace(
@@ -75,3 +108,58 @@ def merged(base: Link, own: LinkKeys) -> Link:
         )
     link.check()
     return link
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The stretch of a link on which packets are lost: two interfaces between the link's ends.
+
+    Attributes:
+        nodes: the link's ends.
+        interfaces: for each of them, the interface that it is linked to in place of the other end.
+    """
+
+    nodes: tuple[str, str]
+    interfaces: tuple[str, str]
+
+    def facing(self, node: str) -> str:
+        """The interface that an end of the link is linked to."""
+        return self.interfaces[self.nodes.index(node)]
+
+
+def wires(links: Mapping[Direction, Link]) -> dict[frozenset[str], Wire]:
+    """The wire of every link that loses packets in some direction, by the set of its ends."""
+    lossy: dict[frozenset[str], Direction] = {}
+    for direction, link in links.items():
+        if link.loss:
+            lossy.setdefault(frozenset(direction), direction)
+    return {
+        ends: Wire(nodes, (f"wire{number}-0", f"wire{number}-1"))
+        for number, (ends, nodes) in enumerate(lossy.items(), 1)
+    }
+
+
+def require_mtu(
+    links: Mapping[Direction, Link], ways: Iterable[tuple[str, Sequence[str], int | None]]
+) -> None:
+    """Raises ConfigError where a path does not take the packets that its hosts may send.
+
+    A switch neither cuts a packet nor tells the sender that it is too large. TCP agrees on the
+    smaller of both hosts' MTUs (RFC 9293, section 3.7.1), so the whole path has to take that.
+
+    Args:
+        links: the settings by direction.
+        ways: the key of the configuration that an error names, the path, and the size of the
+            packets, or None for TCP.
+    """
+    for where, path, packet_bytes in ways:
+        hops = list(pairwise(path))
+        needed = packet_bytes or min(links[hops[0]].mtu_bytes, links[hops[-1]].mtu_bytes)
+        for hop in hops:
+            if links[hop].mtu_bytes < needed:
+                raise ConfigError(
+                    f"{where}: {path[0]} sends packets of up to {needed} B to {path[-1]}, but the "
+                    f"link {hop[0]} to {hop[1]} takes {links[hop].mtu_bytes} B; allowed is "
+                    f"mtu: {links[hop].mtu_bytes} at one of the two hosts, or mtu: {needed} on the "
+                    "whole path"
+                )

@@ -5,13 +5,17 @@ Pure: nothing here asks the kernel, so `outcast topo` and the tests need no root
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
+from controllers import routes
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
-from outcast.plan import events, grouping, programs, schedule, transport
+from outcast.experiment.links import STANDARD_MTU_BYTES
+from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
+from outcast.plan import events, grouping, ports, programs, schedule, transport
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
 from outcast.plan.flows import Flow, resolve_flows, senders_of
@@ -19,7 +23,9 @@ from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.paths import (
     compute_routes,
+    generated_packet,
     generated_ways,
+    port_name,
     receiver,
 )
 from outcast.plan.schedule import Generated
@@ -48,10 +54,11 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         planned_programs = programs.resolve_programs(experiment, graph, table)
         program_ways = programs.program_ways(graph, table, planned_programs)
         ways = [*generated_ways(graph, table, generated), *program_ways]
-
-        first = find(graph, flows or _way_flows(graph, ways), links)
-        # A path between two hosts has a switch on it, and so an output port.
-        assert first is not None
+        plan_links.require_mtu(links, _packets(graph, table, flows, generated))
+        plan_links.require_mtu(
+            links, (("programs", path, None) for w in program_ways for path in w)
+        )
+        first = _bottleneck(experiment, graph, flows or _way_flows(graph, ways), links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
             with_inputs(port, graph, ways)
@@ -71,6 +78,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             programs=planned_programs,
         )
         _require_ports(experiment, plan)
+        _require_room(experiment, plan)
         captures = _capture_ports(experiment, plan)
         events.changes(experiment, plan)
         _check_blackout(experiment, bottleneck)
@@ -195,6 +203,100 @@ def _check_groups(experiment: Experiment, plan: Plan) -> None:
         )
     except ValueError as error:
         raise ConfigError(f"analysis.compare: {error}") from None
+
+
+def _packets(
+    graph: Graph,
+    table: routes.Routes,
+    flows: Sequence[Flow],
+    generated: Sequence[Generated],
+) -> Iterator[tuple[str, Sequence[str], int | None]]:
+    """What `links.require_mtu` checks: where an error points, a path, and the packets' size."""
+    for flow in flows:
+        for path in (flow.path, flow.return_path):
+            yield f"flows.{flow.group}", path, None
+    seen = set()
+    for generated_flow in generated:
+        size = generated_flow.datagram_bytes
+        packet = generated_packet(graph, generated_flow)
+        key = (generated_flow.workload, packet if table.choices else (packet.src, packet.dst), size)
+        if key not in seen:
+            seen.add(key)
+            where = f"workloads.{generated_flow.workload}"
+            ends = (generated_flow.src, generated_flow.dst)
+            there = routes.path(table, graph, *ends, packet)
+            yield where, there, size and size + DATAGRAM_HEADERS_BYTES
+            if size is None:
+                yield where, routes.path(table, graph, *ends[::-1], packet.reversed()), None
+
+
+def _bottleneck(
+    experiment: Experiment, graph: Graph, flows: Sequence[Flow], links: Mapping[Direction, Link]
+) -> Bottleneck:
+    """The port that the configuration names, or the one where each flow's share is smallest."""
+    if experiment.bottleneck is None:
+        bottleneck = find(graph, flows, links)
+        # A path between two hosts has a switch on it, and so an output port.
+        assert bottleneck is not None
+        return bottleneck
+    port = experiment.bottleneck.port
+    hops = {
+        port_name(graph, switch, neighbour): (switch, neighbour)
+        for switch in graph
+        if graph.nodes[switch]["kind"] == "switch"
+        for neighbour in graph.adj[switch]
+    }
+    if port not in hops:
+        some = ", ".join(list(hops)[:6])
+        raise ConfigError(
+            f"bottleneck.port: no switch port {port!r}; there are {some}, ..."
+            f"{did_you_mean(port, hops)}"
+        )
+    bottleneck = find(graph, flows, links, set(links) - {hops[port]})
+    if bottleneck is None:
+        crossed = sorted({port_name(graph, *hop) for f in flows for hop in pairwise(f.path[1:])})
+        raise ConfigError(
+            f"bottleneck.port: no flow leaves by {port}; flows leave by {', '.join(crossed[:12])}"
+            + (", ..." if len(crossed) > 12 else "")
+        )
+    return bottleneck
+
+
+def _require_room(experiment: Experiment, plan: Plan) -> None:
+    """Raises ConfigError where a port's queue or burst holds no full frame of its own link.
+
+    The rates of `links` and `links.layers` were checked when the experiment was read.
+    """
+    tried = set()
+    for (node, neighbour), link in plan.links.items():
+        if link == experiment.links.between(plan.graph.edges[node, neighbour]["layers"]) and (
+            link.mtu_bytes <= STANDARD_MTU_BYTES
+        ):
+            continue
+        port = plan.port(node, neighbour)
+        is_host = plan.graph.nodes[node]["kind"] == "host"
+        if (
+            is_host
+            and link.queue
+            and any(flow.src == node and flow.transport.pacing == "fq" for flow in plan.flows)
+        ):
+            raise ConfigError(
+                f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
+                "which is a queue of that port too; allowed is one of the two"
+            )
+        settings = (
+            ports.host_queue(experiment, plan, node)
+            if is_host
+            else ports.switch_queue(experiment, plan, port)
+        )
+        alike = (settings.queue, settings.rate_bps, settings.frame_bytes)
+        if alike in tried:
+            continue
+        tried.add(alike)
+        try:
+            ports.require_fits(settings)
+        except ValueError as error:
+            raise ConfigError(f"the queue of {port}: {error}") from None
 
 
 def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:

@@ -18,6 +18,7 @@ from outcast.plan import grouping
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
+from outcast.plan.links import Direction, Wire, wires
 from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
@@ -25,7 +26,6 @@ from outcast.plan.schedule import Generated
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
-    from outcast.plan.links import Direction
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 """The veth pair between a synthetic blackout's switch and the switch that it stands in front of."""
@@ -83,6 +83,15 @@ class Plan:
         The graph, the kind and the seed decide them; a report never asks for them.
         """
         return routes.compute(self.graph, self.routing, self.hash_seed)
+
+    @cached_property
+    def wires(self) -> Mapping[frozenset[str], Wire]:
+        """The wire of every link that loses packets, by the set of its ends."""
+        return wires(self.links)
+
+    def smallest_mtu_bytes(self, path: Sequence[str]) -> int:
+        """The largest packet that every link on a path takes."""
+        return min(self.links[hop].mtu_bytes for hop in pairwise(path))
 
     @property
     def pairs(self) -> set[tuple[str, str]]:

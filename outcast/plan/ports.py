@@ -6,7 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from outcast.experiment import Experiment, Limit, PacingFq, Pfifo, Queue
+from outcast import units
+from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfifo, Queue
+from outcast.experiment.queues.base import BURST_ROUNDING_NS
 
 if TYPE_CHECKING:
     from outcast.plan.model import Plan
@@ -19,8 +21,10 @@ HOST_QUEUE = Limit(packets=1000)
 class PortQueue:
     """The settings that are asked for at one port.
 
-    `changes_delay` says whether an event changes the delay, so that a netem stands there from the
-    beginning.
+    Attributes:
+        frame_bytes: the largest frame of its link, without the checksum.
+        changes_delay: whether an event changes the delay, so that a netem stands there from the
+            beginning.
     """
 
     port: str
@@ -35,6 +39,8 @@ class PortQueue:
         """Whether a netem stands above the shaper."""
         return self.delay_ns > 0 or self.changes_delay
 
+    frame_bytes: int = MTU_FRAME_BYTES
+
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
     """The settings of a switch's port; `port` is a name such as `s1-eth1`."""
@@ -48,7 +54,7 @@ def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
         at = [exception.at] if isinstance(exception.at, str) else exception.at
         if not names.isdisjoint(at):
             queue = exception.queue
-    return _port_queue(experiment, plan, port, queue)
+    return _port_queue(experiment, plan, port, plan.links[plan.ends[port]].queue or queue)
 
 
 def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
@@ -60,24 +66,51 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     (switch,) = plan.graph.adj[host]
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
-    settings = _port_queue(experiment, plan, plan.port(host, switch), queue)
+    own = plan.links[host, switch].queue
+    settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
     return replace(settings, jitter_ns=0)
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
     node, neighbour = plan.ends[port]
     link = plan.links[node, neighbour]
+    rate_bps = port_rate_bps(experiment, port, link.rate_bps)
     return PortQueue(
         port,
-        port_rate_bps(experiment, port, link.rate_bps),
+        rate_bps,
         link.delay_ns or 0,
         link.jitter_ns or 0,
-        queue,
+        _with_room(queue, rate_bps, link.frame_bytes),
+        frame_bytes=link.frame_bytes,
         changes_delay=any(
             event.delay_ns is not None and event.concerns(node, neighbour)
             for event in experiment.events
         ),
     )
+
+
+def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
+    """The queue with a burst that lets a jumbo frame through.
+
+    A token bucket that holds less than a frame drops it. A burst that was chosen for frames of the
+    usual size is therefore raised to one frame, with what is lost by rounding.
+    """
+    rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
+    least_bytes = frame_bytes + rounded_off
+    if frame_bytes <= MTU_FRAME_BYTES or queue.burst_bytes >= least_bytes:
+        return queue
+    return queue.model_copy(update={"burst_bytes": least_bytes})
+
+
+def require_fits(port_queue: PortQueue) -> None:
+    """Raises ValueError where the queue holds no full frame of the port's link."""
+    port_queue.queue.check_burst(port_queue.rate_bps, port_queue.frame_bytes)
+    limit_bytes = port_queue.queue.wire_limit.size_bytes
+    if limit_bytes is not None and limit_bytes < port_queue.frame_bytes:
+        raise ValueError(
+            f"{units.format_size(limit_bytes)} hold no full frame of {port_queue.frame_bytes} B; "
+            "allowed is a larger limit, or a smaller mtu"
+        )
 
 
 def port_rate_bps(experiment: Experiment, port: str, rate_bps: int) -> int:

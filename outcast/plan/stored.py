@@ -24,8 +24,13 @@ from controllers import graph as graphs
 from controllers import routes
 from outcast import handed_in
 from outcast.errors import InputError
-from outcast.experiment import Link
-from outcast.experiment.links import MOST_DELAY_NS
+from outcast.experiment import Link, Queue
+from outcast.experiment.links import (
+    MOST_DELAY_NS,
+    STANDARD_MTU_BYTES,
+    Loss,
+    Mtu,
+)
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
@@ -95,6 +100,9 @@ class _Settings(_Part):
     rate_bps: int = Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)
     delay_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
     jitter_ns: int | None = Field(ge=0, le=MOST_DELAY_NS)
+    loss: Loss = 0.0
+    mtu_bytes: Mtu = STANDARD_MTU_BYTES
+    queue: Queue | None = None
 
 
 class _Alike(_Part):

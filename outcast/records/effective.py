@@ -7,8 +7,8 @@ because then no other module has to know their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _SAMPLES, _MIN_RTO = "samples.", "min_rto_ns"
@@ -70,6 +70,28 @@ class QueueSettings:
             flat[f"ports.{number}"] = " ".join(names)
             flat.update({f"ports.{number}.{name}": value for name, value in settings.items()})
         return flat
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """The loss of one direction of a link.
+
+    Attributes:
+        node, neighbour: the sending and the receiving end.
+        loss: the share of packets that are lost.
+        seed: of the kernel's generator for it; None before Linux 6.6, which takes none.
+    """
+
+    node: str
+    neighbour: str
+    loss: float
+    seed: int | None
+
+    def flat(self) -> dict[str, Any]:
+        """Returns them as a map from setting to value."""
+        seeded = "the kernel's own generator" if self.seed is None else self.seed
+        direction = f"links.{self.node} to {self.neighbour}"
+        return {f"{direction}.loss": self.loss, f"{direction}.loss_seed": seeded}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +184,8 @@ class Effective:
         hosts: TCP's settings at the hosts.
         arrivals_core: the core that processes all arrivals; None if the machine has one core.
         queues: the qdiscs of every port.
+        mtus: interfaces by the largest packet that they take, where links differ from the usual.
+        losses: the links that lose packets.
         forwarding: what forwards packets at the switches.
         routing: how paths were chosen.
         mptcp_subflows: by host, how many subflows a connection there can have.
@@ -186,6 +210,8 @@ class Effective:
     load: Mapping[str, Any]
     min_rto_ns: int | None
     controller_framework: str
+    mtus: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    losses: Sequence[LossSettings] = ()
 
     def flat(self) -> dict[str, Any]:
         """Returns them as manifest.json has them, a map from setting to value."""
@@ -193,6 +219,8 @@ class Effective:
             **self.hosts.flat(),
             **({} if self.arrivals_core is None else {"arrivals_core": self.arrivals_core}),
             **self.queues.flat(),
+            **{f"mtu.{size}": " ".join(names) for size, names in self.mtus.items()},
+            **{name: value for loss in self.losses for name, value in loss.flat().items()},
             "forwarding": self.forwarding,
             **_given("routing.", self.routing),
             **({"mptcp.subflows": dict(self.mptcp_subflows)} if self.mptcp_subflows else {}),

@@ -46,8 +46,8 @@ def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     """Returns the packets that a port's qdiscs have dropped so far, by cause.
 
     netem's counter also counts what the shaper below it refused (netem_dequeue in
-    net/sched/sch_netem.c). What is left is its own: the link's loss, or more packets on the way
-    than it holds.
+    net/sched/sch_netem.c). What is left is its own: packets that came while it held as many
+    as it can.
 
     Args:
         shown: pyroute2's answer to RTM_GETQDISC for this port.
@@ -60,7 +60,7 @@ def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     for message in shown:
         if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == DELAY_HANDLE:
             dropped = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"]  # type: ignore[attr-defined]
-            of_port["link"] = max(0, dropped - at_shaper)
+            of_port["delay"] = max(0, dropped - at_shaper)
     return of_port
 
 

@@ -176,6 +176,12 @@ class QueueRecord(_Record):
         description="which packets it drops: arrivals that find it full, other arrivals too, or "
         "also packets that it had queued",
     )
+    frame_bytes: int = Field(
+        default=1514,
+        gt=0,
+        le=1 << 16,
+        description="the largest frame of its link, without the checksum",
+    )
 
 
 class BottleneckRecord(_Record):
@@ -375,11 +381,12 @@ class HostCounters(_Record):
         return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
 
 
-Cause = Literal["queue", "link", "failure", "interface", "blackout", "host"]
+Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "host"]
 """Where packets of one direction of a link are lost:
 
 - `queue`: the sending port's queue dropped them.
-- `link`: the link lost them by its own setting, or more were on the way than it holds.
+- `delay`: they were more than the link's delay holds at a time.
+- `link`: the link lost them by its own setting, after the port had sent them.
 - `failure`: the link was down.
 - `interface`: the sending interface dropped them (ip-link(8), `tx_dropped` and `tx_errors`).
 - `blackout`: a synthetic blackout's switch dropped them at the far end.

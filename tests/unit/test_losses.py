@@ -47,9 +47,9 @@ def qdisc(handle: int, kind: str, drops: int) -> Message:
     [
         ([(2, "tbf", 7), (3, "bfifo", 7)], {"queue": 7}),
         # netem counts what the shaper refused, and its own losses.
-        ([(1, "netem", 10), (2, "tbf", 7), (3, "bfifo", 7)], {"queue": 7, "link": 3}),
+        ([(1, "netem", 10), (2, "tbf", 7), (3, "bfifo", 7)], {"queue": 7, "delay": 3}),
         # CoDel has dropped one that it has not yet reported.
-        ([(1, "netem", 7), (2, "tbf", 7), (3, "codel", 8)], {"queue": 8, "link": 0}),
+        ([(1, "netem", 7), (2, "tbf", 7), (3, "codel", 8)], {"queue": 8, "delay": 0}),
     ],
 )
 def test_a_ports_losses_by_cause(shown: list[tuple[int, str, int]], lost: dict[Cause, int]) -> None:

@@ -10,7 +10,7 @@ from outcast.records.summary import LossSummary, PortLosses
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
 """nstat(8)'s counters of packets that reached a host whose sockets had no room for them."""
-BEFORE_SENDING: tuple[Cause, ...] = ("queue", "link", "failure", "interface")
+BEFORE_SENDING: tuple[Cause, ...] = ("queue", "delay", "failure", "interface")
 """Causes that lose a packet before the sending interface counts it as sent."""
 _MOST_NAMED = 3
 

@@ -17,13 +17,11 @@ from outcast import netlink
 from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
-from outcast.experiment.queues.base import TICK_NS, Qdisc
+from outcast.experiment.queues.base import BURST_ROUNDING_NS, TICK_NS, Qdisc
 from outcast.plan.ports import PortQueue
 from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.run_directory import QueueRecord
 
-_TC_BURST_ROUNDING_NS = 1000 + TICK_NS
-"""tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 DELAY_LIMIT_PACKETS = 100_000
 _NETEM_STRUCT_BYTES = 24
 
@@ -158,11 +156,11 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
     check("rate_bps", port_queue.rate_bps, parameters["rate"] * 8)
     burst_bytes = burst_ticks * TICK_NS * port_queue.rate_bps // (8 * 10**9)
     effective["burst_bytes"] = burst_bytes
-    rounding_bytes = -(-_TC_BURST_ROUNDING_NS * port_queue.rate_bps // (8 * 10**9))
+    rounding_bytes = -(-BURST_ROUNDING_NS * port_queue.rate_bps // (8 * 10**9))
     if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
         raise ReadBackError(port_queue.port, "burst_bytes", queue.burst_bytes, burst_bytes)
     # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
-    if queue.shaper_kind == "tbf" and burst_bytes < MTU_FRAME_BYTES:
+    if queue.shaper_kind == "tbf" and burst_bytes < port_queue.frame_bytes:
         raise ReadBackError(
             port_queue.port,
             "burst",
@@ -193,4 +191,5 @@ def record(port_queue: PortQueue) -> QueueRecord:
         limit_packets=limit.packets,
         delay_ns=port_queue.delay_ns,
         drops=port_queue.queue.drops,
+        frame_bytes=port_queue.frame_bytes,
     )

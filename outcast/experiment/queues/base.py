@@ -49,6 +49,8 @@ LONGEST_NS = 1000 * 10**9
 """The kernel keeps these times in microseconds or finer, in 32 bits at most."""
 TICK_NS = 64
 """The kernel counts times for tc(8) in ticks of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
+BURST_ROUNDING_NS = 1000 + TICK_NS
+"""tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 
 
 class Qdisc(NamedTuple):
@@ -147,7 +149,7 @@ class QueueKind(Part):
             )
         return self
 
-    def check_burst(self, rate_bps: int) -> None:
+    def check_burst(self, rate_bps: int, frame_bytes: int = MTU_FRAME_BYTES) -> None:
         """Raises ValueError where at this rate the burst that the kernel keeps holds no full frame.
 
         The kernel keeps a burst as a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in
@@ -160,7 +162,7 @@ class QueueKind(Part):
                 f"{units.format_rate(rate_bps)}; allowed is less"
             )
         kept = ticks * TICK_NS * rate_bps // (8 * 10**9)
-        if kept < MTU_FRAME_BYTES:
+        if kept < frame_bytes:
             raise ValueError(
                 f"at {units.format_rate(rate_bps)} the kernel keeps {kept} B of "
                 f"{units.format_size(self.burst_bytes)}, less than a full frame; allowed is more"

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from outcast.experiment.parts import MTU_FRAME_BYTES, TimeNs
+from outcast.experiment.parts import TimeNs
 from outcast.experiment.queues.base import (
     LONGEST_NS,
     Counters,
@@ -64,7 +64,8 @@ class Sfq(CountsPackets):
         yield Setting("limit_packets", self.limit.packets, limit)
         yield Setting("buckets", self.buckets, buckets)
         yield Setting("perturb_s", self.perturb_ns // 10**9, perturb)
-        yield Setting("quantum_bytes", MTU_FRAME_BYTES, quantum)
-        # tc was not told these two; the manifest records them: flows at a time, packets of a flow.
+        # tc was not told these three; the manifest records them: a turn's bytes, which is a full
+        # frame of the link, flows at a time, and packets of a flow.
+        yield Setting("quantum_bytes", quantum, quantum)
         yield Setting("flows", flows, flows)
         yield Setting("depth_packets", depth, depth)

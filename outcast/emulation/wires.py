@@ -1,0 +1,135 @@
+"""Links that lose packets: what stands between their ends, and how many were lost there.
+
+A cable loses packets behind the sender's queue and before the receiver's port. No qdisc of either
+port is there: one at the sender loses packets before they are queued, and captures at the receiver
+see a packet before any qdisc does. So a link that loses packets is two veth pairs. What arrives at
+the inner end of one leaves by the inner end of the other (tc-mirred(8)), whose root qdisc is netem.
+
+So a lost packet has left by the sender's port: it was queued, took its time on the link, and stands
+in that port's outgoing capture. It stands in no capture of the receiver. The queue's counters know
+nothing of it, and netem's counter has exactly the lost packets.
+
+Connections are made before packets are lost, because a lost SYN waits a second for its next copy.
+
+netem's generator is seeded from the run's seed. Before Linux 6.6 it had no seed. There the kernel's
+own generator decides, which is seeded in the virtual engine too, but not in real time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from outcast import netlink
+from outcast.emulation import netem
+from outcast.emulation.commands import Commands
+from outcast.errors import CommandError, FeatureMissingError, ReadBackError
+from outcast.experiment import Experiment
+from outcast.plan.links import Direction
+from outcast.plan.model import Plan
+from outcast.records.effective import LossSettings
+
+LOSS_HANDLE = 1
+LIMIT_PACKETS = 100_000
+"""netem holds a packet only while the interface is busy, which a veth pair never is."""
+
+
+def names(plan: Plan) -> list[str]:
+    """The inner ends of all links that lose packets."""
+    return [name for wire in plan.wires.values() for name in wire.interfaces]
+
+
+def connect(plan: Plan, commands: Commands) -> None:
+    """Makes each inner end send what arrives at the other one.
+
+    Raises:
+        FeatureMissingError: the kernel cannot redirect packets.
+    """
+    lines = []
+    for wire in plan.wires.values():
+        for name, other in (wire.interfaces, wire.interfaces[::-1]):
+            lines += [
+                f"qdisc add dev {name} ingress",
+                f"filter add dev {name} ingress matchall action mirred egress redirect dev {other}",
+            ]
+    if not lines:
+        return
+    try:
+        commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    except CommandError as error:
+        raise FeatureMissingError(
+            "links.loss: this kernel cannot redirect a link's packets (it needs sch_ingress, "
+            f"cls_matchall and act_mirred): {' '.join(error.stderr.split())}; use a kernel that "
+            "has them, or --engine virtual"
+        ) from None
+
+
+def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]:
+    """Makes every link lose its share of packets from now on; returns what is in effect.
+
+    Raises:
+        ReadBackError: the kernel shows another setting than was asked for.
+        RunError: the kernel refused.
+    """
+    settings = []
+    for direction, loss in losses(experiment, plan).items():
+        name = plan.wires[frozenset(direction)].facing(direction[1])
+        netem.replace_root(
+            name, LOSS_HANDLE, delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, loss=loss
+        )
+        with IPRoute() as kernel:
+            (index,) = kernel.link_lookup(ifname=name)
+            shown = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
+        settings.append(_read_back(direction, loss, shown))
+    return tuple(settings)
+
+
+def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
+    """The loss of each direction that has some, seeded from the run's seed and its two nodes."""
+    return {
+        (node, neighbour): netem.Loss(
+            link.loss,
+            random.Random(f"{experiment.seed} loss {node} {neighbour}").getrandbits(63),
+        )
+        for (node, neighbour), link in plan.links.items()
+        if link.loss
+    }
+
+
+def _read_back(direction: Direction, loss: netem.Loss, shown: Sequence[Any]) -> LossSettings:
+    where = f"{direction[0]} to {direction[1]}"
+    message = _netem(shown)
+    if message is None:
+        raise ReadBackError(where, "loss", loss.share, "no netem")
+    in_kernel, seed = netem.shown_loss(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
+    if in_kernel != loss.in_kernel:
+        raise ReadBackError(where, "loss", loss.share, in_kernel / (2**32 - 1))
+    if seed not in (None, loss.seed):
+        raise ReadBackError(where, "seed of the loss", loss.seed, seed)
+    return LossSettings(*direction, round(in_kernel / (2**32 - 1), 9), seed)
+
+
+def lost(plan: Plan, shown: Mapping[str, Sequence[Any]]) -> dict[Direction, int]:
+    """The packets lost so far, in both directions of every link that loses packets.
+
+    Args:
+        plan: the network.
+        shown: pyroute2's messages of RTM_GETQDISC, by interface.
+    """
+    counted = {}
+    for wire in plan.wires.values():
+        for node, neighbour in (wire.nodes, wire.nodes[::-1]):
+            message = _netem(shown.get(wire.facing(neighbour), ()))
+            if message is None:
+                counted[node, neighbour] = 0
+            else:
+                statistics = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")
+                counted[node, neighbour] = int(statistics["drops"])
+    return counted
+
+
+def _netem(shown: Sequence[Any]) -> Any:
+    return next((m for m in shown if m.get_attr("TCA_KIND") == "netem"), None)

@@ -1,0 +1,347 @@
+"""Links one by one: whose settings win, what is refused, and what follows from them elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import netlink, workflow
+from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
+from outcast.emulation.commands import Commands
+from outcast.errors import CommandError, ConfigError, FeatureMissingError
+from outcast.experiment import Experiment, Link, load
+from outcast.plan import ports, stored
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+from outcast.records.run_directory import Cause, LinkRecord
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
+
+
+def resolved(*settings: str, config: str = "linear-12") -> tuple[Experiment, Plan]:
+    asked = load(CONFIGS / f"{config}.yaml", [*LINEAR, *settings] if "lin" in config else settings)
+    whole = workflow.resolve(asked, "virtual")
+    return whole, make_plan(whole)
+
+
+def overrides(*items: Mapping[str, Any]) -> str:
+    return f"links.overrides={json.dumps(items)}"
+
+
+def test_an_override_is_of_both_directions_or_of_one() -> None:
+    _, plan = resolved(
+        overrides(
+            {"between": ["s1", "s2"], "rate": "100mbit", "delay": "2ms", "loss": 0.01},
+            {"from": "h3", "to": "s2", "rate": "10mbit"},
+        )
+    )
+    # The default jitter is the greatest that a link can have: half a full frame's time.
+    trunk = Link(10**8, 2 * 10**6, 60_560, loss=0.01)
+    assert plan.links["s1", "s2"] == plan.links["s2", "s1"] == trunk
+    assert plan.links["h3", "s2"] == Link(10**7, 25_000, 25_000)
+    assert plan.links["s2", "h3"] == plan.links["s2", "h4"] == Link(10**9, 25_000, 6_056)
+
+
+def test_a_jitter_that_was_given_stays_as_long_as_it_fits() -> None:
+    _, plan = resolved(
+        "links.delay=25us",
+        "links.jitter=3us",
+        overrides(
+            {"between": ["s1", "s2"], "rate": "10gbit"}, {"from": "h3", "to": "s2", "loss": 0.1}
+        ),
+    )
+    assert plan.links["s1", "s2"].jitter_ns == 605
+    assert plan.links["h3", "s2"].jitter_ns == 3000
+
+
+def test_overrides_win_over_layers_and_over_all_links() -> None:
+    layers = "links.layers={edge-aggregation: {rate: 500mbit, loss: 0.2, mtu: 2000}}"
+    own = overrides({"from": "e0_0", "to": "a0_0", "rate": "50mbit"})
+    _, plan = resolved(layers, own, "links.mtu=2000", config="fig3c")
+    assert plan.links["e0_0", "a0_0"].rate_bps == 5 * 10**7
+    assert plan.links["e0_0", "a0_0"].loss == 0.2
+    assert plan.links["a0_0", "e0_0"].rate_bps == 5 * 10**8
+    assert plan.links["h0_0_2", "e0_0"].loss == 0.0
+
+
+def test_the_plan_keeps_every_setting_of_a_link(tmp_path: Path) -> None:
+    own = {
+        "between": ["s1", "s2"],
+        "loss": 0.25,
+        "queue": {"kind": "fq_codel", "limit": "9 packets"},
+    }
+    _, plan = resolved(overrides(own), "links.mtu=9000")
+    path = tmp_path / "plan.json"
+    path.write_text(stored.dumps(plan))
+    assert stored.read_plan(path).links == plan.links
+    assert plan.links["s2", "s1"].queue is not None
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"between": ["s1", "s3"], "loss": 0.1}, "no node 's3'; there are h1, s1, h2, h3, s2,"),
+        ({"between": ["h3", "s1"], "loss": 0.1}, "h3 has no link to s1; it has links to s2"),
+        ({"from": "s2", "to": "h1", "loss": 0.1}, "s2 has no link to h1; it has links to h3, h4"),
+        (
+            {"between": ["s1", "s2"]},
+            "it changes nothing; allowed are rate, delay, jitter, loss, mtu",
+        ),
+        ({"loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
+        ({"from": "s1", "loss": 0.1}, "allowed is either between: [A, B], or from: A with to: B"),
+        ({"between": ["s1", "s2"], "to": "s1", "loss": 0.1}, "allowed is either between"),
+        ({"between": ["s1", "s1"], "loss": 0.1}, "a link has two ends"),
+        ({"between": ["s1"], "loss": 0.1}, "links.overrides.0.between"),
+        ({"from": "s1", "to": "s2", "mtu": 9000}, "mtu: both ends of a link have the same"),
+        ({"between": ["s1", "s2"], "mtu": 9217}, "9216"),
+        ({"between": ["s1", "s2"], "mtu": 100}, "576"),
+        ({"between": ["s1", "s2"], "loss": 0.6}, "0.5"),
+        ({"between": ["s1", "s2"], "loss": -0.1}, "links.overrides.0.loss"),
+        ({"between": ["s1", "s2"], "delay": "2s"}, "delay 2s: allowed is up to 1s"),
+        ({"between": ["s1", "s2"], "jitter": "1ms"}, "jitter 1ms: allowed is up to the delay"),
+        ({"between": ["s1", "s2"], "rate": "7bit"}, "links.overrides.0.rate"),
+        ({"between": ["s1", "s2"], "colour": "red"}, "colour"),
+        (
+            {
+                "between": ["s1", "s2"],
+                "queue": {"kind": "tbf", "limit": "4KB", "where": "bottleneck"},
+            },
+            "queue.where: not allowed here",
+        ),
+        (
+            {"between": ["s1", "s2"], "mtu": 9000, "queue": {"kind": "tbf", "limit": "4KB"}},
+            "4KB hold no full frame of 9014 B",
+        ),
+        (
+            {"between": ["s1", "s2"], "rate": "34gbit"},
+            "at 34gbit the kernel keeps 1360 B of 1600B",
+        ),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused_in_a_line(item: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolved(overrides(item))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_direction_is_overridden_once() -> None:
+    items = ({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s2", "to": "s1", "rate": "1mbit"})
+    with pytest.raises(ConfigError, match=r"links.overrides.1: s2 to s1 is in links.overrides.0"):
+        resolved(overrides(*items))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["links.mtu=9000", overrides({"between": ["s1", "s2"], "mtu": 1500})],
+            "flows.1: h3 sends packets of up to 9000 B to h1, but the link s2 to s1 takes 1500 B",
+        ),
+        (
+            [
+                overrides({"between": ["s1", "s2"], "mtu": 1400}),
+                "flows=[{from: 2-hop}]",
+                "workloads=[{kind: constant_rate, rate: 1mbit, from: h3}]",
+            ],
+            "workloads.0: h3 sends packets of up to 1498 B to h1, but the link s2 to s1 takes 1400",
+        ),
+        (
+            [
+                overrides({"between": ["s1", "s2"], "mtu": 1400}),
+                "flows=[{from: 2-hop}]",
+                "workloads=[{kind: incast, senders: 12, block: 9KB, rounds: 1}]",
+            ],
+            "workloads.0: h3 sends packets of up to 1500 B to h1, but the link s2 to s1 takes 1400",
+        ),
+    ],
+)
+def test_a_path_that_does_not_take_its_hosts_packets_is_refused(
+    settings: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolved(*settings)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_tcp_agrees_on_the_smaller_mtu_of_its_hosts() -> None:
+    _, plan = resolved(overrides({"between": ["h3", "s2"], "mtu": 9000}))
+    assert plan.smallest_mtu_bytes(("h3", "s2", "s1", "h1")) == 1500
+    datagrams = "workloads=[{kind: constant_rate, rate: 1mbit, from: h3, datagram: 8972B}]"
+    resolved("links.mtu=9000", datagrams)
+
+
+def test_a_links_queue_wins_and_stands_at_both_ends() -> None:
+    own = {"between": ["h3", "s2"], "queue": {"kind": "pfifo", "limit": "7 packets"}}
+    whole, plan = resolved(
+        overrides(own), "queues=[{at: [s2-eth2, s2-eth3], queue: {kind: tbf, limit: 64KB}}]"
+    )
+    assert ports.switch_queue(whole, plan, "s2-eth2").queue.wire_limit.packets == 7
+    assert ports.host_queue(whole, plan, "h3").queue.wire_limit.packets == 7
+    assert ports.switch_queue(whole, plan, "s2-eth3").queue.wire_limit.size_bytes == 65_536
+    assert ports.host_queue(whole, plan, "h4").queue.wire_limit.packets == 1000
+
+
+def test_a_host_has_either_a_queue_of_its_link_or_fq() -> None:
+    own = {"between": ["h3", "s2"], "queue": {"kind": "pfifo", "limit": "7 packets"}}
+    with pytest.raises(ConfigError, match="h3-eth0 has a queue of its own, and its flows have"):
+        resolved(overrides(own), "transport.pacing=fq")
+
+
+def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame() -> None:
+    whole, plan = resolved("links.mtu=9000", "queue.limit=64KB")
+    for port in (ports.switch_queue(whole, plan, "s1-eth1"), ports.host_queue(whole, plan, "h3")):
+        assert port.frame_bytes == 9014
+        assert port.queue.burst_bytes == 9014 + 133
+        ports.require_fits(port)
+    assert queues.record(ports.switch_queue(whole, plan, "s1-eth1")).frame_bytes == 9014
+    # Half a frame of 9014 B takes 36 us, which is more than the delay.
+    assert plan.links["s1", "s2"].jitter_ns == 25_000
+    enough = "queue={kind: tbf, limit: 64KB, burst: 20KB}"
+    assert (
+        ports.switch_queue(*resolved("links.mtu=9000", enough), "s1-eth1").queue.burst_bytes
+        == 20_480
+    )
+
+
+def test_the_rate_in_the_direction_of_the_data_decides_the_bottleneck() -> None:
+    assert resolved()[1].bottleneck.egress == "s1-eth1"
+    slow = {"rate": "100mbit"}
+    assert resolved(overrides({"from": "s2", "to": "s1", **slow}))[1].bottleneck.egress == "s2-eth1"
+    assert resolved(overrides({"from": "s1", "to": "s2", **slow}))[1].bottleneck.egress == "s1-eth1"
+
+
+def test_the_bottleneck_can_be_named() -> None:
+    whole, plan = resolved("bottleneck.port=s2-eth1")
+    assert (plan.bottleneck.switch, plan.bottleneck.egress) == ("s2", "s2-eth1")
+    assert plan.bottleneck.ingress == ("s2-eth2", "s2-eth3")
+    assert ("s2-eth1", "out") in plan.capture_ports
+    aside = "queues=[{at: bottleneck, queue: {kind: pfifo, limit: 7 packets}}]"
+    whole, plan = resolved("bottleneck={port: s2-eth1}", aside)
+    assert ports.switch_queue(whole, plan, "s2-eth1").queue.wire_limit.packets == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["bottleneck.port=s9-eth1"],
+            "bottleneck.port: no switch port 's9-eth1'; there are s1-eth1",
+        ),
+        (["bottleneck.port=h1-eth0"], "bottleneck.port: no switch port 'h1-eth0'"),
+        (["bottleneck.port=s2-eth9"], "no flow leaves by s2-eth9; flows leave by s1-eth1, s2-eth1"),
+        (["bottleneck={}"], "bottleneck.port"),
+        (["bottleneck={port: s1-eth1, at: 3}"], "bottleneck.at"),
+    ],
+)
+def test_a_bottleneck_that_cannot_be_is_refused(settings: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolved(*settings)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_only_links_that_lose_packets_are_two_pairs() -> None:
+    _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
+    (wire,) = plan.wires.values()
+    assert (wire.facing("s1"), wire.facing("h1")) == ("wire1-0", "wire1-1")
+    assert resolved()[1].wires == {}
+
+
+def test_each_direction_loses_by_a_generator_of_its_own() -> None:
+    own = overrides({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s1", "to": "h1", "loss": 0.2})
+    whole, plan = resolved(own)
+    losses = wires.losses(whole, plan)
+    assert {direction: loss.share for direction, loss in losses.items()} == {
+        ("s1", "h1"): 0.2,
+        ("s1", "s2"): 0.1,
+        ("s2", "s1"): 0.1,
+    }
+    assert len({loss.seed for loss in losses.values()}) == 3
+    assert wires.losses(whole, plan) == losses
+    assert wires.losses(whole.model_copy(update={"seed": 2}), plan) != losses
+
+
+def test_netem_is_told_the_loss_and_its_seed_and_shows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[bytes] = []
+    monkeypatch.setattr(rtnetlink, "replace_qdisc", lambda *_, options, **__: told.append(options))
+    loss = netem.Loss(0.01, 12_345)
+    netem.replace_root("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9, loss=loss)
+    netem.replace_root("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9)
+    assert netem.shown_loss(told[0]) == (42_949_673, 12_345)
+    # A kernel before Linux 6.6 shows no seed.
+    assert netem.shown_loss(told[1]) == (0, None)
+    assert netlink.attribute(told[1][24:], netem.PRNG_SEED) is None
+
+
+class Without(Commands):
+    """A kernel that lacks what redirects packets."""
+
+    def run(self, argv: Any, **_options: Any) -> str:
+        raise CommandError(list(argv), 2, "Error: TC classifier not found.\n")
+
+
+def test_a_kernel_that_cannot_redirect_packets_is_named() -> None:
+    _, plan = resolved(overrides({"from": "s1", "to": "h1", "loss": 0.1}))
+    with pytest.raises(FeatureMissingError, match=r"links.loss: .*act_mirred.*TC classifier"):
+        wires.connect(plan, Without())
+    wires.connect(resolved()[1], Without())
+
+
+def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
+    _, plan = resolved(overrides({"between": ["h3", "s2"], "loss": 0.1}))
+    zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
+    before = {name: zero for name in (*plan.switch_ports(), *wires.names(plan))}
+    after = {
+        **before,
+        plan.wires[frozenset(("h3", "s2"))].facing("h3"): {
+            **zero,
+            "rx_packets": 50,
+            "rx_bytes": 500,
+        },
+        "s2-eth2": {**zero, "tx_packets": 20, "tx_bytes": 200, "rx_packets": 45, "rx_bytes": 450},
+    }
+    none: dict[str, dict[Cause, int]] = {port: {"queue": 0} for port in plan.ends}
+    lost: dict[str, dict[Cause, int]] = {**none, "h3-eth0": {"queue": 1, "link": 5}}
+    records: dict[tuple[str, str], LinkRecord] = {
+        (record.node, record.neighbour): record
+        for record in link_counters.records(plan, (before, none), (after, lost))
+    }
+    sent, answered = records["h3", "s2"], records["s2", "h3"]
+    # The switch's port has seen only what was not lost.
+    assert (sent.packets, sent.bytes, sent.lost) == (50, 500, {"queue": 1, "link": 5})
+    assert (answered.packets, answered.bytes) == (20, 200)
+
+
+def counted(kind: str, drops: int) -> Any:
+    class Shown(dict[str, Any]):
+        def get_attr(self, name: str) -> Any:
+            return self.get(name)
+
+    queue = Shown(TCA_STATS_QUEUE={"drops": drops})
+    return Shown(TCA_KIND=kind, TCA_STATS2=queue)
+
+
+def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave() -> None:
+    _, plan = resolved(overrides({"between": ["s1", "s2"], "loss": 0.1}))
+    wire = plan.wires[frozenset(("s1", "s2"))]
+    before = {name: [counted("ingress", 9)] for name in wire.interfaces}
+    assert set(wires.lost(plan, before).values()) == {0}
+    after = {**before, wire.facing("s2"): [counted("ingress", 9), counted("netem", 4)]}
+    assert wires.lost(plan, after) == {("s1", "s2"): 4, ("s2", "s1"): 0}
+
+
+def test_a_link_equals_only_one_with_the_same_settings() -> None:
+    link = Link(10**9, None, None)
+    assert link.frame_bytes == 1514
+    assert replace(link, mtu_bytes=9000).half_frame_ns == 36_056
+    assert {link, replace(link), replace(link, loss=0.1)} == {link, replace(link, loss=0.1)}
