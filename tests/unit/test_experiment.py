@@ -246,6 +246,7 @@ def test_the_json_schema_knows_every_key() -> None:
             "events",
             "programs",
             "blackout",
+            "bottleneck",
             "duration",
             "capture",
             "samples",

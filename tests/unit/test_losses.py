@@ -127,7 +127,7 @@ def test_losses_elsewhere_are_told_first(
     assert of_run.ports["s1-eth1"].elsewhere == 2
     assert result.summary.warnings[0].startswith(
         "51,412 packets were lost elsewhere than at s1-eth1, which lost 300: "
-        "s2-eth1 51,406 (queue), h3-eth0 4 (link), s1-eth1 2 (queue, interface)"
+        "s2-eth1 51,406 (queue), h3-eth0 4 (link), s1-eth1 2 (interface)"
     )
     frame = pl.read_parquet(run.path / "links.parquet")
     assert frame["lost"].to_list() == [302, 51_406, 4, 0]

@@ -97,9 +97,16 @@ def where(losses: LossSummary) -> str:
     ordered = sorted(losses.ports.items(), key=lambda item: (-item[1].elsewhere, item[0]))
     others = [(port, part) for port, part in ordered if part.elsewhere]
     named = [
-        f"{port} {part.elsewhere:,} ({', '.join(part.lost)})" for port, part in others[:_MOST_NAMED]
+        f"{port} {part.elsewhere:,} ({', '.join(_unmeasured(part))})"
+        for port, part in others[:_MOST_NAMED]
     ]
     rest = sum(part.elsewhere for _, part in others[_MOST_NAMED:])
     if rest:
         named.append(f"{len(others) - _MOST_NAMED} more ports {rest:,}")
     return ", ".join(named)
+
+
+def _unmeasured(part: PortLosses) -> list[Cause]:
+    """The causes of a port's losses, without its queue where the queue is measured."""
+    queue_is_measured = part.elsewhere + part.lost.get("queue", 0) == sum(part.lost.values())
+    return [cause for cause in part.lost if cause != "queue" or not queue_is_measured]
