@@ -13,7 +13,7 @@ from pathlib import Path
 
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
-from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.experiment import Experiment
 from outcast.files import write_text
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.records.run_directory import BlackoutRecord, RunDirectory
@@ -131,5 +131,5 @@ def on_ns(experiment: Experiment, plan: Plan) -> int:
     if blackout is None or blackout.by == "packets":
         return 0
     port, before = plan.ends[blackout.at]
-    rate_bps = plan.links[before, port].rate_bps
-    return blackout.drops * MTU_FRAME_BYTES * 8 * 10**9 // rate_bps
+    link = plan.links[before, port]
+    return blackout.drops * link.frame_bytes * 8 * 10**9 // link.rate_bps

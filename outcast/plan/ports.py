@@ -32,14 +32,13 @@ class PortQueue:
     delay_ns: int
     jitter_ns: int
     queue: Queue
+    frame_bytes: int = MTU_FRAME_BYTES
     changes_delay: bool = False
 
     @property
     def has_netem(self) -> bool:
         """Whether a netem stands above the shaper."""
         return self.delay_ns > 0 or self.changes_delay
-
-    frame_bytes: int = MTU_FRAME_BYTES
 
 
 def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
