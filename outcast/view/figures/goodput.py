@@ -16,11 +16,14 @@ from outcast.records.summary import Summary, Window
 from outcast.view.figures.parts import Bars, draw_bars
 from outcast.view.figures.style import ShownFigure, heading
 from outcast.view.palette import GREY, run_colours
-from outcast.view.terminal.tables import format_bps, format_ratio, noun
+from outcast.view.terminal.tables import format_bps, format_ratio, main_ratio, noun, ratio_name
 
 MOST_CURVES = 40
 """The most curves. If there are more flows, the flows of each sender are added up. If there are
 more senders too, this many of them are shown."""
+
+FEW_CURVES = 6
+"""So many curves have room to stand clear of one another; more of them overlap."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def draw_rows(
     Returns the distance of their base lines in bit/s.
     """
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
-    step = max(peak, 1.0) * 0.8
+    step = max(peak, 1.0) * (1.05 if len(curves) <= FEW_CURVES else 0.8)
     for index, curve in enumerate(curves):
         base, colour = index * step, colours[curve.group]
         lone = curve.group == marked
@@ -141,17 +144,21 @@ def goodput_over_time(run: Run) -> Figure | None:
     if not run.manifest.flows:
         return None
     edges, curves = goodput_curves(run)
-    figure = ShownFigure(figsize=(8, 1.4 + 0.3 * len(curves)), layout="constrained")
+    inches = 0.65 if len(curves) <= FEW_CURVES else 0.3
+    figure = ShownFigure(figsize=(8, 1.4 + inches * len(curves)), layout="constrained")
     fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
     step = draw_rows(figure.subplots(), edges, curves, fair_bps, run_colours(run), run.marked)
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
         what = "every sender" if senders <= MOST_CURVES else f"{len(curves)} of {senders} senders"
+    ratio = ""
+    if (value := main_ratio(run.summary)) is not None:
+        ratio = f"; {ratio_name(run.summary)}: {format_ratio(value)}"
     figure.suptitle(
-        f"{run.summary.name}: goodput of {what}, in bins of {(edges[1] - edges[0]) * 1000:g} ms, "
-        f"one above the other\nspacing of the lines {format_bps(step)}; dotted: an equal share "
-        f"({format_bps(fair_bps)} a flow); at the right: the mean",
+        f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
+        f"in bins of {(edges[1] - edges[0]) * 1000:g} ms; spacing of the lines {format_bps(step)}; "
+        f"dotted: an equal share ({format_bps(fair_bps)} a flow); right: the mean",
         fontsize=9.5,
         x=0.01,
         ha="left",
@@ -192,7 +199,7 @@ def goodput_by_class(run: Run) -> Figure | None:
 
 
 def _ratio_of(window: Window | Summary) -> str:
-    ratio = window.compare.ratio if window.compare is not None else window.outcast_ratio
+    ratio = main_ratio(window)
     return "" if ratio is None else f"\nratio {format_ratio(ratio)}"
 
 

@@ -18,7 +18,7 @@ from outcast.view.report import charts
 from outcast.view.report.charts import Bar, Line
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps, format_ratio, noun, ratio_name
+from outcast.view.terminal.tables import format_bps, format_ratio, main_ratio, noun, ratio_name
 
 MOST_FLOWS = 200
 """The most flows that are listed. flows.parquet has all of them."""
@@ -154,8 +154,7 @@ def _windows(run: Run) -> Element | None:
     shown = run.groups[:MOST_COLUMNS]
     for name, window in run.summary.windows.items():
         row: list[Part] = [name, _or_dash(window.jain_index, ".3f")]
-        ratio = window.compare.ratio if window.compare is not None else window.outcast_ratio
-        row.append(format_ratio(ratio))
+        row.append(format_ratio(main_ratio(window)))
         parts = window.grouped(run.summary.group_by)
         row += [format_bps(parts[group.label].mean_goodput_bps) for group in shown]
         rows.append(row)

@@ -19,6 +19,7 @@ from outcast.records.summary import (
     LossSummary,
     PortLosses,
     Summary,
+    Window,
 )
 
 MOST_ROWS = 40
@@ -59,8 +60,8 @@ def ratio_name(summary: Summary) -> str:
     return " over ".join(compare.groups)
 
 
-def main_ratio(summary: Summary) -> float | None:
-    """The ratio of the two groups compared, in a run of any version."""
+def main_ratio(summary: Summary | Window) -> float | None:
+    """The ratio of the two groups compared, in a run or window of any version."""
     return summary.outcast_ratio if summary.compare is None else summary.compare.ratio
 
 
