@@ -50,6 +50,8 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
+    from outcast.plan import link_words
+
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
     lines += ["", "hosts"]
@@ -59,9 +61,12 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"
         for switch in plan.switches
     ]
-    lines += ["", "links"]
+    common = link_words.usual(plan.links)
+    assert common is not None
+    lines += ["", f"links ({link_words.settings(common)}, where nothing else stands)"]
     lines += [
-        f"  {plan.port(node, neighbour)} -- {plan.port(neighbour, node)}"
+        f"  {plan.port(node, neighbour)} -- {plan.port(neighbour, node)}  "
+        f"{link_words.own(plan.links, node, neighbour)}".rstrip()
         for node, neighbour in graph.edges
     ]
     lines += ["", "flows"]

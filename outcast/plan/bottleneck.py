@@ -112,6 +112,23 @@ def find_others(
         bottlenecks.append(another)
 
 
+def with_acknowledgements(
+    bottleneck: Bottleneck, graph: Graph, flows: Sequence[Flow]
+) -> Bottleneck:
+    """The bottleneck with the inputs of acknowledgements to its receivers.
+
+    A receiver that sends too gets acknowledgements. They leave by the same output, and so must be
+    captured when they come in.
+    """
+    entered = (
+        ingress_port(graph, flow.return_path, bottleneck.egress)
+        for flow in flows
+        if flow.src_ip in bottleneck.destinations
+    )
+    ingress = dict.fromkeys([*bottleneck.ingress, *(port for port in entered if port is not None)])
+    return replace(bottleneck, ingress=tuple(ingress))
+
+
 def with_inputs(
     bottleneck: Bottleneck, graph: Graph, ways: Sequence[tuple[list[str], list[str]]]
 ) -> Bottleneck:

@@ -17,7 +17,13 @@ from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 from outcast.plan import events, grouping, ports, programs, schedule, transport
 from outcast.plan import links as plan_links
-from outcast.plan.bottleneck import Bottleneck, find, find_others, with_inputs
+from outcast.plan.bottleneck import (
+    Bottleneck,
+    find,
+    find_others,
+    with_acknowledgements,
+    with_inputs,
+)
 from outcast.plan.flows import Flow, resolve_flows, senders_of
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
@@ -61,7 +67,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         first = _bottleneck(experiment, graph, flows or _way_flows(graph, ways), links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
-            with_inputs(port, graph, ways)
+            with_acknowledgements(with_inputs(port, graph, ways), graph, flows)
             for port in (first, *find_others(graph, measured, links, first))
         )
         plan = Plan(

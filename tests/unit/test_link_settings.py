@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from outcast import netlink, workflow
+from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import Commands
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import Experiment, Link, load
-from outcast.plan import ports, stored
+from outcast.plan import link_words, ports, stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.run_directory import Cause, LinkRecord
+from outcast.view.figures import topology
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
@@ -345,3 +347,60 @@ def test_a_link_equals_only_one_with_the_same_settings() -> None:
     assert link.frame_bytes == 1514
     assert replace(link, mtu_bytes=9000).half_frame_ns == 36_056
     assert {link, replace(link), replace(link, loss=0.1)} == {link, replace(link, loss=0.1)}
+
+
+def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in() -> None:
+    _, plan = resolved(
+        "flows=[{from: [h3, h1], to: [h1, h4]}]",
+        overrides({"from": "s2", "to": "s1", "rate": "30mbit"}),
+    )
+    # h3's data to h1, and the acknowledgements that h4 sends to h1.
+    assert plan.bottleneck.egress == "s2-eth1"
+    assert plan.bottleneck.ingress == ("s2-eth2", "s2-eth3")
+
+
+TALE = overrides(
+    {"between": ["s1", "s2"], "rate": "100mbit", "delay": "10ms", "loss": 0.005, "mtu": 9000},
+    {"from": "h3", "to": "s2", "rate": "10mbit"},
+    {"from": "s1", "to": "h1", "queue": {"kind": "pfifo", "limit": "7 packets"}},
+)
+
+
+def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    _, plan = resolved(TALE)
+    common = link_words.usual(plan.links)
+    assert common is not None
+    assert link_words.settings(common) == "1gbit, delay 25us, mtu 1500"
+    assert link_words.own(plan.links, "s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
+    assert link_words.own(plan.links, "s2", "h3") == "to s2 10mbit"
+    assert link_words.own(plan.links, "s1", "h1") == "to h1 queue pfifo 7 packets"
+    assert link_words.own(plan.links, "s2", "h4") == ""
+    # A plan of the first format has no settings.
+    assert link_words.own({}, "s2", "h4") == ""
+    assert link_words.usual({}) is None
+    settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
+    assert outcast(["topo", str(CONFIGS / "linear-12.yaml"), *settings]) == 0
+    told = capsys.readouterr().out
+    assert "links (1gbit, mtu 1500, where nothing else stands)\n" in told
+    assert "  s1-eth3 -- s2-eth1  100mbit, delay 10ms, loss 0.5%, mtu 9000\n" in told
+    assert "  h2-eth0 -- s1-eth2\n" in told
+
+
+def test_a_jitter_is_told_where_it_is_not_the_largest() -> None:
+    _, plan = resolved("links.delay=25us", overrides({"between": ["s1", "s2"], "jitter": "1us"}))
+    assert link_words.own(plan.links, "s1", "s2") == "jitter 1us"
+
+
+def test_drawings_have_a_links_own_settings() -> None:
+    _, plan = resolved(TALE)
+    dot = topology.to_dot(plan)
+    assert '"h3" -- "s2" [penwidth=2, label="1\\nto s2 10mbit"];' in dot
+    figure = topology.picture(plan, "tale")
+    (axes,) = figure.axes
+    texts = [text.get_text() for text in axes.texts]
+    assert "bottleneck s2-eth1\n100mbit, delay 10ms, loss 0.5%, mtu 9000" in texts
+    assert "to h1 queue pfifo 7 packets" in texts
+    many = [{"between": [f"h{n}", "s2"], "rate": "10mbit"} for n in range(3, 15)]
+    _, plan = resolved(overrides(*many), "topology.rivals=30")
+    (axes,) = topology.picture(plan, "many").axes
+    assert not any("10mbit" in text.get_text() for text in axes.texts)

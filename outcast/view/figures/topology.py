@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controllers.graph import LAYERS
 from outcast import files
+from outcast.plan import link_words
 from outcast.plan.model import Plan
 from outcast.view.palette import BLUE, VERMILION
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_UPRIGHT = 20
 """The most boxes in the hosts' row with level names. With more, all names are turned upwards."""
 _MOST_HOSTS = 128
 """The most hosts that have a box each. If there are more, similar hosts share a box."""
+_MOST_OWN = 8
+"""The most links whose own settings are written beside them."""
 _LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *LAYERS))}
 
 
 def to_dot(plan: Plan) -> str:
     """Returns the topology in Graphviz's dot language.
 
-    Links that flows use are bold and have their number of flows.
+    Links that flows use are bold and have their number of flows. A link that differs from most has
+    its own settings besides.
     """
     used = flows_on_links(plan)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
@@ -35,7 +40,9 @@ def to_dot(plan: Plan) -> str:
     lines += [f'  "{switch}";' for switch in plan.switches]
     for one, two in plan.graph.edges:
         count = used[frozenset((one, two))]
-        style = f' [penwidth=2, label="{count}"]' if count else ""
+        label = "\\n".join(filter(None, [str(count or ""), link_words.own(plan.links, one, two)]))
+        named = [*(["penwidth=2"] if count else []), *([f'label="{label}"'] if label else [])]
+        style = f" [{', '.join(named)}]" if named else ""
         lines.append(f'  "{one}" -- "{two}"{style};')
     return "\n".join([*lines, "}", ""])
 
@@ -135,8 +142,16 @@ def picture(plan: Plan, title: str) -> Figure:
     axes.add_collection(LineCollection(taken, colors=BLUE, linewidths=widths, zorder=2))
     (x1, y1), (x2, y2) = (placed[node] for node in plan.ends[plan.bottleneck.egress])
     axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
+    own = {
+        frozenset(edge): words
+        for edge in plan.graph.edges
+        if (words := link_words.own(plan.links, *edge))
+    }
+    own = own if len(own) <= _MOST_OWN else {}
+    _write_settings(axes, plan, own, lines)
+    of_bottleneck = own.get(frozenset(plan.ends[plan.bottleneck.egress]), "")
     axes.annotate(
-        f"bottleneck {plan.bottleneck.egress}",
+        "\n".join(filter(None, [f"bottleneck {plan.bottleneck.egress}", of_bottleneck])),
         ((x1 + x2) / 2, (y1 + y2) / 2),
         xytext=(-6, 0),
         textcoords="offset points",
@@ -171,6 +186,31 @@ def picture(plan: Plan, title: str) -> Figure:
     axes.autoscale_view()
     axes.set_axis_off()
     return figure
+
+
+def _write_settings(
+    axes: Axes,
+    plan: Plan,
+    own: Mapping[frozenset[str], str],
+    lines: Mapping[frozenset[str], Sequence[tuple[float, float]]],
+) -> None:
+    """Writes what some links have of their own beside them; the bottleneck's label has its own."""
+    bottleneck = frozenset(plan.ends[plan.bottleneck.egress])
+    others = [ends for ends in own if ends != bottleneck]
+    for number, ends in enumerate(others):
+        (x1, y1), (x2, y2) = lines[ends]
+        share = 0.5 + 0.15 * (number % 3 - 1)
+        axes.text(
+            x1 + share * (x2 - x1),
+            y1 + share * (y2 - y1),
+            own[ends].replace("; ", "\n"),
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="#303030",
+            zorder=5,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
+        )
 
 
 def draw(plan: Plan, file: Path, title: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
+from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.view.figures.generated import rate_curves
 from outcast.view.palette import run_colours, series_colour
@@ -254,12 +255,25 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
     if "utilisation" in shown:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
         ordered = ordered.with_columns(percent)
+    note = None
+    plan = run.plan
+    common = link_words.usual(plan.links) if plan is not None else None
+    if plan is not None and common is not None and {"node", "neighbour"} <= set(shown):
+        note = element("p", f"Every link has {link_words.settings(common)}, where no others stand.")
+        own = [
+            link_words.settings(plan.links[direction], common) if direction in plan.links else ""
+            for direction in ordered.select("node", "neighbour").iter_rows()
+        ]
+        if any(own):
+            ordered = ordered.with_columns(pl.Series("settings", own))
+            shown = [*shown, "settings"]
     heads = {
         "port": "sent by",
         "neighbour": "to",
         "flows": "flows' data",
         "acknowledged": "flows' acknowledgements",
         "other": "generated traffic",
+        "settings": "own settings",
     }
     listed = table(
         "What each link carried, and for how many flows; a row for each direction",
@@ -267,7 +281,7 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         _rows(ordered),
         numbers_from=texts,
     )
-    return section("links", "Links", listed, _more(ordered, "links"))
+    return section("links", "Links", note, listed, _more(ordered, "links"))
 
 
 def completions(run: Run, frame: pl.DataFrame) -> Element | None:

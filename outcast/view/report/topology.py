@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from outcast.plan import link_words
 from outcast.plan.grouping import Member, controls, title
 from outcast.plan.model import Plan
 from outcast.view.figures import topology as drawing
@@ -48,7 +49,7 @@ def draw(plan: Plan, group_by: str, marked: str | None) -> Element:
         count = used[frozenset((one, two))]
         line = element(
             "line",
-            element("title", f"{one} to {two}: {count} flow{'' if count == 1 else 's'}"),
+            element("title", _of_link(plan, one, two, count)),
             x1=round(x1, 1),
             y1=round(y1, 1),
             x2=round(x2, 1),
@@ -107,6 +108,12 @@ def draw(plan: Plan, group_by: str, marked: str | None) -> Element:
         _key(plan, groups, colours),
         class_="chart",
     )
+
+
+def _of_link(plan: Plan, one: str, two: str, flows: int) -> str:
+    """What a pointer at a link tells: its flows, and its own settings."""
+    own = link_words.own(plan.links, one, two)
+    return f"{one} to {two}: {flows} flow{'' if flows == 1 else 's'}{own and f'; {own}'}"
 
 
 def _behind(plan: Plan) -> str:

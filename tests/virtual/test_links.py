@@ -1,0 +1,111 @@
+"""Links one by one, in the guest: rates by direction, packets lost on the wire, jumbo frames."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import configs
+from outcast.analysis.capture.pcap import read_capture
+from outcast.engines.kernel import cache
+from tests.deadlines import HANG_S
+
+NETWORK = (
+    *("topology.rivals=2", "links.rate=1gbit", "duration=100ms", "analysis={bin: 10ms}"),
+    "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2}]",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
+
+
+def run(target: Path, *settings: str) -> dict[str, Any]:
+    """A run's summary. The run has to be trusted, and no loss of a link counts as a drop."""
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    words += [str(configs.find("linear-12")), "--engine", "virtual", "-o", str(target)]
+    for setting in (*NETWORK, *settings):
+        words += ["--set", setting]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]
+    return summary
+
+
+def captures(target: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (target / "captures").iterdir()}
+
+
+def link(target: Path, port: str) -> dict[str, Any]:
+    return pl.read_parquet(target / "links.parquet").row(
+        by_predicate=pl.col("port") == port, named=True
+    )
+
+
+def frame_bytes(target: Path, port: str) -> Any:
+    return read_capture(port, target / f"captures/{port}.out.pcap").columns.frame_bytes
+
+
+def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(
+        target,
+        "flows=[{from: [h3, h1], to: [h1, h4]}]",
+        "links.overrides=[{from: s2, to: s1, rate: 30mbit}, {from: s1, to: s2, rate: 200mbit}, "
+        "{between: [h3, s2], mtu: 9000}]",
+    )
+    flows = pl.read_parquet(target / "flows.parquet").sort("flow")
+    slow_bps, fast_bps = flows["goodput_bps"]
+    # The slow direction also has the other flow's acknowledgements, which slow that one down.
+    assert 0.85 < slow_bps / (30e6 * 1448 / 1514) <= 1.0
+    assert 40e6 < fast_bps < 200e6 * 1448 / 1514
+    slow, fast = link(target, "s2-eth1"), link(target, "s1-eth3")
+    assert 0.2 < slow["utilisation"] <= 1.0
+    assert fast["utilisation"] == pytest.approx(
+        slow["utilisation"] * fast["bytes"] / slow["bytes"] * 30 / 200, rel=1e-6
+    )
+    # One host takes jumbo frames, and TCP agrees on what both ends take.
+    assert frame_bytes(target, "s2-eth1").max() == 1514
+
+
+def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) -> None:
+    loss = "links.overrides=[{between: [s1, s2], loss: 0.02}, {from: s1, to: h1, loss: 0.01}]"
+    one, other = tmp_path / "one", tmp_path / "other"
+    run(one, loss, "capture.ports=all")
+    for port, share in (("s2-eth1", 0.02), ("s1-eth1", 0.01)):
+        sent, lost = link(one, port)["packets"], link(one, port)["lost_link"]
+        assert sent > 2000
+        # Five standard deviations of the binomial distribution.
+        assert abs(lost - share * sent) < 5 * math.sqrt(sent * share * (1 - share))
+    assert link(one, "s1-eth2")["lost_link"] == 0
+    # What left by the one port and did not come in by the other is what the link lost.
+    hosts = frozenset({"10.0.0.1"})
+    left = len(read_capture("s2-eth1", one / "captures/s2-eth1.out.pcap", hosts).columns.flow)
+    came = len(read_capture("s1-eth3", one / "captures/s1-eth3.in.pcap", hosts).columns.flow)
+    assert left - came == link(one, "s2-eth1")["lost_link"]
+    run(other, loss, "capture.ports=all")
+    assert captures(one) == captures(other)
+
+
+def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(target, "links.mtu=9000", "queue.limit=100KB")
+    frames = frame_bytes(target, "s1-eth1")
+    assert frames.max() == 9014
+    assert np.count_nonzero(frames == 9014) > 0.9 * frames.size
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert "s1-eth1" in manifest["effective"]["mtu.9000"].split()
+    assert manifest["bottlenecks"][0]["queue"]["frame_bytes"] == 9014
