@@ -117,7 +117,7 @@ def command(
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:
-        path = output or directory / f"{names[0]}-{figure}.png"
+        path = output or directory / f"{names[0].replace(' ', '-')}-{figure}.png"
         title = None if against is None else _named(center, against)[1]
         terminal.echo_path(_draw(figure, summed, names[0], title, path))
         return
@@ -211,10 +211,12 @@ def _draw_cdf(
     directory: Path,
     output: Path | None,
 ) -> Path:
-    from outcast.sweep import figures
+    from outcast.sweep import figures, groups
 
-    value = values[0] if values else "outcast_ratio"
-    return _save(figures.cdf(rows, by, value), output or directory / f"{value}-cdf.png")
+    value = values[0] if values else groups.default_values(rows)[0]
+    return _save(
+        figures.cdf(rows, by, value), output or directory / f"{value.replace(' ', '-')}-cdf.png"
+    )
 
 
 def _save(figure: Any, path: Path) -> Path:

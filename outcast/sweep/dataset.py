@@ -2,6 +2,7 @@
 
 `runs.parquet` has `run`, `repetition`, `seed`, a column for each swept key, and every single value
 of summary.json. Dots separate the levels in the column's name (`classes.2.mean_goodput_bps`).
+The groups of `analysis.compare` have a column that names them (`bbr over cubic`).
 `trusted` is `capture.trusted`. `run_flows.parquet` begins with the same columns up to the swept
 keys; the columns of flows.parquet follow.
 
@@ -29,6 +30,12 @@ from outcast.sweep.store import SweepDirectory
 _LEFT_OUT = ("format", "name", "wall_s", "flow_chains", "chains", "reasons", "losses.ports")
 """The file's format, the experiment's name, the machine's speed, histograms and every port's
 losses, because those would be a column for each length or port."""
+
+_GROUPINGS = ("name", "congestion_control", "port")
+"""The groupings that have columns besides the one shown. Hop counts have those of `classes`, and
+senders can be hundreds."""
+_GOODPUT = "mean_goodput_bps"
+_OVER = " over "
 
 
 @dataclass(frozen=True)
@@ -142,8 +149,34 @@ def _head(point: Point, types: Mapping[str, type[pl.DataType]]) -> dict[str, Any
 
 def _flattened(summary: Summary) -> Iterator[tuple[str, Any]]:
     yield "trusted", summary.capture.trusted
-    for key, value in summary.model_dump(mode="json").items():
+    tree = summary.model_dump(mode="json")
+    # A label can be any word, so groups do not pass the words that are left out elsewhere.
+    groups = tree.pop("groups")
+    in_windows = {name: window.pop("groups") for name, window in tree["windows"].items()}
+    for key, value in tree.items():
         yield from _leaves(key, value)
+    for kind in dict.fromkeys([*_GROUPINGS, summary.group_by]):
+        for label, part in groups.get(kind, {}).items() if kind != "hops" else ():
+            for key, value in part.items():
+                yield from _leaves(f"groups.{kind}.{label}.{key}", value)
+    if summary.group_by != "hops":
+        for name, of_window in in_windows.items():
+            for label, part in of_window.get(summary.group_by, {}).items():
+                column = f"windows.{name}.groups.{summary.group_by}.{label}.{_GOODPUT}"
+                yield column, part[_GOODPUT]
+    compare = summary.compare
+    if compare is not None and compare.by != "hops":
+        yield compared(compare.groups), compare.ratio
+
+
+def compared(groups: tuple[str, str]) -> str:
+    """The column of the ratio of two groups: `bbr over cubic`."""
+    return _OVER.join(groups)
+
+
+def is_compared(column: str) -> bool:
+    """Whether a column is the ratio of two groups."""
+    return _OVER in column
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -15,12 +15,12 @@ import polars as pl
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, did_you_mean
-from outcast.sweep.dataset import Dataset
+from outcast.sweep.dataset import Dataset, is_compared
 
 _NEVER_BY = ("seed",)
 _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
-_USUAL = ("outcast_ratio", "jain_index", "total_goodput_bps")
+_USUAL = ("jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
     r"(goodput_bps|times\.all\.p50_ms|streams\.loss_share|streams\.delay_ms\.mean)"
@@ -75,12 +75,19 @@ def without_value(summed: Sequence[Group]) -> list[str]:
         for cell in group.cells:
             if cell.interval.n:
                 missing[cell.value] += group.runs - cell.interval.n
-    because = {"outcast_ratio": ", because the class with the fewest hops got nothing"}
     return [
-        f"{name}: {count} of the runs have no value and are left out{because.get(name, '')}"
+        f"{name}: {count} of the runs have no value and are left out{_because(name)}"
         for name, count in missing.items()
         if count
     ]
+
+
+def _because(name: str) -> str:
+    if name == "outcast_ratio":
+        return ", because the class with the fewest hops got nothing"
+    if is_compared(name):
+        return ", because the second group got nothing"
+    return ""
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
@@ -120,16 +127,34 @@ def default_by(dataset: Dataset) -> list[str]:
 def default_values(frame: pl.DataFrame) -> list[str]:
     """The outcast ratio, Jain's fairness index, the total goodput and each class's mean goodput.
 
+    Where `analysis.compare` names groups, their ratio in place of the outcast ratio; where flows
+    are grouped otherwise than by hop count, each group's mean goodput in place of each class's.
+
     For generated traffic also each workload's goodput and its median flow completion time. The
     losses elsewhere than at the bottleneck, if these are more than those at it in any run.
     """
     of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
+    ratios = [name for name in frame.columns if is_compared(name)]
+    of_groups = _of_groups(frame)
+    if of_groups:
+        of_parts = [*of_groups, *(name for name in of_parts if not name.startswith("classes."))]
     # A sweep of generated traffic alone has no flows of `flows`, so these values are 0 or missing.
     has_flows = any(name.startswith("classes.") for name in frame.columns)
-    usual = [*(_USUAL if has_flows or not of_parts else ()), *of_parts]
+    # Where the groups shown are no classes, the outcast ratio compares none of them.
+    ratio = ratios or ([] if of_groups else ["outcast_ratio"])
+    usual = [*((*ratio, *_USUAL) if has_flows or not of_parts else ()), *of_parts]
     if _lost_elsewhere(frame):
         usual.append("losses.elsewhere")
     return [name for name in usual if name in frame.columns]
+
+
+def _of_groups(frame: pl.DataFrame) -> list[str]:
+    """The columns of the groups' mean goodput, if all runs show groups other than hop classes."""
+    kinds = frame["group_by"].unique().to_list() if "group_by" in frame.columns else []
+    if len(kinds) != 1 or kinds[0] in (None, "hops"):
+        return []
+    begin, end = f"groups.{kinds[0]}.", ".mean_goodput_bps"
+    return [name for name in frame.columns if name.startswith(begin) and name.endswith(end)]
 
 
 def _lost_elsewhere(frame: pl.DataFrame) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from outcast.experiment import Experiment
+from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
@@ -60,20 +62,22 @@ def _plan(sweep: State) -> str:
 
 
 def _range(summed: Sequence[Group]) -> list[str]:
-    """A sentence with the least and the greatest outcast ratio."""
+    """A sentence with the least and the greatest value of the main ratio."""
+    names = [cell.value for group in summed[:1] for cell in group.cells]
+    main = next((name for name in names if is_compared(name)), "outcast_ratio")
     known = [
         (cell.interval.value, group.at)
         for group in summed
         for cell in group.cells
-        if cell.value == "outcast_ratio" and cell.interval.value is not None
+        if cell.value == main and cell.interval.value is not None
     ]
     if len(known) < 2:
         return []
     known.sort(key=lambda row: row[0])
     (least, here), (most, there) = known[0], known[-1]
     return [
-        f"The outcast ratio, on average over a point's runs, goes from {least:.2f} "
-        f"({_at(here)}) to {most:.2f} ({_at(there)})."
+        f"{main if is_compared(main) else 'The outcast ratio'}, on average over a point's runs, "
+        f"goes from {least:.2f} ({_at(here)}) to {most:.2f} ({_at(there)})."
     ]
 
 
@@ -161,7 +165,7 @@ def swept(sweep: State) -> Element:
 
 def _common(sweep: State) -> list[str]:
     """The most important settings, without those that are swept."""
-    whole = sweep.experiment
+    whole, keys = sweep.experiment, sweep.results.keys
     runs = sweep.results.runs
     engines: list[str] = runs["engine"].unique().to_list() if runs.height else []
     described = [
@@ -169,16 +173,28 @@ def _common(sweep: State) -> list[str]:
         ("links.rate", f"links of {spaced(format_rate(whole.links.rate_bps))}"),
         ("queue.kind", f"{whole.queue.kind} queues"),
         ("routing.kind", f"{whole.routing.kind.replace('_', ' ')} routing"),
-        ("transport.congestion_control", f"{whole.transport.congestion_control.upper()}"),
+        ("transport.congestion_control", _controls(whole, keys)),
         ("duration", f"{spaced(format_time(whole.duration_ns))} of traffic"),
         ("engine", f"the {engines[0]} engine" if len(engines) == 1 else ""),
     ]
-    keys = sweep.results.keys
     return [
         text
         for path, text in described
         if text and not any(path == key or path.startswith(f"{key}.") for key in keys)
     ]
+
+
+def _controls(whole: Experiment, keys: Sequence[str]) -> str:
+    """The congestion controls of all runs; empty if groups of flows are swept, or nothing is TCP.
+
+    Groups of flows can differ from `transport`.
+    """
+    if any(key.partition(".")[0] in ("flows", "workloads", "programs") for key in keys):
+        return ""
+    used = [whole.group_transport(group).congestion_control for group in range(len(whole.flows))]
+    if whole.programs or any(workload.kind != "constant_rate" for workload in whole.workloads):
+        used.append(whole.transport.congestion_control)
+    return " and ".join(control.upper() for control in dict.fromkeys(used))
 
 
 def setting_text(value: object) -> str:

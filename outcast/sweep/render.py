@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.statistics import Interval
+from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Cell, Group
 
 
@@ -78,10 +79,19 @@ def heading(name: str) -> str:
         return f"workload {parts[1]} median completion time, ms"
     if parts[0] == "completions" and len(parts) == 3:
         parts = [f"workload {parts[1]}", parts[2]]
+    if is_compared(name):
+        return name
     if len(parts) == 3 and parts[0] == "classes":
         parts = [f"{parts[1]}-hop", parts[2]]
+    if len(parts) > 3 and parts[0] == "groups":
+        return _of_group(".".join(parts[2:-1]), parts[-1].replace("_", " "), unit)
     text = " ".join(parts).replace("_", " ").replace("jain index", "Jain's index")
     return f"{text}, {unit}" if unit else text
+
+
+def _of_group(label: str, what: str, unit: str) -> str:
+    # A label keeps its underscores, because a host or a port is called so.
+    return f"{label} {what}, {unit}" if unit else f"{label} {what}"
 
 
 def _keys(groups: Sequence[Group]) -> list[str]:

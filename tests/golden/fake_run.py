@@ -19,7 +19,14 @@ from outcast.records.run_directory import (
     RunDirectory,
     TrafficRecord,
 )
-from outcast.records.summary import CaptureSummary, ClassSummary, PortDrops, Summary
+from outcast.records.summary import (
+    CaptureSummary,
+    ClassSummary,
+    CompareSummary,
+    GroupSummary,
+    PortDrops,
+    Summary,
+)
 
 NAME = "tests.golden.fake_run:execute"
 
@@ -100,7 +107,24 @@ def _summary(experiment: Experiment, ratio: float) -> Summary:
         trusted=experiment.name != "untrusted",
         reasons=[],
     )
+    named = {group.name: group for group in experiment.flows if group.name is not None}
+    groups = {
+        name: GroupSummary(
+            **lone.model_dump(exclude={"mean_goodput_bps"}),
+            mean_goodput_bps=1e6 / (place + 1),
+            congestion_controls=["cubic"],
+        )
+        for place, name in enumerate(named)
+    }
+    compare = experiment.analysis.compare
     return Summary(
+        group_by="name" if named else "hops",
+        groups={"name": groups} if named else {},
+        compare=CompareSummary(
+            by="name", groups=compare, mean_goodput_bps=(None, None), ratio=ratio
+        )
+        if compare is not None
+        else None,
         name=experiment.name,
         engine="virtual",
         duration_s=1,

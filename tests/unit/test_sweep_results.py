@@ -410,3 +410,61 @@ def test_missing_values_do_not_count() -> None:
 )
 def test_quantities_have_a_place_on_an_axis(text: Any, amount: float | None) -> None:
     assert figures.quantity(text) == amount
+
+
+NAMED = """\
+name: fake
+topology: {kind: linear, rivals: 2}
+links: {rate: 100mbit}
+queue: {kind: tbf, limit: 16KB}
+flows:
+  - {name: name, from: 2-hop}
+  - {name: v1.2, from: 3-hop, transport: {congestion_control: bbr}}
+duration: 100ms
+analysis: {bin: 10ms, compare: [v1.2, name]}
+repetitions: 2
+sweep: {queue.limit: [16KB, 64KB]}
+"""
+
+
+def test_named_groups_are_the_default_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path / "named", NAMED)
+    loaded = dataset.load(path)
+    goodput = ["groups.name.name.mean_goodput_bps", "groups.name.v1.2.mean_goodput_bps"]
+    assert groups.default_values(loaded.runs) == [
+        *("v1.2 over name", "jain_index", "total_goodput_bps"),
+        *goodput,
+    ]
+    assert [render.heading(value) for value in goodput] == [
+        "name mean goodput, Mbps",
+        "v1.2 mean goodput, Mbps",
+    ]
+    status, out, _ = results(capsys, str(path))
+    assert status == 0
+    assert "v1.2 over name" in out
+    assert "v1.2 mean goodput, Mbps" in out
+    assert "outcast ratio" not in out
+    told = results(capsys, str(path), "--format", "json")[1]
+    means = [cell["values"]["v1.2 over name"]["center"] for cell in json.loads(told)]
+    ratios = [
+        json.loads(file.read_text())["compare"]["ratio"]
+        for file in sorted((path / "runs").glob("limit=16KB,*/summary.json"))
+    ]
+    assert means[0] == pytest.approx(np.mean(ratios))
+    argv = [str(path), "--value", "v1.2 over name", "--figure", "bar"]
+    assert results(capsys, *argv)[1].strip().endswith("v1.2-over-name-bar.png")
+    page = index.write_index(SweepDirectory(path)).read_text()
+    assert "v1.2 over name, on average over a point" in page
+    # The flows differ in it, though `transport` names only one.
+    assert "CUBIC and BBR" in page
+
+
+def test_what_is_swept_is_not_called_common(tmp_path: Path) -> None:
+    config = NAMED.replace(
+        "{queue.limit: [16KB, 64KB]}", "{flows.1.transport.congestion_control: [bbr, dctcp]}"
+    )
+    path = make_sweep(tmp_path / "swept", config)
+    page = index.write_index(SweepDirectory(path)).read_text()
+    assert "CUBIC" not in page.split("have in common")[1].split("</p>")[0]
