@@ -82,13 +82,7 @@ class RealtimeEngine:
         programs.require(experiment, in_guest=False)
         plan = make_plan(experiment)
         limits.require(_limits(plan), _WHO)
-        kinds = set().union(
-            *(
-                queues.kinds(ports.switch_queue(experiment, plan, port))
-                for port in plan.switch_ports()
-            ),
-            *(queues.kinds(ports.host_queue(experiment, plan, host)) for host in plan.hosts),
-        )
+        kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
         controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
@@ -134,6 +128,16 @@ class RealtimeEngine:
             manifest = directory.read_manifest()
             kernel = {**manifest.kernel, "modules": records}
             directory.write_manifest(manifest.model_copy(update={"kernel": kernel}))
+
+
+def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
+    """The kernel's qdiscs that the ports and the links of a plan need."""
+    needed = {"netem"} if plan.wires else set()
+    for port in plan.switch_ports():
+        needed |= queues.kinds(ports.switch_queue(experiment, plan, port))
+    for host in plan.hosts:
+        needed |= queues.kinds(ports.host_queue(experiment, plan, host))
+    return needed
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from outcast import netlink, workflow
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import Commands
+from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import Experiment, Link, load
 from outcast.plan import link_words, ports, stored
@@ -404,3 +405,10 @@ def test_drawings_have_a_links_own_settings() -> None:
     _, plan = resolved(overrides(*many), "topology.rivals=30")
     (axes,) = topology.picture(plan, "many").axes
     assert not any("10mbit" in text.get_text() for text in axes.texts)
+
+
+def test_a_link_that_loses_packets_needs_netem_in_real_time() -> None:
+    loss = overrides({"from": "s1", "to": "h1", "loss": 0.1})
+    lossy, usual = (load(CONFIGS / "linear-12.yaml", [*LINEAR, *more]) for more in ([loss], []))
+    assert realtime._qdiscs(lossy, make_plan(lossy)) == {"netem", "tbf", "bfifo", "pfifo"}
+    assert realtime._qdiscs(usual, make_plan(usual)) == {"tbf", "bfifo", "pfifo"}

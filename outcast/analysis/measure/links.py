@@ -114,13 +114,14 @@ def render(frame: pl.DataFrame) -> RenderableType:
     )
     idle = frame.height - used.height
     table = Table(box=None, pad_edge=False, caption=f"{idle} more directions sent nothing")
-    for name in ("port", "to", "flows", "acknowledged", "packets", "bytes", "utilisation"):
+    counted = [name for name in ("packets", "bytes", "lost") if name in frame.columns]
+    for name in ("port", "to", "flows", "acknowledged", *counted, "utilisation"):
         table.add_column(name, justify="left" if name in ("port", "to") else "right")
     for row in used.iter_rows(named=True):
         table.add_row(
             row["port"],
             row["neighbour"],
-            *(str(row[name]) for name in ("flows", "acknowledged", "packets", "bytes")),
+            *(str(row[name]) for name in ("flows", "acknowledged", *counted)),
             f"{100 * row['utilisation']:.1f}%",
         )
     return table
