@@ -12,6 +12,7 @@ from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment
+    from outcast.plan.flows import Flow
     from outcast.plan.model import Plan
 
 
@@ -40,7 +41,7 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     chosen = resolve.experiment_of(source)
     plan = make_plan(chosen, where=source.where)
     if png is not None:
-        drawing.draw(plan, png, chosen.name)
+        drawing.draw(plan, png, chosen.name, chosen.analysis.group_by)
         terminal.echo_path(png)
     if dot:
         terminal.echo(drawing.to_dot(plan), nl=False)
@@ -72,9 +73,11 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += ["", "flows"]
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
-        f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})"
+        f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})  "
+        f"{_who(flow)}"
         for flow in plan.flows
     ]
+    lines += _groups(experiment, plan)
     if plan.programs:
         lines += ["", "programs"]
     for program in plan.programs:
@@ -86,4 +89,31 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
+    return lines
+
+
+def _who(flow: Flow) -> str:
+    from outcast.plan import grouping
+
+    control = flow.transport.congestion_control
+    return control if flow.name is None else grouping.title(flow.name, [control])
+
+
+def _groups(experiment: Experiment, plan: Plan) -> list[str]:
+    """The groups that tables and figures will show, and the two that the headline compares."""
+    from outcast.plan import grouping
+
+    analysis = experiment.analysis
+    kind = grouping.chosen(analysis.group_by, plan.groups)
+    groups = plan.groups.get(kind, {})
+    lines = ["", f"groups by {kind}"] if groups else []
+    lines += [
+        f"  {grouping.title(label, grouping.controls(flows))}: "
+        f"{len(flows)} flow{'' if len(flows) == 1 else 's'}"
+        for label, flows in groups.items()
+    ]
+    named = [program.name for program in plan.programs]
+    compared = grouping.comparison(analysis.group_by, analysis.compare, plan.groups, named)
+    if compared is not None:
+        lines.append(f"  compared: {' over '.join(compared.groups)}")
     return lines

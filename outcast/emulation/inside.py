@@ -8,7 +8,8 @@ It reports on standard output, with a JSON object on each line:
 
 ```
 {"event": "phase", "phase": "setup"}                  a phase begins
-{"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event
+{"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event;
+    with `groups` by label too where flows are not shown by hop count
 {"event": "programs", "running": ["program get at h4 (curl)"]}   when one starts or ends
 {"event": "output", "stream": "out", "data": "aGkK"}        of a single command, in base64
 {"event": "ended", "status": 0}                             of a single command
@@ -61,7 +62,7 @@ from outcast.emulation.phases import DURING
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.files import write_json
-from outcast.plan import ports
+from outcast.plan import grouping, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
@@ -519,21 +520,34 @@ class _Run:
         for host in sorted({flow.dst for flow in self.plan.flows}):
             for sample in sockets.sample_sockets(network.netns(host)):
                 by_port[sample.peer_port] = sample.bytes_received
-        rates: dict[str, list[float]] = {}
+        rates_bps: dict[int, float] = {}
         for flow in self.plan.flows:
             last_t_s, last_bytes = self.received.get(flow.sport, (0.0, 0))
             now_bytes = by_port.get(flow.sport, last_bytes) + sum(
                 by_port.get(sport, 0) for sport, _ in subflows.get(flow.flow, ())
             )
             if t_s > last_t_s:
-                rate_bps = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
-                rates.setdefault(str(flow.hops), []).append(rate_bps)
+                rates_bps[flow.flow] = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
             self.received[flow.sport] = (t_s, now_bytes)
-        classes = {
-            hops: round(sum(rates_bps) / len(rates_bps))
-            for hops, rates_bps in sorted(rates.items())
+        event = {
+            "event": "goodput",
+            "t_s": round(t_s, 3),
+            "classes": self._means("hops", rates_bps),
         }
-        self.emit({"event": "goodput", "t_s": round(t_s, 3), "classes": classes})
+        kind = grouping.chosen(self.experiment.analysis.group_by, self.plan.groups)
+        if kind != "hops":
+            event["groups"] = self._means(kind, rates_bps)
+        self.emit(event)
+
+    def _means(self, kind: str, rates_bps: Mapping[int, float]) -> dict[str, int]:
+        """The mean of each group's flows, by its label; that of a class by its number of hops."""
+        means = {}
+        for label, flows in self.plan.groups[kind].items():
+            mine = [rates_bps[flow.flow] for flow in flows if flow.flow in rates_bps]
+            if mine:
+                key = label.removesuffix("-hop") if kind == "hops" else label
+                means[key] = round(sum(mine) / len(mine))
+        return means
 
     def _drain(self, network: Network) -> None:
         """Waits until the studied queues are empty and tcpdump has read its ring."""

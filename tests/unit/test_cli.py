@@ -23,6 +23,9 @@ def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"))
     assert status == 0
     assert "0: 2-hop  h2 s1 h1" in out
+    assert "  cubic\n" in out
+    assert "groups by hops\n  2-hop (cubic): 1 flow\n  3-hop (cubic): 12 flows\n" in out
+    assert "compared: 3-hop over 2-hop" in out
     assert "bottleneck: s1-eth1, fed by s1-eth2, s1-eth3" in out
 
 

@@ -16,6 +16,7 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.plan.make import make_plan
 from outcast.plan.model import PlannedMember
+from outcast.view.terminal.progress import describe_goodput
 
 
 def flow(number: int, **changes: object) -> PlannedMember:
@@ -204,3 +205,14 @@ def test_a_plan_knows_its_groups() -> None:
         "unnamed": 12,
     }
     assert list(plan.groups["port"]) == ["e0_0-eth2", "e0_0-eth4"]
+
+
+def test_goodput_during_a_run_is_by_the_groups_shown() -> None:
+    event = {"t_s": 1.5, "classes": {"2": 4.1e6}}
+    assert describe_goodput(event) == "1.5 s: 2-hop 4.1 Mbps a flow"
+    groups = {"cubic": 9.5e6, "bbr": 947e6}
+    assert (
+        describe_goodput({**event, "groups": groups}) == "1.5 s: cubic 9.5, bbr 947.0 Mbps a flow"
+    )
+    many = {f"h{number}": 1e6 for number in range(20)}
+    assert describe_goodput({**event, "groups": many}).count("1.0") == 6

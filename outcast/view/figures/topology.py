@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controllers.graph import LAYERS
 from outcast import files
-from outcast.plan import link_words
+from outcast.plan import grouping, link_words
 from outcast.plan.model import Plan
 from outcast.view.palette import BLUE, VERMILION
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_MOST_COUNTS = 4
+"""The most groups that the title counts."""
 _MOST_UPRIGHT = 20
 """The most boxes in the hosts' row with level names. With more, all names are turned upwards."""
 _MOST_HOSTS = 128
@@ -114,10 +116,11 @@ def _ends(plan: Plan) -> tuple[set[str], set[str]]:
     return {flow.src for flow in plan.flows}, {flow.dst for flow in plan.flows}
 
 
-def picture(plan: Plan, title: str) -> Figure:
+def picture(plan: Plan, title: str, group_by: str | None = None) -> Figure:
     """Draws the topology. Links in use are blue, and thicker with more flows.
 
-    The bottleneck is orange.
+    The bottleneck is orange. The title counts the flows of each group; `group_by` is the kind of
+    the groups, None for the default.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
@@ -179,9 +182,7 @@ def picture(plan: Plan, title: str) -> Figure:
             zorder=4,
             bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
         )
-    hops = Counter(flow.hops for flow in plan.flows)
-    classes = ", ".join(f"{count} of {number} hops" for number, count in sorted(hops.items()))
-    axes.set_title(f"{title}: {len(plan.flows)} flows ({classes})" if hops else title, fontsize=11)
+    axes.set_title(f"{title}{_flows(plan, group_by)}", fontsize=11)
     axes.margins(0.04, 0.12)
     axes.autoscale_view()
     axes.set_axis_off()
@@ -213,7 +214,18 @@ def _write_settings(
         )
 
 
-def draw(plan: Plan, file: Path, title: str) -> None:
+def _flows(plan: Plan, group_by: str | None) -> str:
+    groups = plan.groups.get(grouping.chosen(group_by, plan.groups), {})
+    counts = [
+        f"{len(flows)} of {grouping.title(label, grouping.controls(flows))}"
+        for label, flows in groups.items()
+    ]
+    if len(counts) > _MOST_COUNTS:
+        counts = [*counts[:_MOST_COUNTS], "..."]
+    return f": {len(plan.flows)} flows ({', '.join(counts)})" if counts else ""
+
+
+def draw(plan: Plan, file: Path, title: str, group_by: str | None = None) -> None:
     """Draws the topology into a PNG file."""
     with files.writing(file) as stream:
-        picture(plan, title).savefig(stream, dpi=110, format="png")
+        picture(plan, title, group_by).savefig(stream, dpi=110, format="png")

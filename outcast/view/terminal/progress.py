@@ -23,6 +23,9 @@ PHASES = {
     "report": "writing the report",
 }
 
+MOST_GROUPS = 6
+"""The most groups in the line that shows goodput during a run."""
+
 
 class Progress:
     """Shows events. A terminal or notebook has one line that changes; a file gets a line each."""
@@ -70,8 +73,11 @@ class Progress:
 
 
 def describe_goodput(event: Mapping[str, Any]) -> str:
-    """Returns the goodput of each class as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
-    classes = ", ".join(
-        f"{hops}-hop {rate_bps / 1e6:.1f}" for hops, rate_bps in event["classes"].items()
-    )
-    return f"{event['t_s']:.1f} s: {classes} Mbps a flow"
+    """Returns the goodput of each group as text: `1.5 s: 2-hop 4.1, 6-hop 7.7 Mbps a flow`."""
+    groups: Mapping[str, float] = event.get("groups") or {
+        f"{hops}-hop": rate_bps for hops, rate_bps in event["classes"].items()
+    }
+    shown = [f"{label} {rate_bps / 1e6:.1f}" for label, rate_bps in groups.items()]
+    if len(shown) > MOST_GROUPS:
+        shown = [*shown[:MOST_GROUPS], "..."]
+    return f"{event['t_s']:.1f} s: {', '.join(shown)} Mbps a flow"
