@@ -37,7 +37,7 @@ def test_modules_of_the_working_folder_are_not_run(module: str, trap: Path) -> N
 
 
 def test_only_one_place_starts_our_modules() -> None:
-    # The others pass -I, which avoids the working folder as -P does.
+    # The others pass -I or -P themselves, which both avoid the working folder.
     starts = {
         str(path.relative_to(ROOT))
         for folder in ("outcast", "controllers", "topologies")
@@ -48,6 +48,8 @@ def test_only_one_place_starts_our_modules() -> None:
         "outcast/engines/doctor.py",
         "outcast/engines/guest/boot.py",
         "outcast/emulation/generator/programs.py",
+        "outcast/emulation/programs/launch.py",
+        "outcast/networks/resolve.py",
     }
     # The command line restarts itself with the options that it was started with.
     again = "outcast/cli/__init__.py"
@@ -55,7 +57,7 @@ def test_only_one_place_starts_our_modules() -> None:
     assert "[sys.executable, *sys.orig_argv[1:]]" in (ROOT / again).read_text()
     for name in others:
         # The doctor's command takes the interpreter as an argument.
-        assert re.search(r'(sys\.executable|python), "-I"', (ROOT / name).read_text())
+        assert re.search(r'(sys\.executable|python), "-[IP]"', (ROOT / name).read_text())
 
 
 def test_the_installation_runs_no_module_of_the_working_folder() -> None:
