@@ -16,7 +16,7 @@ from outcast.experiment.links import (
     Links,
     OwnKeys,
 )
-from outcast.experiment.measure import Analysis, Capture, Samples
+from outcast.experiment.measure import Analysis, Capture, GroupKind, Samples
 from outcast.experiment.network import (
     Network,
     NetworkError,
@@ -56,6 +56,7 @@ __all__ = [
     "FlowGroup",
     "FromFile",
     "FromGraph",
+    "GroupKind",
     "GroupTransport",
     "Incast",
     "LayerLinks",

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from outcast.experiment.parts import Part, TimeNs
 
+GroupKind = Literal["name", "hops", "congestion_control", "port", "sender"]
+"""The kinds of grouping that outcast/plan/grouping.py knows."""
 SHORTEST_SAMPLES_NS = 10**6
 
 
@@ -53,7 +55,7 @@ class Analysis(Part):
         description="width of a point of the curves over time; if left out, at most the duration",
     )
 
-    group_by: Literal["name", "hops", "congestion_control", "port", "sender"] | None = Field(
+    group_by: GroupKind | None = Field(
         default=None,
         description="by what tables and figures group flows; if left out, by name where any flow "
         "has one, else by hops. See docs/groups.md",

@@ -14,7 +14,7 @@ import polars as pl
 from outcast.analysis.measure.blackout import is_dense
 from outcast.errors import ConfigError
 from outcast.records.run import Run
-from outcast.records.summary import ClassSummary, Summary, Window
+from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.reproduce import model
 from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
@@ -125,6 +125,26 @@ def class_share(run: Run, measure: Measure) -> float:
     if of_class is None or not whole.total_goodput_bps:
         return math.nan
     return _mean_bps(whole, of_class) * count / whole.total_goodput_bps
+
+
+def group_goodput_bps(run: Run, measure: Measure) -> float:
+    """Mean goodput of a group's flows, in bit/s; the group is named by `by` and `label`."""
+    part = _group(run, measure, measure.label)
+    return math.nan if part is None else part.mean_goodput_bps
+
+
+def compared_groups(run: Run, measure: Measure) -> float:
+    """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
+    whole = _window(run, measure)
+    first, second = (_group(run, measure, label) for label in (measure.label, measure.over))
+    if first is None or second is None:
+        return math.nan
+    return _mean_bps(whole, first) / _mean_bps(whole, second)
+
+
+def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None:
+    groups = _window(run, measure).grouped(measure.by or "hops")
+    return None if label is None else groups.get(label)
 
 
 def group_ratio(run: Run, measure: Measure) -> float:
@@ -304,6 +324,8 @@ MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
         (class_goodput_bps, False),
         (class_share, True),
         (group_ratio, True),
+        (group_goodput_bps, False),
+        (compared_groups, True),
         (jain_index, False),
         (sender_jain_index, False),
         (total_goodput_bps, False),

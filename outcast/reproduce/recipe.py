@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import GroupKind
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -53,6 +54,15 @@ class Measure(_Part):
     group: int | None = Field(default=None, description="the group of flows, by its index")
     below: str | None = Field(default=None, description="only flows below this size")
     above: str | None = Field(default=None, description="only flows above this size")
+    by: GroupKind | None = Field(default=None, description="a kind of grouping, with `label`")
+    label: str | None = Field(default=None, description="a group of that kind")
+    over: str | None = Field(default=None, description="another group of that kind")
+
+    @model_validator(mode="after")
+    def _a_group_has_a_kind(self) -> Measure:
+        if (self.by is None) != (self.label is None) or (self.over and self.label is None):
+            raise ValueError("by and label: allowed are both, with or without over, or neither")
+        return self
 
 
 class _Claim(_Part):

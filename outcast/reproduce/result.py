@@ -178,6 +178,9 @@ def describe(measure: Measure) -> str:
         words.append(f"({measure.length} drops)")
     if measure.group is not None:
         words.append(f"of group {measure.group}")
+    if measure.label is not None:
+        over = "" if measure.over is None else f" over {measure.over}"
+        words.append(f"of {measure.label}{over} by {measure.by}")
     if measure.below is not None:
         words.append(f"below {measure.below}")
     if measure.above is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import configs
 from outcast import experiment
 from outcast.errors import ConfigError
+from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.plan.make import make_plan
@@ -40,6 +42,10 @@ TWO = [
 
 def numbers(groups: Mapping[str, list[PlannedMember]]) -> dict[str, list[int]]:
     return {label: [member.flow for member in members] for label, members in groups.items()}
+
+
+def test_the_configuration_allows_all_kinds() -> None:
+    assert get_args(GroupKind) == tuple(grouping.GROUPINGS)
 
 
 def test_each_kind_has_its_labels_in_its_order() -> None:

@@ -44,6 +44,7 @@ def changed(analysed: RunDirectory, tmp_path: Path, bps: dict[int, float]) -> Ru
     for hops, mean in bps.items():
         for part in (tree, *tree["windows"].values()):
             part["classes"][str(hops)]["mean_goodput_bps"] = mean
+            part["groups"]["hops"][f"{hops}-hop"]["mean_goodput_bps"] = mean
     (copy / "summary.json").write_text(json.dumps(tree))
     hops_of = dict(pl.read_parquet(copy / "flows.parquet").select("flow", "hops").iter_rows())
     for name in ("flows", "throughput"):
@@ -66,12 +67,13 @@ RATIOS = (
     ("late_outcast_ratio", {}),
     ("class_ratio", {"hops": 2}),
     ("group_ratio", {"group": 0}),
+    ("compared_groups", {"by": "hops", "label": "3-hop", "over": "2-hop"}),
 )
 
 
 @pytest.mark.parametrize(("kind", "more"), RATIOS)
 def test_a_starved_class_is_the_strongest_effect_and_not_left_out(
-    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, int]
+    analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, Any]
 ) -> None:
     run = changed(analysed, tmp_path, {2: 0.0, 3: 1e8})
     half = 2 if kind.startswith("late") else 1
@@ -292,3 +294,25 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     assert found.verdict is None
     ok = reproduce.conclude(made, "quick", [three[0], three[0]], store, {})
     assert (ok.verdict, ok.failures) == (Verdict.REPRODUCED, [])
+
+
+def test_a_measure_can_name_a_group_of_any_kind(analysed: RunDirectory) -> None:
+    run = Run(analysed)
+    window = next(iter(run.summary.windows))
+    port = {"by": "port", "label": "s1-eth3"}
+    whole = run.summary.groups["port"]["s1-eth3"].mean_goodput_bps
+    assert take(run, "group_goodput_bps", **port) == whole
+    part = run.summary.windows[window].groups["port"]["s1-eth3"].mean_goodput_bps
+    assert take(run, "group_goodput_bps", **port, window=window) == part
+    ratio = take(run, "compared_groups", **port, over="s1-eth2")
+    assert ratio == pytest.approx(take(run, "outcast_ratio"))
+    assert math.isnan(take(run, "group_goodput_bps", by="name", label="bbr"))
+    assert math.isnan(take(run, "compared_groups", **port, over="s9-eth9"))
+    described = result.describe(Measure(kind="compared_groups", **port, over="s1-eth2"))
+    assert described == "compared groups of s1-eth3 over s1-eth2 by port"
+
+
+@pytest.mark.parametrize("keys", [{"by": "name"}, {"label": "bbr"}, {"over": "bbr"}])
+def test_a_measure_names_a_group_with_its_kind(keys: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="by and label: allowed are both"):
+        Measure(kind="group_goodput_bps", **keys)
