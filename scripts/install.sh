@@ -3,7 +3,8 @@
 # .venv with every Python package at the version of the lock files. It can be run again, and then
 # leaves alone what is already there. Only packages and Open vSwitch need root.
 # Usage: scripts/install.sh [--virtual]
-#   --virtual  only what the virtual engine needs: no browser for the tests, no service started
+#   --virtual  only what the virtual engine needs: no browser and no web server for the tests, no
+#              service started
 set -euo pipefail
 
 # The caller's locale must not decide what is installed, and pip has to write paths in UTF-8.
@@ -24,7 +25,7 @@ packages=(
 )
 virtual=false
 case "$#:${1:-}" in
-    0:) packages+=(chromium) ;;                             # the report's tests
+    0:) packages+=(chromium curl nginx-light) ;;            # the tests: the report, a web page
     1:--virtual) virtual=true ;;
     *) sed -n 's/^# Usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
@@ -77,8 +78,26 @@ install_packages() {
     fi
     say "system packages: installing ${missing[*]}"
     quietly as_root apt-get update
-    quietly as_root env DEBIAN_FRONTEND=noninteractive \
+    without_services quietly as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends "${missing[@]}"
+    if [[ " ${missing[*]} " == *" nginx-light "* && -d /run/systemd/system ]]; then
+        quietly as_root systemctl disable nginx
+    fi
+}
+
+# Runs a command while no package can start a service (policy-rc.d(8)). Of nginx the tests need the
+# program, and nobody asked for a web server.
+without_services() {
+    local policy=/usr/sbin/policy-rc.d status=0
+    if [ -e "$policy" ]; then
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+    ("$@") || status=$?
+    as_root rm -f "$policy"
+    [ "$status" -eq 0 ] || exit "$status"
 }
 
 open_vswitch_runs() { as_root ovs-vsctl --timeout=3 show >/dev/null 2>&1; }

@@ -80,6 +80,7 @@ from outcast.records.run_directory import (
     BlackoutRecord,
     BottleneckRecord,
     CaptureRecord,
+    ControlRecord,
     Counters,
     HostCounters,
     Manifest,
@@ -164,6 +165,7 @@ class _Traffic:
         changes: what `events` changed.
         subflows: of flows with Multipath TCP.
         programs: every program with its executions.
+        program_controls: congestion controls that programs chose.
         sockets: samples of both ends' sockets, taken before the start and in the middle.
         warnings: what makes the timing doubtful.
     """
@@ -176,6 +178,7 @@ class _Traffic:
     mptcp_subflows: Mapping[str, int]
     subflows: multipath.Subflows
     programs: Sequence[ProgramRecord]
+    program_controls: Sequence[ControlRecord]
     sockets: Sequence[sockets.SocketSample]
     warnings: Sequence[str]
     losses: Sequence[LossSettings]
@@ -307,7 +310,8 @@ class _Run:
 
         netns = network.netns(command.host)
         single.execute(
-            *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch)
+            *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch),
+            self._preloaded(),
         )
         if programs is not None:
             programs.finish()
@@ -396,7 +400,9 @@ class _Run:
                     self._await_end(network, connected, clients, samples, watch_running, others)
                 workloads, warnings = generators.verify(clients.t_start_ns)
                 program_records: list[ProgramRecord] = []
+                controls: list[ControlRecord] = []
                 if programs is not None:
+                    controls = programs.controls()
                     program_records, program_warnings = programs.finish()
                     warnings += program_warnings
                 if changer is not None:
@@ -418,10 +424,17 @@ class _Run:
             mptcp_subflows=mptcp_subflows,
             subflows=connected.subflows,
             programs=program_records,
+            program_controls=controls,
             sockets=samples,
             warnings=[*clients.warnings, *warnings],
             losses=losses,
         )
+
+    def _preloaded(self) -> Path | None:
+        """What programs are started with: under virtual time, a library against spinning."""
+        from outcast.emulation.programs.launch import build_library
+
+        return build_library(self.scratch, self.commands) if self.engine == "virtual" else None
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -432,7 +445,7 @@ class _Run:
 
         programs = UserPrograms(
             *(self.experiment, self.plan, self.directory, self.scratch, self.commands),
-            *(network.netns, self.emit),
+            *(network.netns, self.emit, self._preloaded()),
         )
         programs.serve()
         programs.prepare()
@@ -645,6 +658,7 @@ class _Run:
                 flows=records.flows(plan, flows.subflows),
                 generated_hosts=sorted({flow.src for flow in plan.generated}),
                 programs=list(flows.programs),
+                program_controls=list(flows.program_controls),
                 blackout=measured.blackout,
                 bottlenecks=[
                     BottleneckRecord(

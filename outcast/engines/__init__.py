@@ -63,6 +63,8 @@ def require_compiler(experiment: Experiment, *, start_afterwards: bool = False) 
     from outcast.plan.make import make_plan
 
     needed_for = ["blackout"] if experiment.blackout is not None else []
+    if experiment.programs and not start_afterwards:
+        needed_for.append("programs in the virtual engine")
     if any(senders.needed(settings) for settings in plan_transport.all_of(experiment)):
         needed_for.append("transport.tcprand or mptcp")
     elif start_afterwards and make_plan(experiment).flows:

@@ -140,6 +140,15 @@ class ExecutionRecord(_Record):
     kept_bytes: _Count = Field(description="of these, so many are in the run directory")
 
 
+class ControlRecord(_Record):
+    """A program's TCP socket that had another congestion control than its host's."""
+
+    host: _Name
+    port: _Port
+    peer_port: _Port
+    congestion_control: str
+
+
 class ProgramRecord(_Record):
     """One program of the configuration, and every execution of it."""
 
@@ -250,6 +259,11 @@ class Manifest(handed_in.Versioned):
         description="hosts that send generated flows, which their counters include",
     )
     programs: list[ProgramRecord] = Field(default_factory=list)
+    program_controls: list[ControlRecord] = Field(
+        default_factory=list,
+        description="congestion controls that programs chose, as far as samples of their sockets "
+        "saw them",
+    )
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
     captures: list[CaptureRecord]

@@ -77,6 +77,8 @@ def heading(name: str) -> str:
     parts = name.removesuffix("_bps").split(".")
     if parts[0] == "completions" and parts[2:] == ["times", "all", "p50_ms"]:
         return f"workload {parts[1]} median completion time, ms"
+    if parts[0] == "programs" and parts[-2:] == ["time_ms", "p50"]:
+        return f"{'.'.join(parts[1:-2])} median time, ms"
     if parts[0] == "completions" and len(parts) == 3:
         parts = [f"workload {parts[1]}", parts[2]]
     if is_compared(name):

@@ -342,6 +342,7 @@ def execute(
             7,
             events.append,
             lambda: None,  # type: ignore[arg-type]
+            None,
         )
     finally:
         spawned.real.end_all()

@@ -167,3 +167,40 @@ def test_one_command_gives_its_output_and_status(tmp_path: Path) -> None:
     assert (done.status, done.stdout, done.stderr) == (5, b"50000", b"")
     with pytest.raises(outcast.RunError, match=r"waited 1.5 s for the end of sleep 60"):
         outcast.exec_in(network, ["sleep", "60"], deadline_s=1.5, progress=False)
+
+
+def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
+    """The example's question, answered with fewer pages."""
+    example = Path(__file__).parents[2] / "configs/examples/web-page.yaml"
+    medians = {}
+    for name, queue in (
+        ("drop-tail", {"kind": "tbf", "limit": "128KB"}),
+        ("fq_codel", {"kind": "fq_codel", "limit": "1000 packets"}),
+    ):
+        fewer = {"queue": queue, "duration": "5s", "programs.1.repeat": 4, "engine": "virtual"}
+        run = outcast.run(outcast.load(example, fewer), tmp_path / name, progress=False)
+        assert run.trusted, run.reasons
+        programs = run.summary.programs
+        assert programs is not None
+        assert (programs["page"].executions, programs["page"].failures) == (4, 0)
+        assert programs["page"].time_ms is not None
+        medians[name] = programs["page"].time_ms.p50
+        pages = run.table("flows").filter(pl.col("name") == "page", pl.col("src") == "h1")
+        assert pages["goodput_bytes"].sum() > 4 * 10 * 30_000
+    assert medians["fq_codel"] < medians["drop-tail"]
+
+
+def test_iperf3_spins_and_ends_all_the_same(tmp_path: Path) -> None:
+    """Before it sends, iperf3 reads the clock in a loop for a round trip."""
+    programs = """
+programs:
+  - {name: sink, host: h1, command: [iperf3, -s], ready: {port: 5201}}
+  - {name: bulk, host: h3, command: [iperf3, -c, "{h1}", -n, 2M, -C, reno]}
+"""
+    network = asked(tmp_path, programs, "duration=400ms", "links.delay=100us")
+    run = outcast.run(network, tmp_path / "run", progress=False)
+    assert run.trusted, run.reasons
+    bulk = run.table("flows").filter(pl.col("dst") == "h1").sort("goodput_bytes").tail(1)
+    row = bulk.row(0, named=True)
+    assert row["goodput_bytes"] >= 2 * 2**20
+    assert (row["name"], row["congestion_control"]) == ("bulk", "reno")

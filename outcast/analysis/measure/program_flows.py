@@ -55,7 +55,11 @@ def program_flows(
     groups = max((record.group for record in planned), default=-1) + 1
     number = max((record.flow for record in planned), default=-1) + 1
     # What a host's sockets have unless the program asks for another one.
-    control = manifest.requested.get("transport.congestion_control")
+    usual = manifest.requested.get("transport.congestion_control")
+    chosen = {
+        (record.host, record.port, record.peer_port): record.congestion_control
+        for record in manifest.program_controls
+    }
     records: list[FlowRecord] = []
     for seen in sorted(
         (seen for _, joined in joins for seen in _flows(joined)),
@@ -69,11 +73,13 @@ def program_flows(
             continue
         own, peer = programs[0]
         at_own = key.src == own.ip
+        src = own.host if at_own else peer.host
+        control = chosen.get((src, key.sport, key.dport), usual)
         records.append(
             FlowRecord(
                 flow=number + len(records),
                 group=groups + manifest.programs.index(own),
-                src=own.host if at_own else peer.host,
+                src=src,
                 src_ip=key.src,
                 sport=key.sport,
                 dst=peer.host if at_own else own.host,

@@ -25,13 +25,19 @@ import networkx as nx
 from outcast import files
 from outcast.emulation.commands import Commands, Process, entered, wait_until
 from outcast.emulation.programs import runner
-from outcast.emulation.sockets import listens
+from outcast.emulation.sockets import listens, sample_sockets
 from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
 from outcast.experiment import Experiment
 from outcast.files import write_text
 from outcast.plan.model import Plan
-from outcast.plan.programs import SEARCH_PATH, Program
-from outcast.records.run_directory import ExecutionRecord, PeerRecord, ProgramRecord, RunDirectory
+from outcast.plan.programs import SEARCH_PATH, Program, pairs
+from outcast.records.run_directory import (
+    ControlRecord,
+    ExecutionRecord,
+    PeerRecord,
+    ProgramRecord,
+    RunDirectory,
+)
 
 RUNNER_DEADLINE_S = 60.0
 GRACE_S = 10.0
@@ -45,14 +51,35 @@ FILES_TIME_S = 1_000_000_000
 """When a program's files were changed, as it sees them: the time at which the guest's clock starts.
 Servers tell the time of a file, and it must not depend on when the user wrote it."""
 
+SPINNING = Path(__file__).with_name("spinning.c")
 _COMMAND_CHARACTERS = 60
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
 _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
 
 
-def environment(folder: Path, seed: int, name: str) -> dict[str, str]:
-    """A program's whole environment. It has nothing of the caller's."""
+def build_library(folder: Path, commands: Commands) -> Path:
+    """Compiles the library that lets time pass for programs that spin (spinning.c); its path.
+
+    Raises:
+        CommandError: the compiler failed.
+    """
+    library = folder / "spinning.so"
+    commands.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SPINNING)])
+    return library
+
+
+def environment(folder: Path, seed: int, name: str, library: Path | None) -> dict[str, str]:
+    """A program's whole environment. It has nothing of the caller's.
+
+    Args:
+        folder: its home folder.
+        seed: the experiment's seed.
+        name: the program's name.
+        library: what is preloaded; None in real time.
+    """
+    preloaded = {} if library is None else {"LD_PRELOAD": str(library)}
     return {
+        **preloaded,
         "PATH": SEARCH_PATH,
         "HOME": str(folder),
         "TMPDIR": str(folder),
@@ -99,7 +126,9 @@ class UserPrograms:
         commands: Commands,
         netns: Callable[[str], int],
         emit: Callable[[Mapping[str, Any]], None],
+        library: Path | None,
     ) -> None:
+        self._library = library
         self._experiment, self._plan = experiment, plan
         self._directory, self._commands, self._netns = directory, commands, netns
         self._scratch = scratch / "programs"
@@ -107,6 +136,7 @@ class UserPrograms:
         self._clients: list[_Running] = []
         self._end_ns = 0
         self._emit = emit
+        self._controls: dict[tuple[str, int, int], str] = {}
         self._told: list[str] = []
 
     def serve(self) -> None:
@@ -159,9 +189,28 @@ class UserPrograms:
             elif status:
                 raise self._failure(client)
         self._tell(still)
+        self._look_at_sockets()
         if not still and now_ns < self._end_ns:
             return [running.title() for running in (*self._servers, *self._clients)]
         return [client.title() for client in still]
+
+    def _look_at_sockets(self) -> None:
+        """Notes the congestion control of every TCP socket at a host of a program."""
+        for host in sorted({name for pair in pairs(self._plan.programs) for name in pair}):
+            for sample in sample_sockets(self._netns(host)):
+                key = (host, sample.local_port, sample.peer_port)
+                self._controls[key] = sample.congestion_control
+
+    def controls(self) -> list[ControlRecord]:
+        """The sockets that had another congestion control than the hosts' default."""
+        usual = self._experiment.transport.congestion_control
+        planned = {(flow.src, flow.sport) for flow in self._plan.flows}
+        planned |= {(flow.dst, flow.dport) for flow in self._plan.flows}
+        return [
+            ControlRecord(host=host, port=port, peer_port=peer, congestion_control=control)
+            for (host, port, peer), control in sorted(self._controls.items())
+            if control != usual and (host, port) not in planned
+        ]
 
     def _tell(self, clients: Sequence[_Running]) -> None:
         """Says which programs run, so that a stalled guest can be explained."""
@@ -203,7 +252,7 @@ class UserPrograms:
         task = {
             "argv": found(program.argv, folder),
             "folder": str(folder),
-            "environment": environment(folder, self._experiment.seed, program.name),
+            "environment": environment(folder, self._experiment.seed, program.name, self._library),
             "outputs": str(outputs),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "line": program.ready_line,

@@ -29,6 +29,7 @@ def execute(
     seed: int,
     emit: Callable[[Mapping[str, Any]], None],
     watch: Callable[[], None],
+    library: Path | None,
 ) -> None:
     """Runs a command to its end.
 
@@ -43,13 +44,14 @@ def execute(
         seed: the experiment's seed.
         emit: takes each event.
         watch: is called in between; it raises if something that the network needs has died.
+        library: what is preloaded; None in real time.
 
     Raises:
         DeadlineError: it took longer than allowed. It has been ended.
     """
     home = scratch / "command"
     home.mkdir()
-    variables = environment(home, seed, "exec")
+    variables = environment(home, seed, "exec", library)
     argv = found(command.argv, Path(command.folder))
     title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
     emit({"event": "programs", "running": [f"{title} at {command.host}"]})

@@ -20,6 +20,7 @@ from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
+from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import save, styled
@@ -40,6 +41,7 @@ FIGURES: dict[str, Callable[[Run], Figure | None]] = {
     "drops": drops_over_time,
     "queue": queue_in_blackout,
     "completions": completion_times,
+    "programs": execution_times,
     "workloads": rate_over_time,
     "streams": datagrams_by_flow,
 }

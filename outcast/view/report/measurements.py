@@ -28,6 +28,7 @@ def sections(run: Run) -> list[Element]:
     parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
         ("streams", streams),
         ("completions", completions),
+        ("programs", programs),
         ("workloads", workloads),
         ("sockets", sockets),
         ("rtt", round_trips),
@@ -311,3 +312,37 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
         what = "Flow completion time over the share of flows that took no longer"
         chart = charts.line_chart(what, what, share, lines, "% of flows", "ms")
     return section("completions", "Flow completion times", table("In ms", head, rows), chart)
+
+
+def programs(run: Run, frame: pl.DataFrame) -> Element | None:
+    """Returns the section on the executions of programs."""
+    ended = frame.filter(~pl.col("server")).with_columns(ms=pl.col("duration_ns") / 1e6)
+    rows: list[list[Part]] = []
+    lines: list[Line] = []
+    share = np.linspace(0, 100, 101)
+    for name, part in (run.summary.programs or {}).items():
+        if part.server:
+            rows.append([name, part.host, "server", *("-",) * 5])
+            continue
+        times = part.time_ms
+        spread = [] if times is None else [times.mean, times.p50, times.p90, times.max]
+        rows.append(
+            [
+                *(name, part.host, f"{part.executions:,} of {part.asked:,}", f"{part.failures:,}"),
+                *(f"{value:,.3f}" for value in spread),
+                *("-",) * (4 - len(spread)),
+            ]
+        )
+        taken = ended.filter(pl.col("program") == name, pl.col("status") == 0)["ms"].to_numpy()
+        if taken.size > 1:
+            y = np.quantile(taken, share / 100)
+            lines.append(Line(name, series_colour(len(lines)), y))
+    head = ["program", "host", "executions", "failed", "mean", "median", "90 %", "most"]
+    chart = None
+    if lines:
+        what = "Time of an execution over the share of executions that took no longer"
+        chart = charts.line_chart(what, what, share, lines, "% of executions", "ms")
+    kept = element(
+        "p", "programs.parquet has every execution; programs/ has what each wrote.", class_="note"
+    )
+    return section("programs", "Programs", table("Times in ms", head, rows), kept, chart)

@@ -18,6 +18,7 @@ from outcast.records.summary import (
     CompletionSummary,
     LossSummary,
     PortLosses,
+    ProgramSummary,
     Summary,
     Window,
 )
@@ -88,6 +89,8 @@ def render(directory: RunDirectory) -> RenderableType:
     }
     if transfers:
         parts += ["", _completion_table(transfers)]
+    if summary.programs:
+        parts += ["", _program_table(summary.programs)]
     if run.groups:
         parts += ["", _group_table(run)]
     parts += ["", _port_table(run)]
@@ -328,6 +331,25 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
                 goodput,
             )
             name = goodput = ""
+    return table
+
+
+def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
+    """Returns a table of the programs, with the times that a client's executions took."""
+    table = _table(
+        *("program", "host", "executions", "failed", "mean", "median", "90 %", "most"),
+        left=("program", "host"),
+    )
+    for name, part in programs.items():
+        times = part.time_ms
+        spread = () if times is None else (times.mean, times.p50, times.p90, times.max)
+        table.add_row(
+            *(name, part.host),
+            "server" if part.server else f"{part.executions} of {part.asked}",
+            "-" if part.server else str(part.failures),
+            *(f"{value:.3g} ms" for value in spread),
+            *("-",) * (4 - len(spread)),
+        )
     return table
 
 
