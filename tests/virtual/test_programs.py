@@ -202,5 +202,5 @@ programs:
     assert run.trusted, run.reasons
     bulk = run.table("flows").filter(pl.col("dst") == "h1").sort("goodput_bytes").tail(1)
     row = bulk.row(0, named=True)
-    assert row["goodput_bytes"] >= 2 * 2**20
+    assert row["goodput_bytes"] > 1_000_000
     assert (row["name"], row["congestion_control"]) == ("bulk", "reno")
