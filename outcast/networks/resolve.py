@@ -39,8 +39,11 @@ KEPT = "networks.json"
 MOST_CODE_BYTES = 1 << 20
 BUILD_DEADLINE_S = 60.0
 _MOST_ANSWER_BYTES = 16 << 20
-_OF_RESULTS = ("manifest.json", "plan.json", "sweep.yaml")
-"""Files by which the folder of a run or of a sweep is known."""
+_BESIDE = {
+    "config.yaml": ("plan.json", "manifest.json"),
+    "sweep.yaml": ("runs", "networks.json", ".lock"),
+}
+"""What stands beside the configuration of a run and of a sweep."""
 
 
 def experiment_of(source: Source) -> Experiment:
@@ -69,10 +72,12 @@ def with_network(experiment: Experiment, source: Source, where: str = "") -> Exp
     if topology.network is not None and topology.network.of == topology.asked():
         return experiment
     place = where or f"{source.place(('topology', 'path'))}: topology.path"
-    if source.files_from is None or is_of_results(source.files_from):
-        known = among(read_kept(source.files_from), topology) if source.files_from else None
+    is_result = source.files_from is None or is_of_result(Path(source.file))
+    if is_result and source.files_from is not None:
+        known = among(read_kept(source.files_from), topology)
         if known is not None:
             return experiment.model_copy(update={"topology": topology.built(known, None)})
+    if is_result or source.files_from is None:
         raise ConfigError(
             f"{place}: {topology.path}: the network that it makes is not in this result, and files "
             "that a result names are not read; allowed is the configuration that it was made from"
@@ -105,9 +110,10 @@ def among(kept: Iterable[Network], topology: OwnTopology) -> Network | None:
     return next((network for network in kept if network.of == asked), None)
 
 
-def is_of_results(folder: Path) -> bool:
-    """Whether a folder is that of a run, a failed run or a sweep."""
-    return any(os.path.lexists(folder / name) for name in _OF_RESULTS)
+def is_of_result(config: Path) -> bool:
+    """Whether a configuration is the one in the folder of a run, a failed run or a sweep."""
+    beside = _BESIDE.get(config.name, ())
+    return any(os.path.lexists(config.parent / name) for name in beside)
 
 
 def _read(path: Path, place: str, topology: OwnTopology) -> bytes:
@@ -130,23 +136,32 @@ def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:
             assert isinstance(topology, FromFile)
             parts = _run(path, content, topology.topo, topology.args)
             lines = parts["lines"]
-        network: Network = assemble.validated(
-            "",
-            Network,
-            {
-                "of": topology.asked(),
-                "hosts": assemble.hosts(parts["hosts"]),
-                "switches": assemble.switches(parts["switches"]),
-                "links": [
-                    assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]
-                ],
-                "notes": parts["notes"][:20],
-            },
-        )
-        return network
+        return network_of_parts(topology, parts)
     except NetworkError as error:
         line = _line(lines, error.subject)
         raise ConfigError(f"{path}{line}: {error}") from None
+
+
+def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network:
+    """The network of hosts, switches, links and notes that a file gave.
+
+    Raises:
+        NetworkError: it cannot be built.
+    """
+    network: Network = assemble.validated(
+        "",
+        Network,
+        {
+            "of": topology.asked(),
+            "hosts": assemble.hosts(parts["hosts"]),
+            "switches": assemble.switches(parts["switches"]),
+            "links": [
+                assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]
+            ],
+            "notes": parts["notes"][:20],
+        },
+    )
+    return network
 
 
 def _between(link: Mapping[str, Any]) -> str:

@@ -301,14 +301,17 @@ def test_a_resolved_configuration_needs_no_file(tmp_path: Path) -> None:
     assert runs_of(trace) == 1
 
 
-@pytest.mark.parametrize("mark", ["plan.json", "manifest.json", "sweep.yaml"])
-def test_nothing_is_run_from_a_results_folder(tmp_path: Path, mark: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [("config.yaml", "plan.json"), ("config.yaml", "manifest.json"), ("sweep.yaml", "runs")],
+)
+def test_nothing_is_run_from_a_results_folder(tmp_path: Path, name: str, mark: str) -> None:
     trace = tmp_path / "trace"
-    file = traced(tmp_path, trace)
+    file = traced(tmp_path, trace).rename(tmp_path / name)
     (tmp_path / mark).write_text("{}")
     with pytest.raises(ConfigError, match="files that a result names are not read") as refused:
         outcast.load(file)
-    assert "own.yaml:3: topology.path: net.py" in str(refused.value)
+    assert f"{name}:3: topology.path: net.py" in str(refused.value)
     assert runs_of(trace) == 0
 
 

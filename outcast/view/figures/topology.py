@@ -57,13 +57,21 @@ def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
 def positions(
     plan: Plan, boxes: Mapping[str, list[str]] | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Returns the place of every node. A switch is above the middle of the nodes linked below it.
+    """Returns the place of every node.
+
+    In a network of layers, a switch is above the middle of the nodes linked below it. Any other
+    network is placed by outcast/view/figures/free_layout.py.
 
     Args:
         plan: the topology.
-        boxes: the boxes in the hosts' row, each with its hosts; None gives every host a box.
+        boxes: the boxes of hosts, each with its hosts; None gives every host a box.
     """
-    members = boxes.values() if boxes is not None else [[host] for host in plan.hosts]
+    if boxes is None:
+        boxes = {host: [host] for host in plan.hosts}
+    if not is_layered(plan):
+        return _free_positions(plan, boxes)
+    first = {switch: number for number, switch in reversed([*enumerate(_attached(plan))])}
+    members = sorted(boxes.values(), key=lambda hosts: first[next(iter(plan.graph.adj[hosts[0]]))])
     placed = {
         host: (float(index), _LAYER_HEIGHT["host"])
         for index, hosts in enumerate(members)
@@ -92,6 +100,34 @@ def positions(
                 x = centre + (offset if len(names) > 1 else 0.0)
                 placed[name] = (x, _LAYER_HEIGHT[layer])
     return placed
+
+
+def is_layered(plan: Plan) -> bool:
+    """Returns whether the drawing has a row for each layer.
+
+    That needs links between different layers only. Two switches also stand well in one row.
+    """
+    layer = {switch: plan.graph.nodes[switch]["layer"] for switch in plan.switches}
+    return len(layer) <= 2 or all(
+        layer[one] != layer[two] for one, two in plan.graph.edges if one in layer and two in layer
+    )
+
+
+def _attached(plan: Plan) -> list[str]:
+    """Returns the switch of each host."""
+    return [next(iter(plan.graph.adj[host])) for host in plan.hosts]
+
+
+def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, tuple[float, float]]:
+    # Needs numpy, which whoever only wants a layered drawing's places need not load.
+    from outcast.view.figures import free_layout
+
+    representative = {host: hosts[0] for hosts in boxes.values() for host in hosts}
+    shown = plan.graph.subgraph([*plan.switches, *dict.fromkeys(representative.values())])
+    labels = {switch: switch for switch in plan.switches}
+    labels |= {hosts[0]: label for label, hosts in boxes.items()}
+    placed = free_layout.place(shown, labels)
+    return placed | {host: placed[first] for host, first in representative.items()}
 
 
 def _boxes(plan: Plan) -> dict[str, list[str]]:
@@ -129,9 +165,14 @@ def picture(plan: Plan, title: str, group_by: str | None = None) -> Figure:
 
     boxes = _boxes(plan)
     placed = positions(plan, boxes)
-    upright = len(boxes) <= _MOST_UPRIGHT
-    width = max(7.0, len(boxes) * (0.62 if upright else 0.24))
-    figure = ShownFigure(figsize=(width, 4.6 if upright else 7.0), layout="constrained")
+    layered = is_layered(plan)
+    upright = not layered or len(boxes) <= _MOST_UPRIGHT
+    size = (
+        (max(7.0, len(boxes) * (0.62 if upright else 0.24)), 4.6 if upright else 7.0)
+        if layered
+        else _free_size(placed)
+    )
+    figure = ShownFigure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     used = flows_on_links(plan)
@@ -153,18 +194,21 @@ def picture(plan: Plan, title: str, group_by: str | None = None) -> Figure:
     own = own if len(own) <= _MOST_OWN else {}
     _write_settings(axes, plan, own, lines)
     of_bottleneck = own.get(frozenset(plan.ends[plan.bottleneck.egress]), "")
-    axes.annotate(
-        "\n".join(filter(None, [f"bottleneck {plan.bottleneck.egress}", of_bottleneck])),
-        ((x1 + x2) / 2, (y1 + y2) / 2),
-        xytext=(-6, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        color="#a04000",
-        fontsize=9,
-        zorder=5,
-        bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
-    )
+    named = [f"bottleneck {plan.bottleneck.egress}", *filter(None, [of_bottleneck])]
+    if layered:
+        level = y1 == y2
+        axes.annotate(
+            "\n".join(named),
+            ((x1 + x2) / 2, (y1 + y2) / 2),
+            xytext=(0, 8) if level else (-6, 0),
+            textcoords="offset points",
+            ha="center" if level else "right",
+            va="bottom" if level else "center",
+            color="#a04000",
+            fontsize=9,
+            zorder=5,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "#ffffffd0", "edgecolor": "none"},
+        )
     labels = [(name, name, "square") for name in plan.switches]
     labels += [(label, hosts[0], "round") for label, hosts in boxes.items()]
     senders, receivers = _ends(plan)
@@ -182,7 +226,11 @@ def picture(plan: Plan, title: str, group_by: str | None = None) -> Figure:
             zorder=4,
             bbox={"boxstyle": f"{shape},pad=0.3", "facecolor": colour, "edgecolor": "#404040"},
         )
-    axes.set_title(f"{title}{_flows(plan, group_by)}", fontsize=11)
+    heading = f"{title}{_flows(plan, group_by)}"
+    if not layered:
+        # Between links in all directions there is no place for a label of its own.
+        heading += f"\n{', '.join(named)} (orange)"
+    axes.set_title(heading, fontsize=11)
     axes.margins(0.04, 0.12)
     axes.autoscale_view()
     axes.set_axis_off()
@@ -223,6 +271,13 @@ def _flows(plan: Plan, group_by: str | None) -> str:
     if len(counts) > _MOST_COUNTS:
         counts = [*counts[:_MOST_COUNTS], "..."]
     return f": {len(plan.flows)} flows ({', '.join(counts)})" if counts else ""
+
+
+def _free_size(placed: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Returns the width and height, in inches, of a drawing without layers."""
+    right = max(x for x, _ in placed.values())
+    top = max(y for _, y in placed.values())
+    return min(40.0, max(7.0, 0.72 * right + 1.6)), min(40.0, max(3.0, 0.9 * top + 1.6))
 
 
 def draw(plan: Plan, file: Path, title: str, group_by: str | None = None) -> None:

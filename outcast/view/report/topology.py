@@ -88,7 +88,7 @@ def draw(plan: Plan, group_by: str, marked: str | None) -> Element:
         *links,
         *marks,
         *nodes,
-        label,
+        *([label] if drawing.is_layered(plan) else []),
         viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
         aria_label=describe(plan, group_by),
@@ -164,7 +164,9 @@ def _key(plan: Plan, groups: Mapping[str, Sequence[Member]], colours: Mapping[st
         items[MOST_KEYS:] = [element("li", f"and {len(items) - MOST_KEYS} more")]
     if plan.flows:
         items.append(element("li", element("span", class_="swatch receiver"), "receiver"))
-    items.append(element("li", element("span", class_="swatch line"), "bottleneck's output"))
+    named = "" if drawing.is_layered(plan) else f", {plan.bottleneck.egress}"
+    output = f"bottleneck's output{named}"
+    items.append(element("li", element("span", class_="swatch line"), output))
     return element("ul", *items, class_="legend")
 
 
