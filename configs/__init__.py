@@ -1,6 +1,7 @@
 """Configurations that come with outcast, in a checkout as in an installed package.
 
-`configs/` holds what people start from, `configs/paper/` one file for each point of the sources.
+`configs/` holds what people start from, `configs/paper/` one file for each point of the sources,
+and `configs/examples/` one for each of some questions that people have.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ def find(name: str) -> Path:
 
     The file may be missing; then the path is where the configuration of a source would stand.
     """
-    starter = _FOLDER / f"{name}.yaml"
-    return starter if starter.exists() else _FOLDER / "paper" / f"{name}.yaml"
+    for folder in (_FOLDER, _FOLDER / "examples"):
+        if (folder / f"{name}.yaml").exists():
+            return folder / f"{name}.yaml"
+    return _FOLDER / "paper" / f"{name}.yaml"
 
 
 def everything() -> list[Path]:

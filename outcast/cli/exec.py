@@ -65,6 +65,7 @@ def command(
     if deadline_s <= 0:
         raise ConfigError(f"--deadline: {deadline}: allowed is a time above 0")
     chosen = experiments.checked(experiment.read(config, overrides))
+    shared.note_left_out(chosen)
 
     def on_output(stream: Literal["out", "err"], data: bytes) -> None:
         to = sys.stdout.buffer if stream == "out" else sys.stderr.buffer

@@ -69,6 +69,7 @@ def command(
     if engine is not None:
         overrides = (*overrides, f"engine={engine}")
     chosen = experiments.checked(experiment.read(config, overrides))
+    shared.note_left_out(chosen)
     if replay_of is not None:
         replay.require_finished(RunDirectory(replay_of))
         replay.require_comparable(RunDirectory(replay_of), runs.resolve(chosen, progress=True))

@@ -6,12 +6,15 @@ import os
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from outcast.experiment import Experiment
 
 FORMATS = ("table", "csv", "json")
 
@@ -82,6 +85,13 @@ def print_drawn(run: Path) -> None:
 def note(text: str) -> None:
     """Prints a notice on standard error; nothing has failed."""
     terminal.tell(f"outcast: {text}")
+
+
+def note_left_out(experiment: Experiment) -> None:
+    """Says what a user's own topology file asks for and outcast leaves out."""
+    network = getattr(experiment.topology, "network", None)
+    for text in network.notes if network else ():
+        note(f"not used: {text}")
 
 
 def end_as_interrupted() -> None:

@@ -11,7 +11,7 @@ import click
 from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
-    from outcast.experiment import Experiment
+    from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
     from outcast.plan.flows import Flow
     from outcast.plan.model import Plan
 
@@ -56,10 +56,13 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
     lines += ["", "hosts"]
-    lines += [f"  {host}  {plan.ip(host)}" for host in plan.hosts]
+    network = getattr(experiment.topology, "network", None)
+    labels = labels_of(network) if network else {}
+    lines += [f"  {host}  {plan.ip(host)}{labels.get(host, '')}" for host in plan.hosts]
     lines += ["", "switches"]
     lines += [
         f"  {switch}  {graph.nodes[switch]['layer']}  {graph.degree(switch)} ports"
+        f"{labels.get(switch, '')}"
         for switch in plan.switches
     ]
     common = link_words.usual(plan.links)
@@ -89,6 +92,8 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
+    if network and network.notes:
+        lines += ["", "not used", *(f"  {note}" for note in network.notes)]
     return lines
 
 
@@ -117,3 +122,9 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
     if compared is not None:
         lines.append(f"  compared: {' over '.join(compared.groups)}")
     return lines
+
+
+def labels_of(network: Network) -> dict[str, str]:
+    """How a user's own file calls nodes that have another name here."""
+    nodes: list[NetworkHost | NetworkSwitch] = [*network.hosts, *network.switches]
+    return {node.name: f"  ({node.label})" for node in nodes if node.label}

@@ -25,6 +25,7 @@ from outcast.experiment import (
     Experiment,
     FromFile,
     FromGraph,
+    LinkKeys,
     Network,
     NetworkError,
     NetworkLink,
@@ -148,6 +149,9 @@ def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network
     Raises:
         NetworkError: it cannot be built.
     """
+    for link in parts["links"]:
+        for words in link.get("own", {}).values():
+            assemble.validated(_between(link), LinkKeys, words)
     network: Network = assemble.validated(
         "",
         Network,

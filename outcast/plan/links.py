@@ -53,7 +53,8 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
     except ValidationError as error:
         first = error.errors()[0]
         keys = ".".join(str(key) for key in first["loc"])
-        raise ConfigError(f"topology: link {where}: {keys}: {first['msg']}") from None
+        what = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"topology: link {where}: {keys}: {what}") from None
     except ValueError as error:
         raise ConfigError(f"topology: link {where}: {error}") from None
 

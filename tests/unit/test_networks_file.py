@@ -11,7 +11,7 @@ import outcast
 from outcast import experiment, workflow
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
-from outcast.networks import resolve
+from outcast.networks import mininet_options, resolve
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
@@ -81,7 +81,7 @@ def test_the_options_of_nodes_and_links_are_honoured(tmp_path: Path) -> None:
         self.addHost('h1', ip='10.1.2.3/24', mac='02:00:00:00:00:99')
         self.addHost('h2')
         self.addHost('h10', role='receiver')
-        self.addLink('h1', 's1', bw=10, delay='5ms', max_queue_size=30, use_htb=True)
+        self.addLink('h1', 's1', bw=10, delay='5ms', use_htb=True)
         self.addLink('h2', 's2', port1=0, port2=7, params2={'bw': 0.5})
         self.addLink('h10', 'edge')
         self.addLink('s1', 's2', params1=dict(bw=1), params2=dict(delay='20us'))
@@ -98,18 +98,28 @@ def test_the_options_of_nodes_and_links_are_honoured(tmp_path: Path) -> None:
     assert dpids == {"edge": (2, "edge"), "s1": (1, "edge"), "s2": (255, "core")}
     own = {link.ends: link.own for link in network.links}
     limited = {"rate": "10mbit", "delay": "5ms"}
-    queue = {"kind": "pfifo", "limit": "30 packets"}
-    assert own["h1-eth0", "s1-eth1"] == {"h1": limited, "s1": {**limited, "queue": queue}}
+    assert own["h1-eth0", "s1-eth1"] == {"h1": limited, "s1": limited}
     assert own["h2-eth0", "s2-eth7"] == {"s2": {"rate": "500kbit"}}
     assert own["s1-eth2", "s2-eth2"] == {"s1": {"rate": "1mbit"}, "s2": {"delay": "20us"}}
     assert sorted(network.notes) == [
         "failMode of switches, which outcast sets up itself",
-        "max_queue_size at a host's own end, where the queue holds 1000 packets",
         "use_htb of links, which outcast sets up itself",
     ]
 
 
-HOSTS = "\n        self.addHost('h1'); self.addHost('h2')\n"
+def test_a_links_loss_and_queue_are_in_the_words_of_a_configuration() -> None:
+    info = {"node1": "h1", "node2": "s1", "port1": 0, "port2": 3, "loss": 2, "jitter": None}
+    notes: dict[str, None] = {}
+    described = mininet_options.link(
+        {**info, "max_queue_size": 30, "cls": None}, lambda name: name == "s1", notes
+    )
+    queue = {"kind": "pfifo", "limit": "30 packets"}
+    assert described == {
+        "ends": ["h1-eth0", "s1-eth3"],
+        "own": {"h1": {"loss": 0.02}, "s1": {"loss": 0.02, "queue": queue}},
+    }
+    assert list(notes) == ["max_queue_size at a host's own end, where the queue holds 1000 packets"]
+
 
 BROKEN = {
     "syntax": ("def (:\n", "net.py:1: invalid syntax"),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.virtual.test_run import manifest_of, run
+from tests.virtual.test_routing import require_links
+from tests.virtual.test_run import HANG_S, manifest_of, run
 
+EXAMPLES = Path(__file__).parents[2] / "configs" / "examples"
 SHORT = ("duration=100ms", "analysis.windows=[100ms]")
 
 
@@ -37,3 +42,66 @@ def test_flows_of_several_receivers_are_each_measured_once(tmp_path: Path) -> No
     assert len(manifest["bottlenecks"]) == 3
     assert summary["classes"]["6"]["min_goodput_bps"] > 0.8e9
     assert 0.8e9 < 4 * summary["classes"]["4"]["mean_goodput_bps"] < 1e9
+
+
+def outcast(*arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "outcast", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "bottleneck"),
+    [("dumbbell", "dumbbell.py", "s1-eth1"), ("parking-lot", "parking-lot.graphml", "s1-eth1")],
+)
+def test_the_examples_of_own_topologies(
+    name: str, source: str, bottleneck: str, tmp_path: Path
+) -> None:
+    """A result replays to the byte from its own config.yaml, where the user's file never was."""
+    first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
+    settings = ["--set", "duration=100ms", "--set", "analysis={}", "--engine", "virtual"]
+    outcast("run", EXAMPLES / f"{name}.yaml", *settings, "-o", first)
+    manifest = manifest_of(first)
+    assert manifest["bottlenecks"][0]["egress"] == bottleneck
+    assert f"sources/{source}" in manifest["files"]
+    assert (first / "sources" / source).read_bytes() == (EXAMPLES / source).read_bytes()
+    summary = json.loads((first / "summary.json").read_text())
+    assert summary["capture"]["trusted"] is True
+    # Each flow of the parking lot crosses a link of 100 Mbps, and the dumbbell's share one.
+    assert 70e6 < summary["total_goodput_bps"] < 300e6
+
+    (first / "sources" / source).unlink()
+    outcast("run", first / "config.yaml", "--replay-of", first, "-o", again)
+    assert not (again / "sources").exists()
+
+
+RING = """graph [
+  node [ id 0 label "Aachen" ]
+  node [ id 1 label "Bad Homburg" ]
+  node [ id 2 label "Chur" ]
+  node [ id 3 label "Delft" ]
+  edge [ source 0 target 1 delay "200us" ]
+  edge [ source 1 target 2 ]
+  edge [ source 2 target 3 ]
+  edge [ source 3 target 0 ]
+]"""
+
+
+@pytest.mark.parametrize("kind", ["shortest", "spanning_tree", "hashed"])
+def test_packets_take_the_planned_paths_in_a_ring(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "ring.gml").write_text(RING)
+    config = tmp_path / "ring.yaml"
+    config.write_text(
+        "name: ring\n"
+        "topology: {kind: graph, path: ring.gml, hosts_per_switch: 1}\n"
+        "links: {rate: 100mbit, delay: 20us}\n"
+        "queue: {kind: pfifo, limit: 50 packets}\n"
+        f"routing: {{kind: {kind}}}\n"
+        "flows: [{from: [h1, h2, h4], to: [h3, h4, h3]}]\n"
+        "duration: 60ms\n"
+    )
+    outcast("run", config, "--engine", "virtual", "-o", tmp_path / "run")
+    manifest = require_links(tmp_path / "run")
+    paths = {tuple(flow["path"]) for flow in manifest["flows"] if flow["src"] == "h4"}
+    # The root is Aachen. The tree leaves out the link between the two that are farthest from it.
+    assert (len(next(iter(paths))) == 6) is (kind == "spanning_tree")
