@@ -25,11 +25,11 @@ from outcast.experiment import (
     Experiment,
     FromFile,
     FromGraph,
-    LinkKeys,
     Network,
     NetworkError,
     NetworkLink,
     Origin,
+    OwnKeys,
     OwnTopology,
     Source,
 )
@@ -151,7 +151,7 @@ def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network
     """
     for link in parts["links"]:
         for words in link.get("own", {}).values():
-            assemble.validated(_between(link), LinkKeys, words)
+            assemble.validated(_between(link), OwnKeys, words)
     network: Network = assemble.validated(
         "",
         Network,

@@ -59,7 +59,7 @@ def test_the_examples_of_own_topologies(
 ) -> None:
     """A result replays to the byte from its own config.yaml, where the user's file never was."""
     first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
-    settings = ["--set", "duration=100ms", "--set", "analysis={}", "--engine", "virtual"]
+    settings = ["--set", "duration=100ms", "--set", "analysis.windows=[]", "--engine", "virtual"]
     outcast("run", EXAMPLES / f"{name}.yaml", *settings, "-o", first)
     manifest = manifest_of(first)
     assert manifest["bottlenecks"][0]["egress"] == bottleneck
