@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 
 import numpy as np
 import polars as pl
@@ -145,7 +146,10 @@ def compute(
         comparison = grouping.comparison(group_by, compare, groups, named)
     except ValueError as error:
         raise InputError(f"{directory.config}: analysis.compare: {error}") from None
-    ports = [_analyze_port(directory, manifest, record, part) for record, part in joins]
+    ports = [
+        _analyze_port(directory, manifest, record, part, elsewhere(manifest, counters, record))
+        for record, part in joins
+    ]
     interval, all_active = _main_interval(manifest, ports)
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
@@ -205,12 +209,30 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
     return _Join(captures, joined)
 
 
+def elsewhere(manifest: Manifest, counters: Counters, record: BottleneckRecord) -> frozenset[int]:
+    """The flows that cross a port and count at an earlier one of the manifest, by their numbers.
+
+    There are none in an old run, which recorded no links.
+    """
+    ends = {link.port: (link.node, link.neighbour) for link in counters.links}
+    earlier = list(takewhile(lambda other: other != record, manifest.bottlenecks))
+    before = {ends[other.egress] for other in earlier if other.egress in ends}
+    paths = {flow.flow: set(pairwise(flow.path)) for flow in manifest.planned_flows}
+    return frozenset(
+        flow for flow, path in paths.items() if ends.get(record.egress) in path and path & before
+    )
+
+
 def _analyze_port(
-    directory: RunDirectory, manifest: Manifest, record: BottleneckRecord, part: _Join
+    directory: RunDirectory,
+    manifest: Manifest,
+    record: BottleneckRecord,
+    part: _Join,
+    strangers: frozenset[int],
 ) -> PortAnalysis:
     joined = part.joined
     queue = replay(joined, record.queue.delay_ns)
-    numbers = _numbers(joined.flows, manifest.flows)
+    numbers = _numbers(joined.flows, manifest.flows, strangers)
     return PortAnalysis(
         record=record,
         captures=part.captures,
@@ -261,13 +283,18 @@ def _capture(
     )
 
 
-def _numbers(flows: Sequence[FlowKey], records: Sequence[FlowRecord]) -> list[int]:
-    """Each flow's number in the run, by addresses and ports; foreign flows follow on."""
+def _numbers(
+    flows: Sequence[FlowKey], records: Sequence[FlowRecord], strangers: frozenset[int]
+) -> list[int]:
+    """Each flow's number in the run, by addresses and ports; foreign flows follow on.
+
+    Those of the run that count at another port are foreign too (`strangers`).
+    """
+    own = [record for record in records if record.flow not in strangers]
     known = {
-        (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow
-        for record in records
+        (record.src_ip, record.sport, record.dst_ip, record.dport): record.flow for record in own
     }
-    for record in records:
+    for record in own:
         for sub in record.subflows:
             known[record.src_ip, sub.sport, record.dst_ip, sub.dport] = record.flow
     foreign = max((record.flow for record in records), default=-1)

@@ -7,7 +7,7 @@ import numpy as np
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import links
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.analysis.run_analysis import Analysis, PortAnalysis, elsewhere
 from outcast.records.link_rate import down_spans_ns
 from outcast.records.run_directory import CaptureRecord
 from outcast.records.summary import CaptureSummary
@@ -85,8 +85,13 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
             if capture.steps_back:
                 reasons.append(f"{record.file}: its clock went back {capture.steps_back} times")
         present = set(port.numbers)
+        strangers = elsewhere(analysis.manifest, analysis.counters, port.record)
         for flow in analysis.manifest.flows:
-            expected = flow.ingress is not None and flow.dst_ip in port.record.destinations
+            expected = (
+                flow.ingress in port.record.ingress
+                and flow.dst_ip in port.record.destinations
+                and flow.flow not in strangers
+            )
             if expected and flow.flow not in present:
                 reasons.append(f"{egress}: no packet of flow {flow.flow} ({flow.src}) was seen")
     seen = {number for port in analysis.ports for number in port.numbers}

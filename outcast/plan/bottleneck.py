@@ -90,12 +90,19 @@ def find(
 
 
 def find_others(
-    graph: Graph, flows: Sequence[Flow], links: Mapping[Direction, Link], first: Bottleneck
+    graph: Graph,
+    flows: Sequence[Flow],
+    links: Mapping[Direction, Link],
+    first: Bottleneck,
+    *,
+    may_share: bool = True,
 ) -> tuple[Bottleneck, ...]:
     """The ports that measure the flows that do not cross the first bottleneck.
 
-    No flow crosses two of them, and no receiver is behind two, because nothing may count twice.
-    A flow that no such port can measure stays unmeasured.
+    As long as possible, no flow crosses two of them, and no receiver is behind two. Where that
+    leaves a flow unmeasured, a port follows that other flows cross too. These count at the first
+    port that they cross alone (outcast/analysis/run_analysis.py). Without `may_share` there is no
+    such port, and the flow stays unmeasured.
     """
     bottlenecks = [first]
     left = list(flows)
@@ -108,8 +115,22 @@ def find_others(
         taken = {hop for f in known for hop in pairwise(f.path)}
         another = find(graph, left, links, taken)
         if another is None:
-            return tuple(bottlenecks[1:])
+            break
         bottlenecks.append(another)
+    while may_share and (shared := find(graph, left, links)):
+        left = [f for f in left if ingress_port(graph, f.path, shared.egress) is None]
+        # All that leaves by its output has to be captured.
+        crossing = [f for f in flows if ingress_port(graph, f.path, shared.egress) is not None]
+        bottlenecks.append(
+            replace(
+                shared,
+                ingress=tuple(
+                    dict.fromkeys(str(ingress_port(graph, f.path, shared.egress)) for f in crossing)
+                ),
+                destinations=tuple(dict.fromkeys(f.dst_ip for f in crossing)),
+            )
+        )
+    return tuple(bottlenecks[1:])
 
 
 def with_acknowledgements(

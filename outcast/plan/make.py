@@ -68,7 +68,11 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
             with_acknowledgements(with_inputs(port, graph, ways), graph, flows)
-            for port in (first, *find_others(graph, measured, links, first))
+            for port in (
+                first,
+                # A program's flows are found in the captures, and would be found at both ports.
+                *find_others(graph, measured, links, first, may_share=not program_ways),
+            )
         )
         plan = Plan(
             graph=graph,

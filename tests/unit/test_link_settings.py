@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from outcast import netlink, workflow
+from outcast.analysis.run_analysis import elsewhere
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import Commands
@@ -20,7 +21,14 @@ from outcast.experiment import Experiment, Link, load
 from outcast.plan import link_words, ports, stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.records.run_directory import Cause, LinkRecord
+from outcast.records.run_directory import (
+    BottleneckRecord,
+    Cause,
+    Counters,
+    FlowRecord,
+    LinkRecord,
+    Manifest,
+)
 from outcast.view.figures import topology
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -412,3 +420,37 @@ def test_a_link_that_loses_packets_needs_netem_in_real_time() -> None:
     lossy, usual = (load(CONFIGS / "linear-12.yaml", [*LINEAR, *more]) for more in ([loss], []))
     assert realtime._qdiscs(lossy, make_plan(lossy)) == {"netem", "tbf", "bfifo", "pfifo"}
     assert realtime._qdiscs(usual, make_plan(usual)) == {"tbf", "bfifo", "pfifo"}
+
+
+def test_a_flow_beside_the_named_bottleneck_is_measured_where_others_cross_too() -> None:
+    _, plan = resolved("bottleneck.port=s2-eth1")
+    (other,) = plan.others
+    assert (other.egress, other.ingress) == ("s1-eth1", ("s1-eth2", "s1-eth3"))
+    assert [plan.ingress(flow) for flow in plan.flows] == ["s1-eth2", "s2-eth2", "s2-eth3"]
+    ends = {("s2", "s1"): "s2-eth1", ("s1", "h1"): "s1-eth1"}
+    links = [
+        LinkRecord.model_construct(port=port, node=node, neighbour=neighbour)
+        for (node, neighbour), port in ends.items()
+    ]
+    ports = [
+        BottleneckRecord.model_construct(egress=port.egress, ingress=list(port.ingress))
+        for port in (plan.bottleneck, other)
+    ]
+    manifest = Manifest.model_construct(
+        bottlenecks=ports,
+        flows=[
+            FlowRecord.model_construct(flow=flow.flow, path=list(flow.path), of_program=False)
+            for flow in plan.flows
+        ],
+    )
+    counters = Counters.model_construct(links=links)
+    assert elsewhere(manifest, counters, ports[0]) == frozenset()
+    assert elsewhere(manifest, counters, ports[1]) == {1, 2}
+    # An old run did not record its links.
+    assert elsewhere(manifest, Counters.model_construct(links=[]), ports[1]) == frozenset()
+
+
+def test_flows_of_programs_share_no_port() -> None:
+    program = "programs=[{name: get, host: h2, command: [curl, h1], to: [h1]}]"
+    others = resolved("bottleneck.port=s2-eth1", program)[1].others
+    assert "s1-eth1" not in {port.egress for port in others}

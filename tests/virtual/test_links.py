@@ -84,7 +84,12 @@ def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
 def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) -> None:
     loss = "links.overrides=[{between: [s1, s2], loss: 0.02}, {from: s1, to: h1, loss: 0.01}]"
     one, other = tmp_path / "one", tmp_path / "other"
-    run(one, loss, "capture.ports=all")
+    studied = "bottleneck.port=s2-eth1"
+    summary = run(one, loss, studied, "capture.ports=all")
+    # The flow that does not cross the named port counts at s1-eth1, and the others only once.
+    assert set(summary["queue"]) == {"s2-eth1", "s1-eth1"}
+    assert summary["total_goodput_bps"] < 1e9 * 1448 / 1514
+    assert min(pl.read_parquet(one / "flows.parquet")["goodput_bps"]) > 0
     for port, share in (("s2-eth1", 0.02), ("s1-eth1", 0.01)):
         sent, lost = link(one, port)["packets"], link(one, port)["lost_link"]
         assert sent > 2000
@@ -96,7 +101,7 @@ def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) 
     left = len(read_capture("s2-eth1", one / "captures/s2-eth1.out.pcap", hosts).columns.flow)
     came = len(read_capture("s1-eth3", one / "captures/s1-eth3.in.pcap", hosts).columns.flow)
     assert left - came == link(one, "s2-eth1")["lost_link"]
-    run(other, loss, "capture.ports=all")
+    run(other, loss, studied, "capture.ports=all")
     assert captures(one) == captures(other)
 
 

@@ -90,21 +90,22 @@ def distrust(analysis: Analysis) -> list[str]:
 def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     interval = Interval(0, analysis.manifest.traffic.duration_ns)
     delivered = flow_bytes(analysis, interval)
-    egress = _egress_directions(analysis.manifest, analysis.counters.links)
+    egresses = _egress_directions(analysis.manifest, analysis.counters.links)
     needed: Counter[tuple[str, str]] = Counter()
     for flow in analysis.manifest.flows:
         directions = list(pairwise(flow.path))
-        last = max(
-            (place for place, direction in enumerate(directions) if direction in egress), default=-1
-        )
+        # A flow counts at the first of the studied ports that it crosses.
+        counts_at = next((egress for egress in egresses if egress in directions), None)
+        last = -1 if counts_at is None else directions.index(counts_at)
         for direction in directions[: last + 1]:
             needed[direction] += delivered[flow.flow]
     return needed
 
 
-def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> set[tuple[str, str]]:
-    ports = {bottleneck.egress for bottleneck in manifest.bottlenecks}
-    return {(link.node, link.neighbour) for link in links if link.port in ports}
+def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> list[tuple[str, str]]:
+    """The directions that the studied ports send in, in the manifest's order."""
+    ends = {link.port: (link.node, link.neighbour) for link in links}
+    return [ends[record.egress] for record in manifest.bottlenecks if record.egress in ends]
 
 
 def render(frame: pl.DataFrame) -> RenderableType:
