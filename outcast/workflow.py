@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from outcast import files
+from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, programs
-from outcast.errors import ConfigError, OutcastError, RunError
+from outcast.errors import ConfigError, InputError, OutcastError, RunError
 from outcast.experiment import Experiment, dump
+from outcast.experiment.links import RateTrace
 from outcast.files import write_text
+from outcast.plan import traces
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.records.run_directory import RunDirectory
 
@@ -96,8 +98,8 @@ def execute(
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
         resolved = programs.take_files(resolve(experiment, engine.name), directory)
-        write_text(directory.config, dump(resolved))
         directory.write_plan(make_plan(resolved))
+        write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
         _keep_source(directory, resolved)
         figures, distrust = _evaluate(directory, wall_s, on_event, draw)
@@ -106,6 +108,36 @@ def execute(
         tuple(target / figure.relative_to(partial.path) for figure in figures),
         distrust,
     )
+
+
+def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experiment:
+    """The experiment with the run's own copies of its rate traces, by paths within the run.
+
+    The plan has the rates, so nothing but another run of this configuration reads the copies.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    overrides = []
+    for number, override in enumerate(experiment.links.overrides):
+        rate = override.rate_bps
+        if isinstance(rate, RateTrace):
+            copy = Path(directory.sources.name, f"{number}-{rate.trace.name}")
+            directory.sources.mkdir(exist_ok=True)
+            try:
+                content = handed_in.read_bytes(rate.trace, traces.MOST_BYTES)
+            except FileNotFoundError:
+                raise ConfigError(f"{rate.trace}: there is no such file") from None
+            except InputError as error:
+                raise ConfigError(str(error)) from None
+            with files.writing(directory.path / copy) as stream:
+                stream.write(content)
+            own = rate.model_copy(update={"trace": copy})
+            overrides.append(override.model_copy(update={"rate_bps": own}))
+        else:
+            overrides.append(override)
+    links = experiment.links.model_copy(update={"overrides": tuple(overrides)})
+    return experiment.model_copy(update={"links": links})
 
 
 def _keep_source(directory: RunDirectory, experiment: Experiment) -> None:

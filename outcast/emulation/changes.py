@@ -12,7 +12,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
@@ -22,8 +23,10 @@ from outcast.emulation.commands import entered
 from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
 from outcast.errors import DeadlineError, ReadBackError, RunError
-from outcast.plan.events import Change
+from outcast.plan.events import Change, PortTrace
+from outcast.plan.ports import PortQueue
 from outcast.records.effective import AppliedChange
+from outcast.records.run_directory import PortRates, Rates
 
 LATE_NS = 5 * 10**6
 """A change that came later than this is named in the run's warnings."""
@@ -49,6 +52,14 @@ class Kernel(Protocol):
             RunError: the kernel refused.
         """
 
+    def set_rate(self, port: PortQueue) -> int:
+        """Gives a port with an htb class its rate; returns the one that the kernel then shows.
+
+        Raises:
+            ReadBackError: it is another one.
+            RunError: the kernel refused.
+        """
+
     def close(self) -> None:
         """Closes the connections to the kernel."""
 
@@ -56,18 +67,17 @@ class Kernel(Protocol):
 class NetlinkKernel:
     """The kernel, by a netlink socket in each namespace that has a port to change."""
 
-    def __init__(self, changes: Sequence[Change], netns: Callable[[str], int | None]) -> None:
+    def __init__(self, ports: Mapping[str, str], netns: Callable[[str], int | None]) -> None:
+        """Opens what is needed to change these ports; `ports` has the node of each."""
         self._sockets: dict[int | None, NetlinkSocket] = {}
         self._places: dict[str, tuple[NetlinkSocket, int]] = {}
-        for change in changes:
-            if change.port in self._places:
-                continue
-            namespace = netns(change.node)
+        for port, node in ports.items():
+            namespace = netns(node)
             if namespace not in self._sockets:
                 self._sockets[namespace] = NetlinkSocket(socket.NETLINK_ROUTE, namespace)
             with entered(namespace):
-                index = socket.if_nametoindex(change.port)
-            self._places[change.port] = (self._sockets[namespace], index)
+                index = socket.if_nametoindex(port)
+            self._places[port] = (self._sockets[namespace], index)
 
     def apply(self, change: Change) -> int:
         """See Kernel.apply."""
@@ -83,6 +93,20 @@ class NetlinkKernel:
             raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
         effective = queues.read_back(change.after, qdiscs.decoded(answers))
         return int(effective[change.what])
+
+    def set_rate(self, port: PortQueue) -> int:
+        """See Kernel.set_rate."""
+        netlink_socket, index = self._places[port.port]
+        request = qdiscs.rate_request(index, port, echo=True)
+        try:
+            (answer,) = netlink_socket.ask(request, 1)
+            _require_agreed(answer)
+        except OSError as error:
+            raise RunError(f"{port.port}: rate_bps: {error.strerror}") from None
+        shown_bps = qdiscs.shown_rate_bps(answer)
+        if shown_bps != port.rate_bps:
+            raise ReadBackError(port.port, "rate_bps", port.rate_bps, shown_bps)
+        return shown_bps
 
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0
@@ -112,6 +136,49 @@ def _require_agreed(answer: bytes) -> None:
         raise OSError(number, os.strerror(number))
 
 
+class _Player:
+    """Gives one port the rates of a trace."""
+
+    def __init__(self, planned: PortTrace) -> None:
+        self._planned = planned
+        self._next = 0
+        self._t_ns: list[int] = []
+        self._rate_bps: list[int] = []
+        self._latest_ns = 0
+        self._skipped = 0
+
+    @property
+    def due_ns(self) -> int | None:
+        """When the next rate is due, after the traffic's start; None after the last one."""
+        steps_ns = self._planned.t_ns
+        return steps_ns[self._next] if self._next < len(steps_ns) else None
+
+    def play(self, kernel: Kernel, now_ns: Callable[[], int]) -> None:
+        """Sets the rate that is due. Rates that are over already are left out."""
+        times, began_ns = self._planned.t_ns, now_ns()
+        while self._next + 1 < len(times) and times[self._next + 1] <= began_ns:
+            self._next += 1
+            self._skipped += 1
+        port = replace(self._planned.port, rate_bps=self._planned.rate_bps[self._next])
+        shown_bps = kernel.set_rate(port)
+        set_ns = now_ns()
+        self._t_ns.append(set_ns)
+        self._rate_bps.append(shown_bps)
+        self._latest_ns = max(self._latest_ns, set_ns - times[self._next])
+        self._next += 1
+
+    def record(self) -> PortRates:
+        """What was set."""
+        return PortRates(
+            port=self._planned.port.port,
+            trace=self._planned.trace,
+            t_ns=self._t_ns,
+            rate_bps=self._rate_bps,
+            latest_ns=self._latest_ns,
+            skipped=self._skipped,
+        )
+
+
 class Changer:
     """Makes the changes while the block lasts. If one fails, `require_alive` says so.
 
@@ -121,11 +188,13 @@ class Changer:
     def __init__(
         self,
         changes: Sequence[Change],
+        traces: Sequence[PortTrace],
         kernel: Kernel,
         t_start_ns: int,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._changes = list(changes)
+        self._players = [_Player(trace) for trace in traces]
         self._kernel = kernel
         self._t_start_ns = t_start_ns
         self._now_ns = now_ns
@@ -176,6 +245,13 @@ class Changer:
                 f"latest by {late_ms:.1f} ms; less load on this machine, or the virtual engine, "
                 "keeps their times"
             )
+        lines += [
+            f"{trace.port}: {trace.skipped} of {trace.skipped + len(trace.t_ns)} rates of "
+            f"{trace.trace} came too late to be set, and one {trace.latest_ns / 1e6:.1f} ms late; "
+            "less load on this machine, or the virtual engine, keeps their times"
+            for trace in self.rates().ports
+            if trace.skipped or trace.latest_ns > LATE_NS
+        ]
         left = [
             change for change in self._changes[len(self._applied) :] if change.event is not None
         ]
@@ -186,26 +262,53 @@ class Changer:
             )
         return lines
 
+    def rates(self) -> Rates:
+        """What the traces set."""
+        return Rates(ports=[player.record() for player in self._players])
+
+    def _since_start_ns(self) -> int:
+        return self._now_ns() - self._t_start_ns
+
     def _work(self) -> None:
         try:
             wake_on_time()
-            for change in self._changes:
-                due_ns = self._t_start_ns + change.at_ns
-                while (left_ns := due_ns - self._now_ns()) > 0:
-                    if self._stopped.wait(left_ns / 1e9):
+            left = iter(self._changes)
+            change = next(left, None)
+            while True:
+                due = [player for player in self._players if player.due_ns is not None]
+                player = min(due, key=lambda item: item.due_ns or 0, default=None)
+                if change is not None and (player is None or change.at_ns <= (player.due_ns or 0)):
+                    if not self._awaited(change.at_ns):
                         return
-                shown = self._kernel.apply(change)
-                applied_ns = self._now_ns() - self._t_start_ns
-                if applied_ns - change.at_ns > MOST_LATE_NS:
-                    raise RunError(
-                        f"{change.port}: {change.what} changed "
-                        f"{(applied_ns - change.at_ns) / 1e6:.0f} ms after its time of "
-                        f"{change.at_ns / 1e9:g} s; allowed are {MOST_LATE_NS // 10**6} ms: less "
-                        "load on this machine, or the virtual engine, keeps the time"
-                    )
-                self._applied.append(_record(change, applied_ns, shown))
+                    self._apply(change)
+                    change = next(left, None)
+                elif player is not None:
+                    if not self._awaited(player.due_ns or 0):
+                        return
+                    player.play(self._kernel, self._since_start_ns)
+                else:
+                    return
         except Exception as error:
             self._error = error
+
+    def _awaited(self, at_ns: int) -> bool:
+        """Waits until so long after the traffic's start; False if the block has ended before."""
+        while (left_ns := at_ns - self._since_start_ns()) > 0:
+            if self._stopped.wait(left_ns / 1e9):
+                return False
+        return True
+
+    def _apply(self, change: Change) -> None:
+        shown = self._kernel.apply(change)
+        applied_ns = self._since_start_ns()
+        if applied_ns - change.at_ns > MOST_LATE_NS:
+            raise RunError(
+                f"{change.port}: {change.what} changed "
+                f"{(applied_ns - change.at_ns) / 1e6:.0f} ms after its time of "
+                f"{change.at_ns / 1e9:g} s; allowed are {MOST_LATE_NS // 10**6} ms: less load on "
+                "this machine, or the virtual engine, keeps the time"
+            )
+        self._applied.append(_record(change, applied_ns, shown))
 
 
 def wake_on_time() -> None:

@@ -407,6 +407,8 @@ class _Run:
                     warnings += program_warnings
                 if changer is not None:
                     warnings += changer.warnings()
+                    if self.plan.traces:
+                        self.directory.write_rates(changer.rates())
                 on_end()
                 t_end_ns = time.time_ns()
                 load.finish()
@@ -452,18 +454,21 @@ class _Run:
         return programs
 
     def _changer(self, network: Network, t_start_ns: int) -> Changer | None:
-        """What makes the changes of `events`; None if the configuration has none."""
-        if not self.experiment.events:
+        """What makes the changes of events and traces; None if there are none."""
+        if not (self.experiment.events or self.plan.traces):
             return None
         # What the inner program imports is part of a run, so runs without events import nothing.
         from outcast.emulation.changes import Changer, NetlinkKernel
-        from outcast.plan.events import changes
+        from outcast.plan.events import changes, port_traces
 
         def netns(node: str) -> int | None:
             return network.netns(node) if node in self.plan.hosts else None
 
         planned = changes(self.experiment, self.plan)
-        return Changer(planned, NetlinkKernel(planned, netns), t_start_ns)
+        traces = port_traces(self.experiment, self.plan)
+        nodes = {change.port: change.node for change in planned}
+        nodes |= {trace.port.port: trace.node for trace in traces}
+        return Changer(planned, traces, NetlinkKernel(nodes, netns), t_start_ns)
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
         """Compiles what flows need: our own sender, and what holds iperf's start back."""
@@ -514,7 +519,9 @@ class _Run:
             own = {flow.sport for flow in flows if flow.transport.min_rto_ns == requested_ns}
             if min_rto_ns is not None:
                 sockets.check_min_rto(
-                    [sample for sample in samples if sample.local_port in own], min_rto_ns
+                    [sample for sample in samples if sample.local_port in own],
+                    min_rto_ns,
+                    steady=not (self.experiment.events or self.plan.traces),
                 )
 
     def _sample(self, network: Network, flows: Sequence[Flow]) -> list[sockets.SocketSample]:

@@ -6,10 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 
 from outcast import units
-from outcast.experiment.parts import ETHERNET_HEADER_BYTES, KernelRateBps, Part, TimeNs
+from outcast.experiment.parts import (
+    ETHERNET_HEADER_BYTES,
+    UNIT_SCHEMA,
+    KernelRateBps,
+    Part,
+    TimeNs,
+    UserFile,
+)
 from outcast.experiment.queues import Queue
 
 MOST_DELAY_NS = 10**9
@@ -118,9 +134,71 @@ class OwnKeys(LinkKeys):
         return self
 
 
+class RateTrace(Part):
+    """A rate that changes during the run, as a file says."""
+
+    trace: UserFile = Field(
+        description="a CSV of times and rates, or a mahimahi trace; see docs/events.md"
+    )
+    repeat: bool = Field(
+        default=False,
+        description="whether a CSV begins again at its last row's time; else its last rate goes "
+        "on. A mahimahi trace always begins again",
+    )
+
+
+def _rate_or_trace(value: object, info: ValidationInfo) -> object:
+    """`{trace: FILE}` is a trace, anything else a rate."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return RateTrace.model_validate(value, context=info.context)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = ".".join(str(key) for key in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{keys}: {message}; allowed are trace and repeat") from None
+
+
+def _checked_rate(value: object) -> object:
+    return value if isinstance(value, RateTrace) else _RATE.validate_python(value)
+
+
+def _written_rate(value: object) -> object:
+    if isinstance(value, RateTrace):
+        return value.model_dump(mode="json")
+    return units.format_rate(value) if isinstance(value, int) else value
+
+
+_RATE = TypeAdapter(KernelRateBps)
+_RATE_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": UNIT_SCHEMA["rate"]},
+        {
+            "type": "object",
+            "properties": {"trace": {"type": "string"}, "repeat": {"type": "boolean"}},
+            "required": ["trace"],
+            "additionalProperties": False,
+        },
+        {"type": "null"},
+    ]
+}
+RateOrTrace = Annotated[
+    int | RateTrace | None,
+    WrapValidator(lambda value, _, info: _checked_rate(_rate_or_trace(value, info))),
+    PlainSerializer(_written_rate),
+    WithJsonSchema(_RATE_SCHEMA),
+]
+
+
 class LinkOverride(OwnKeys):
     """One link's own settings, for both directions (`between`) or for one (`from` and `to`)."""
 
+    rate_bps: RateOrTrace = Field(  # type: ignore[assignment]
+        default=None,
+        alias="rate",
+        description="in each direction; or `{trace: FILE}`, a rate that changes during the run",
+    )
     between: tuple[str, str] | None = Field(
         default=None, description="the two ends; the settings are those of both directions"
     )

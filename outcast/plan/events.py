@@ -51,6 +51,48 @@ class Change:
     after: PortQueue
 
 
+@dataclass(frozen=True, slots=True)
+class PortTrace:
+    """The rates that a trace gives to one port.
+
+    Attributes:
+        port: the port's settings as it is set up.
+        node: the node that it belongs to.
+        trace: the name of the trace's file.
+        t_ns: from when each rate holds, after the traffic's start.
+        rate_bps: the rates.
+    """
+
+    port: PortQueue
+    node: str
+    trace: str
+    t_ns: tuple[int, ...]
+    rate_bps: tuple[int, ...]
+
+
+def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
+    """The rates of every port whose link has a trace.
+
+    Raises:
+        ConfigError: a rate does not fit the port's burst.
+    """
+    traces = []
+    for trace in plan.traces:
+        for node, neighbour in trace.directions:
+            port = _settings(experiment, plan, node, plan.port(node, neighbour))
+            rates = {
+                rate_bps: ports.port_rate_bps(experiment, port.port, rate_bps)
+                for rate_bps in trace.rate_bps
+            }
+            try:
+                port.queue.check_burst(max(rates.values()), port.frame_bytes)
+            except ValueError as error:
+                raise ConfigError(f"{trace.file}: burst of {port.port}: {error}") from None
+            rate_bps = tuple(rates[rate_bps] for rate_bps in trace.rate_bps)
+            traces.append(PortTrace(port, node, trace.file, trace.t_ns, rate_bps))
+    return tuple(traces)
+
+
 def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
     """Every change of a run, in the order of time.
 
@@ -150,6 +192,11 @@ def _wanted(
 ) -> Iterator[tuple[What, int, PortQueue]]:
     """What an event changes at a port, and the port's settings after each change."""
     if event.rate_bps is not None:
+        if plan.ends[port.port] in plan.traced:
+            raise ConfigError(
+                f"{where}.rate: the rate of {port.port} comes from a trace (links.overrides); "
+                "allowed is one of the two"
+            )
         try:
             port.queue.check_burst(event.rate_bps, port.frame_bytes)
         except ValueError as error:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, Link, OwnKeys
+from outcast.plan.traces import Steps
 
 Direction = tuple[str, str]
 """A direction of a link: the sending node, and its neighbour."""
@@ -26,8 +27,16 @@ _SOME = 12
 """How many names an error lists of what is there."""
 
 
-def resolve(experiment: Experiment, graph: Graph) -> Mapping[Direction, Link]:
+def resolve(
+    experiment: Experiment, graph: Graph, traces: Mapping[int, Steps] | None = None
+) -> Mapping[Direction, Link]:
     """The settings of both directions of every link, in the order of the graph's links.
+
+    Args:
+        experiment: what is asked for.
+        graph: the network.
+        traces: by the number of its override, the rates of each rate trace. A link with a trace
+            has its mean rate here, and a jitter that fits the highest one.
 
     Raises:
         ConfigError: own settings are no settings of a link, or do not fit one another; an
@@ -43,7 +52,7 @@ def resolve(experiment: Experiment, graph: Graph) -> Mapping[Direction, Link]:
             )
         if settings[one, other].mtu_bytes != settings[other, one].mtu_bytes:
             raise ConfigError(f"topology: link {one} to {other}: mtu: allowed is one for both ends")
-    _override(experiment, settings)
+    _override(experiment, settings, traces or {})
     return settings
 
 
@@ -59,7 +68,9 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
         raise ConfigError(f"topology: link {where}: {error}") from None
 
 
-def _override(experiment: Experiment, settings: dict[Direction, Link]) -> None:
+def _override(
+    experiment: Experiment, settings: dict[Direction, Link], traces: Mapping[int, Steps]
+) -> None:
     """Puts the settings of `links.overrides` in place. Raises ConfigError."""
     by: dict[Direction, str] = {}
     for number, override in enumerate(experiment.links.overrides):
@@ -74,7 +85,13 @@ def _override(experiment: Experiment, settings: dict[Direction, Link]) -> None:
                 )
             by[direction] = where
             try:
-                settings[direction] = merged(settings[direction], override)
+                trace = traces.get(number)
+                if trace is None:
+                    settings[direction] = merged(settings[direction], override)
+                    continue
+                highest = override.model_copy(update={"rate_bps": max(trace.rate_bps)})
+                merged_link = merged(settings[direction], highest)
+                settings[direction] = replace(merged_link, rate_bps=trace.mean_bps)
             except ValueError as error:
                 raise ConfigError(f"{where}: {error}") from None
 

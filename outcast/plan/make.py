@@ -15,7 +15,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
-from outcast.plan import events, grouping, ports, programs, schedule, transport
+from outcast.plan import events, grouping, ports, programs, schedule, traces, transport
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import (
     Bottleneck,
@@ -52,7 +52,8 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         graph = make_graph(make_topo(experiment))
         table = compute_routes(experiment, graph)
         _require_layers(experiment, graph)
-        links = plan_links.resolve(experiment, graph)
+        link_traces = traces.read_all(experiment)
+        links = plan_links.resolve(experiment, graph, link_traces)
         flows = resolve_flows(experiment, graph, table, links)
         of_hosts = transport.of_hosts(experiment.transport, flows)
         generated = schedule.make_schedule(experiment, _hosts(graph, links))
@@ -86,11 +87,13 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             others=tuple(others),
             links=links,
             programs=planned_programs,
+            traces=traces.of_links(experiment, link_traces),
         )
         _require_ports(experiment, plan)
         _require_room(experiment, plan)
         captures = _capture_ports(experiment, plan)
         events.changes(experiment, plan)
+        events.port_traces(experiment, plan)
         _check_blackout(experiment, bottleneck)
         _check_groups(experiment, plan)
     except ConfigError as error:

@@ -23,6 +23,7 @@ from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated
+from outcast.plan.traces import LinkTrace
 
 if TYPE_CHECKING:
     from outcast.experiment import Link
@@ -60,6 +61,7 @@ class Plan:
         links: the settings of each direction of each link, by the sending node and its neighbour.
             A plan that was stored before the plan had them has none.
         programs: every program, in the order of the configuration.
+        traces: the rates that traces give to links.
         command: what runs instead of flows, workloads and clients; None in a run.
     """
 
@@ -75,6 +77,12 @@ class Plan:
     links: Mapping[Direction, Link] = field(default_factory=dict)
     programs: tuple[Program, ...] = ()
     command: Command | None = None
+    traces: tuple[LinkTrace, ...] = ()
+
+    @cached_property
+    def traced(self) -> frozenset[Direction]:
+        """The directions of links whose rate a trace changes."""
+        return frozenset(direction for trace in self.traces for direction in trace.directions)
 
     @cached_property
     def routes(self) -> routes.Routes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from outcast import units
 from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfifo, Queue
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
+from outcast.experiment.queues.htb import Htb
 
 if TYPE_CHECKING:
     from outcast.plan.model import Plan
@@ -74,6 +75,8 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     node, neighbour = plan.ends[port]
     link = plan.links[node, neighbour]
     rate_bps = port_rate_bps(experiment, port, link.rate_bps)
+    if (node, neighbour) in plan.traced:
+        queue = _below_htb(queue)
     return PortQueue(
         port,
         rate_bps,
@@ -86,6 +89,18 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
             for event in experiment.events
         ),
     )
+
+
+def _below_htb(queue: Queue) -> Queue:
+    """The queue with a class of HTB above it, whose rate a trace can change often.
+
+    TBF fills its bucket at each change of its rate (tbf_change in net/sched/sch_tbf.c), so it would
+    send up to one frame more with each step of a trace. HTB's debt stays what it is.
+    """
+    if queue.kind == "tbf":
+        htb: Queue = Htb(**{**queue.model_dump(mode="json", by_alias=True), "kind": "htb"})
+        return htb
+    return queue if queue.kind == "htb" else queue.model_copy(update={"shaper": "htb"})
 
 
 def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:

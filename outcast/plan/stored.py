@@ -38,6 +38,7 @@ from outcast.plan.model import Plan
 from outcast.plan.programs import Command, Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
+from outcast.plan.traces import LinkTrace
 
 if TYPE_CHECKING:
     from outcast.plan.links import Direction
@@ -128,6 +129,7 @@ class _Document(handed_in.Versioned):
     links: tuple[_Alike, ...] = ()
     programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
     command: Command | None = None
+    traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
 
 
 def dumps(plan: Plan) -> str:
@@ -201,6 +203,7 @@ def read_plan(path: Path) -> Plan:
         links=links,
         programs=document.programs,
         command=document.command,
+        traces=document.traces,
     )
 
 
@@ -269,6 +272,12 @@ def _require_fitting(document: _Document, graph: graphs.Graph) -> None:
         if bottleneck.egress not in own or not own.issuperset(bottleneck.ingress):
             raise _MisfitError(f"{where}: its ports are not those of a switch of the graph")
     every = set().union(*ports.values())
+    for number, trace in enumerate(document.traces):
+        if not all(graph.has_edge(*direction) for direction in trace.directions):
+            raise _MisfitError(f"traces.{number}: names a link that is not in the graph")
+        ascending = all(later > earlier for earlier, later in pairwise(trace.t_ns))
+        if len(trace.t_ns) != len(trace.rate_bps) or not ascending:
+            raise _MisfitError(f"traces.{number}: has no rate for each time, in the order of time")
     for number, (port, _) in enumerate(document.capture_ports):
         if port not in every:
             raise _MisfitError(f"capture_ports.{number}: is no port of a switch of the graph")

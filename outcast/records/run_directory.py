@@ -11,7 +11,7 @@ flows/              iperf's own logs, and the sockets as the kernel showed them;
 programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
-traces/, rates.json copies of the files of rate traces, and the rates that were set from them
+rates.json          the rates that traces gave to links, as they were read back
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
 *.parquet           what the analysis computed
@@ -556,6 +556,9 @@ class RunDirectory:
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""
         return read_record(self.rates, Rates) if self.rates.exists() else Rates()
+
+    def write_rates(self, rates: Rates) -> None:
+        write_text(self.rates, rates.model_dump_json() + "\n")
 
     def write_manifest(self, manifest: Manifest) -> None:
         write_text(self.manifest, manifest.model_dump_json(indent=1) + "\n")

@@ -256,7 +256,7 @@ def two_changes() -> Sequence[Change]:
 def test_changes_are_made_and_recorded_with_their_times() -> None:
     kernel = FakeKernel(takes_ns=1000)
     start_ns = kernel.now_ns - 2 * MS
-    changer = Changer(two_changes(), kernel, start_ns, lambda: kernel.now_ns)
+    changer = Changer(two_changes(), (), kernel, start_ns, lambda: kernel.now_ns)
     ended(changer, kernel, 2)
     first, second = changer.applied()
     assert (first.event, first.at_ns, first.applied_ns) == (0, MS, 2 * MS + 1000)
@@ -269,7 +269,7 @@ def test_changes_are_made_and_recorded_with_their_times() -> None:
 
 def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
     kernel = FakeKernel()
-    late = Changer(two_changes(), kernel, kernel.now_ns - 20 * MS, lambda: kernel.now_ns)
+    late = Changer(two_changes(), (), kernel, kernel.now_ns - 20 * MS, lambda: kernel.now_ns)
     ended(late, kernel, 2)
     assert late.warnings() == [
         "2 of 2 changes of links and queues came late, the latest by 19.0 ms; less load on this "
@@ -278,24 +278,24 @@ def test_a_late_change_is_a_warning_and_a_very_late_one_ends_the_run() -> None:
     kernel = FakeKernel()
     start_ns = kernel.now_ns - MOST_LATE_NS - 2 * MS
     with pytest.raises(RunError, match=r"s1-eth3: rate_bps changed 251 ms after its time"):
-        ended(Changer(two_changes(), kernel, start_ns, lambda: kernel.now_ns), kernel, 2)
+        ended(Changer(two_changes(), (), kernel, start_ns, lambda: kernel.now_ns), kernel, 2)
 
 
 def test_what_the_kernel_shows_otherwise_ends_the_run() -> None:
     error = ReadBackError("s1-eth3", "rate_bps", 1, 2)
     kernel = FakeKernel(error=error)
-    changer = Changer(two_changes(), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    changer = Changer(two_changes(), (), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
     with pytest.raises(ReadBackError, match="requested 1, the kernel shows 2"):
         ended(changer, kernel, 1)
     kernel = FakeKernel(error=ValueError("odd"))
-    changer = Changer(two_changes(), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
+    changer = Changer(two_changes(), (), kernel, kernel.now_ns - 2 * MS, lambda: kernel.now_ns)
     with pytest.raises(RunError, match="changing links and queues: odd"):
         ended(changer, kernel, 1)
 
 
 def test_changes_that_are_not_due_at_the_end_are_not_made_and_named() -> None:
     kernel = FakeKernel()
-    changer = Changer(two_changes(), kernel, kernel.now_ns, lambda: kernel.now_ns)
+    changer = Changer(two_changes(), (), kernel, kernel.now_ns, lambda: kernel.now_ns)
     with changer:
         pass
     assert kernel.made == []

@@ -142,5 +142,8 @@ def test_the_minimum_rto_must_show_at_some_socket() -> None:
     sockets.check_min_rto([stuck], 200_000_000)
     with pytest.raises(ReadBackError, match="RTO"):
         sockets.check_min_rto([SAMPLE], 200_000_000)
+    with pytest.raises(ReadBackError, match="minimum RTO"):
+        sockets.check_min_rto([SAMPLE], 200_000_000, steady=False)
+    sockets.check_min_rto([stuck], 4_000_000, steady=False)
     # Neither tells anything, because no round trip was measured, or timeouts doubled the RTO.
     sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)

@@ -133,3 +133,27 @@ def test_no_kind_loses_its_packets_when_rate_and_delay_change(queue: str, tmp_pa
     )
     changes = RunDirectory(tmp_path / "run").read_manifest().changes
     assert [c.shown for c in changes] == [40_000_000, 500_000, 80_000_000, 100_000]
+
+
+def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path: Path) -> None:
+    rates_mbps = [8, 24, 5, 40, 12, 0, 30, 9, 18, 6]
+    rows = [f"{20 * place},{rate}" for place, rate in enumerate(rates_mbps)]
+    (tmp_path / "cell.csv").write_text("\n".join(["time_ms,rate_mbps", *rows]) + "\n")
+    override = f"{{from: s1, to: h1, rate: {{trace: {tmp_path}/cell.csv}}}}"
+    settings = (
+        "duration=200ms",
+        "queue={kind: tbf, limit: 128KB}",
+        f"links={{rate: 100mbit, overrides: [{override}]}}",
+    )
+    summary = run(tmp_path / "one", *settings)
+    (rates,) = RunDirectory(tmp_path / "one").read_rates().ports
+    assert (rates.port, rates.skipped, len(rates.t_ns)) == ("s1-eth1", 0, 11)
+    assert rates.latest_ns < 10_000
+    bins = pl.read_parquet(tmp_path / "one" / "bins.parquet").sort("t")
+    used = bins.filter(pl.col("t").is_between(40 * MS, 180 * MS, closed="left"))["utilisation"]
+    # The queue is never empty, so every bin is full, but for the frame that its ends cut.
+    assert 0.97 < summary["queue"]["s1-eth1"]["utilisation"] < 1.03
+    assert used.len() == 14
+    assert 0.9 < float(used.mean()) < 1.1  # type: ignore[arg-type]
+    run(tmp_path / "two", *settings)
+    assert captures(tmp_path / "one") == captures(tmp_path / "two")

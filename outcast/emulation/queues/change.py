@@ -37,6 +37,8 @@ _ETHERNET = 1
 """TC_LINKLAYER_ETHERNET: the kernel computes with the rate itself and needs no table of times."""
 _NO_RATE = bytes(_RATE.size)
 _UNLIMITED = 1 << 30
+_MESSAGE_BYTES = 36
+"""struct nlmsghdr and struct tcmsg."""
 
 
 def requests(interface: int, before: PortQueue, after: PortQueue) -> list[bytes]:
@@ -66,8 +68,11 @@ def requests(interface: int, before: PortQueue, after: PortQueue) -> list[bytes]
     return messages
 
 
-def rate_request(interface: int, port: PortQueue) -> bytes:
-    """The request that gives a port's shaper its rate and burst."""
+def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> bytes:
+    """The request that gives a port's shaper its rate and burst.
+
+    With `echo`, which htb alone has here, the kernel answers with the class as it then is.
+    """
     rate = _RATE.pack(0, _ETHERNET, 0, 0, 0, port.rate_bps // 8)
     burst_ticks = port.queue.burst_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
     if port.queue.shaper_kind == "tbf":
@@ -86,7 +91,14 @@ def rate_request(interface: int, port: PortQueue) -> bytes:
     )
     body += netlink.encode(_TCA_KIND, b"htb\0")
     body += netlink.encode(_TCA_OPTIONS | _NESTED, netlink.encode(_TCA_HTB_PARMS, parameters))
-    return netlink.message(netlink.RTM_NEWTCLASS, _CHANGE, 1, body)
+    return netlink.message(netlink.RTM_NEWTCLASS, _ASK if echo else _CHANGE, 1, body)
+
+
+def shown_rate_bps(answer: bytes) -> int:
+    """The rate of an htb class in the kernel's answer to `rate_request` with `echo`."""
+    options = netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
+    parameters = netlink.attribute(options, _TCA_HTB_PARMS) or _NO_RATE
+    return int(_RATE.unpack_from(parameters)[-1]) * 8
 
 
 def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:

@@ -20,6 +20,7 @@ from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
+from outcast.view.figures.marked import with_events
 from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
@@ -28,21 +29,21 @@ from outcast.view.figures.style import save, styled
 __all__ = ["FIGURES", "draw", "draw_queue", "figure"]
 
 FIGURES: dict[str, Callable[[Run], Figure | None]] = {
-    "goodput": goodput_over_time,
+    "goodput": with_events(goodput_over_time),
     "flows": goodput_by_flow,
     "classes": goodput_by_class,
-    "fairness": fairness_over_time,
+    "fairness": with_events(fairness_over_time),
     "convergence": convergence,
-    "rtt": rtt_over_time,
-    "cwnd": windows_over_time,
+    "rtt": with_events(rtt_over_time),
+    "cwnd": with_events(windows_over_time),
     "timeouts": timeouts_by_class,
-    "link": link_over_time,
+    "link": with_events(link_over_time),
     "chains": chain_lengths,
-    "drops": drops_over_time,
+    "drops": with_events(drops_over_time),
     "queue": queue_in_blackout,
     "completions": completion_times,
     "programs": execution_times,
-    "workloads": rate_over_time,
+    "workloads": with_events(rate_over_time),
     "streams": datagrams_by_flow,
 }
 """Every picture of a run, by the stem of its file's name, in the order of display."""

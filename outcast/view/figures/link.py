@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
 from outcast.view.figures.style import ShownFigure, heading
-from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, VERMILION
+from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION
 
 
 def link_over_time(run: Run) -> Figure | None:
@@ -23,12 +23,13 @@ def link_over_time(run: Run) -> Figure | None:
     edges = np.append(start, run.summary.duration_s)
     figure = ShownFigure(figsize=(8, 5.2), layout="constrained")
     upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
-    if frame["utilisation"].null_count() == 0:
+    if frame["utilisation"].null_count() < frame.height:
         upper.stairs(
             100 * frame["utilisation"].to_numpy(), edges, baseline=None, color=GREEN, lw=1.2
         )
     upper.set_ylim(0, 105)
     upper.set_ylabel("link used (%)")
+    _rate(run, record, upper)
     _queue(run, record, middle, frame, edges)
     _losses(run, record, lower, frame, edges)
     lower.set_xlim(0, run.summary.duration_s)
@@ -39,6 +40,25 @@ def link_over_time(run: Run) -> Figure | None:
         f"{run.summary.name}: link and queue of {record.egress} in bins of {width_ms:g} ms",
     )
     return figure
+
+
+def _rate(run: Run, record: BottleneckRecord, axes: Axes) -> None:
+    """Draws the link's rate at the right, if it changed."""
+    rate = run.link_rate(record)
+    if rate is None or rate.is_constant:
+        return
+    right = axes.twinx()
+    edges_s = np.append(np.maximum(np.array(rate.t_ns), 0) / 1e9, run.summary.duration_s)
+    within = edges_s[:-1] < run.summary.duration_s
+    edges_s = np.append(edges_s[:-1][within], run.summary.duration_s)
+    rates = np.array(rate.rate_bps)[within] / 1e6
+    right.stairs(rates, edges_s, baseline=None, color=GREY, lw=1)
+    right.set_ylim(0, rates.max() * 1.05)
+    right.set_ylabel("link's rate (Mbps)", color=GREY)
+    right.tick_params(axis="y", colors=GREY)
+    # What was used stands in front of the rate.
+    axes.set_zorder(right.get_zorder() + 1)
+    axes.patch.set_visible(False)
 
 
 def _queue(
@@ -53,7 +73,23 @@ def _queue(
     axes.stairs(mean, edges, baseline=None, color=BLUE, lw=1.2, label="mean over time")
     limit = record.queue.limit_bytes
     if limit is not None and limit / 1024 <= 3 * most.max():
-        axes.axhline(limit / 1024, color=VERMILION, ls="--", lw=1, label="limit")
+        changes = [
+            (change.applied_ns / 1e9, change.shown)
+            for change in run.manifest.changes
+            if (change.port, change.what) == (record.egress, "limit_bytes")
+            and change.applied_ns is not None
+            and change.shown is not None
+        ]
+        steps = [(0.0, limit), *changes]
+        axes.plot(
+            [*(at for at, _ in steps), edges[-1]],
+            np.array([*(value for _, value in steps), steps[-1][1]]) / 1024,
+            drawstyle="steps-post",
+            color=VERMILION,
+            ls="--",
+            lw=1,
+            label="limit",
+        )
     axes.set_ylim(0, None)
     axes.set_ylabel("queue (KiB)")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.1)

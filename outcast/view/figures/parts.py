@@ -5,14 +5,18 @@ The figures of a run, a sweep and a reproduction are built from these functions.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
+from outcast.view.events import Moment
+from outcast.view.palette import GREY
 
 LOGARITHMIC_FROM = 20.0
 """An axis is logarithmic if its greatest amount is at least this many times its least amount."""
@@ -148,6 +152,57 @@ def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None
         )  # fmt: skip
     axes.set_yticks(range(len(lanes)), list(reversed(lanes)))
     axes.set_ylim(-0.6, len(lanes) - 0.4)
+
+
+MOST_NAMED_EVENTS = 12
+"""With more events, lines mark them and no numbers do."""
+
+
+def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:
+    """Marks events in every panel of a figure that shows the whole duration in seconds.
+
+    A dotted line stands at each event, and a grey band while a link was down. Numbers in the first
+    panel lead to a list below the figure.
+    """
+    by_place: dict[object, Axes] = {}
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        if abs(low) < 1e-9 and abs(high / duration_s - 1) < 0.01:
+            # A second scale of a panel is no panel of its own.
+            by_place.setdefault(axes.get_subplotspec(), axes)
+    panels = list(by_place.values())
+    if not events or not panels:
+        return
+    named = len(events) <= MOST_NAMED_EVENTS
+    for axes in panels:
+        for event in events:
+            axes.axvline(event.t_s, color=GREY, linestyle=":", linewidth=1, zorder=2.5)
+            if event.down_until_s is not None:
+                axes.axvspan(event.t_s, event.down_until_s, color=GREY, alpha=0.2, lw=0, zorder=0)
+    if not named:
+        _add_below(panels[-1], f"dotted: {len(events)} events")
+        return
+    box = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": GREY, "lw": 0.6}
+    for number, event in enumerate(events, 1):
+        panels[0].annotate(
+            str(number),
+            (event.t_s, 1),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="center",
+            fontsize=7,
+            bbox=box,
+            zorder=50,
+            annotation_clip=False,
+        )
+    listed = [f"({number}) {event.text}" for number, event in enumerate(events, 1)]
+    lines = textwrap.wrap("   ".join(listed), width=int(figure.get_figwidth() * 15))
+    _add_below(panels[-1], "\n".join(lines))
+
+
+def _add_below(axes: Axes, text: str) -> None:
+    """Adds lines to the label of the x axis, because a legend may stand below that."""
+    axes.set_xlabel(f"{axes.get_xlabel()}\n{text}")
 
 
 def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> None:

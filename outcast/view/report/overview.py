@@ -12,6 +12,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
 from outcast.records.summary import Summary
 from outcast.units import format_rate, format_size, format_time
+from outcast.view.events import moments, trace_sentences
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 from outcast.view.terminal.tables import (
@@ -134,6 +135,11 @@ def _trust(run: Run) -> Element:
         f"Counters: {capture.inferred_drops} drops were inferred from the captures, "
         f"the queue itself counted {capture.qdisc_drops}"
         + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
+        + (
+            f", {capture.link_down_drops} packets were lost while the link was down"
+            if capture.link_down_drops
+            else ""
+        )
         + ".",
         f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight} was undecided "
         f"at the end of the capture. {capture.unmatched} left and no capture saw them come in.",
@@ -197,7 +203,7 @@ def sentences(run: Run) -> list[str]:
         inputs = ", ".join(run.port_label(port) for port in record.ingress)
         texts.append(
             f"They meet at the output {record.egress} of {record.switch}, which is fed by "
-            f"{inputs}. Its queue ({record.queue.kind}) {_queue(record)}."
+            f"{inputs}. Its queue ({record.queue.kind}) {_queue(run, record)}."
         )
     if manifest.blackout is not None:
         blackout = manifest.blackout
@@ -206,6 +212,11 @@ def sentences(run: Run) -> list[str]:
             f"it dropped {blackout.dropped:,} of the {blackout.packets:,} packets that came in "
             "there."
         )
+    happened = moments(run)
+    if happened:
+        listed = "; ".join(f"at {moment.t_s:.4g} s {moment.text}" for moment in happened)
+        texts.append(f"During the run links and queues changed: {listed}.")
+    texts += [f"{sentence}." for sentence in trace_sentences(run)]
     engine = {
         "virtual": "the virtual engine: real Linux TCP and queues in a guest kernel with an exact "
         "clock, where the same seed gives the same packets",
@@ -243,7 +254,7 @@ def _delay(asked: dict[str, Any]) -> str:
     return f", {spaced(delay)} of delay each{more}"
 
 
-def _queue(record: BottleneckRecord) -> str:
+def _queue(run: Run, record: BottleneckRecord) -> str:
     queue = record.queue
     parts = ["holds what comes"]
     if queue.limit_bytes is not None:
@@ -251,7 +262,12 @@ def _queue(record: BottleneckRecord) -> str:
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
     if queue.rate_bps is not None:
-        parts.append(f"drains at {spaced(format_rate(queue.rate_bps))}")
+        rate = run.link_rate(record)
+        at_first = ""
+        if rate is not None and not rate.is_constant:
+            is_trace = any(trace.port == record.egress for trace in run.rates.ports)
+            at_first = " on average, by a trace" if is_trace else " at first"
+        parts.append(f"drains at {spaced(format_rate(queue.rate_bps))}{at_first}")
     return " and ".join(parts)
 
 

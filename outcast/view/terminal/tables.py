@@ -22,6 +22,7 @@ from outcast.records.summary import (
     Summary,
     Window,
 )
+from outcast.view.events import moments, trace_sentences
 
 MOST_ROWS = 40
 """The most flows with a row each. If there are more, only groups have rows; see flows.parquet."""
@@ -96,6 +97,9 @@ def render(directory: RunDirectory) -> RenderableType:
     parts += ["", _port_table(run)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
+    happened = [f"at {moment.t_s:.4g} s {moment.text}" for moment in moments(run)]
+    if happened or run.rates.ports:
+        parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
     parts += ["", _trust(summary)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
     return Group(*parts)
@@ -362,6 +366,11 @@ def _trust(summary: Summary) -> Text:
             + (
                 f" and the blackout's switch {capture.blackout_drops}"
                 if capture.blackout_drops
+                else ""
+            )
+            + (
+                f", {capture.link_down_drops} were lost while the link was down"
+                if capture.link_down_drops
                 else ""
             )
             + "; tcpdump lost none",

@@ -1,0 +1,336 @@
+"""Rate traces: a file that says at which rate a link sends at which time.
+
+Two formats are read, told apart by their first line:
+
+* CSV, with a header that names a column of times and one of rates with their units, as
+  `time_ms,rate_mbps`. With the header `time,rate` each value has its own unit, as `20ms,5mbit`.
+* mahimahi's (mm-link(1)): a whole number of milliseconds a line, at which the link can deliver one
+  packet of 1500 bytes. After its last line it begins again.
+
+The file may come from anybody, so whatever is wrong with it is one line with its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from outcast import handed_in, units
+from outcast.errors import ConfigError, InputError
+from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.experiment.links import RateTrace
+from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
+
+MOST_BYTES = 32 << 20
+MOST_STEPS = 200_000
+"""The most changes of one link's rate in a run."""
+BIN_MS = 10
+"""The deliveries of a mahimahi trace are counted in bins of so many milliseconds."""
+_FRAME_BITS = MTU_FRAME_BYTES * 8
+_MS_NS = 10**6
+_TIMES_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_RATES_BPS = {
+    f"{prefix}{unit}": factor
+    for prefix, factor in {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}.items()
+    for unit in ("bps", "bit")
+}
+_COLUMNS = (
+    "allowed is a header as time_ms,rate_mbps (s, ms, us, ns; bps, kbps, mbps, gbps), or time,rate "
+    "with units in the rows"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The rate of a link in steps, before it is repeated.
+
+    Attributes:
+        t_ns: from when each rate holds. The first is 0; the times ascend.
+        rate_bps: the rates; 0 where the link sends nothing.
+        period_ns: when it begins again; None if the last rate goes on for ever.
+    """
+
+    t_ns: tuple[int, ...]
+    rate_bps: tuple[Fraction, ...]
+    period_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The rates that a link gets in a run.
+
+    Attributes:
+        t_ns: from when each rate holds, after the traffic's start. The first is 0.
+        rate_bps: the rates, in whole bytes a second.
+        mean_bps: the mean rate over the duration.
+    """
+
+    t_ns: tuple[int, ...]
+    rate_bps: tuple[int, ...]
+    mean_bps: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTrace:
+    """What a trace does to a link in a run.
+
+    Attributes:
+        file: the name of the trace's file.
+        directions: the directions of the link that have these rates.
+        t_ns: from when each rate holds, after the traffic's start.
+        rate_bps: the rates. The last one is the mean, from the end of the duration on, because
+            senders have to hand over what they hold at whatever rate the trace ends with.
+    """
+
+    file: str
+    directions: tuple[tuple[str, str], ...]
+    t_ns: tuple[int, ...]
+    rate_bps: tuple[int, ...]
+
+
+def read_all(experiment: Experiment) -> dict[int, Steps]:
+    """The steps of every trace of `links.overrides`, by the override's number.
+
+    Raises:
+        ConfigError: a file cannot be read, is no trace, or does not fit the duration.
+    """
+    by_override = {}
+    for number, override in enumerate(experiment.links.overrides):
+        if not isinstance(override.rate_bps, RateTrace):
+            continue
+        where = f"links.overrides.{number}.rate.trace"
+        path = override.rate_bps.trace
+        try:
+            trace = read(path, repeat=override.rate_bps.repeat)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        try:
+            by_override[number] = steps(trace, experiment.duration_ns)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {path} {error}") from None
+    return by_override
+
+
+def of_links(experiment: Experiment, by_override: Mapping[int, Steps]) -> tuple[LinkTrace, ...]:
+    """What the traces do to the links of the experiment."""
+    return tuple(
+        LinkTrace(
+            file=override.rate_bps.trace.name,
+            directions=override.directions,
+            t_ns=(*by_override[number].t_ns, experiment.duration_ns),
+            rate_bps=(*by_override[number].rate_bps, by_override[number].mean_bps),
+        )
+        for number, override in enumerate(experiment.links.overrides)
+        if isinstance(override.rate_bps, RateTrace)
+    )
+
+
+def read(path: Path, *, repeat: bool) -> Trace:
+    """A trace from its file.
+
+    Args:
+        path: the file.
+        repeat: whether a CSV begins again at its last row's time, whose rate then does not count.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no trace.
+    """
+    try:
+        text = handed_in.read_text(path, MOST_BYTES)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except InputError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        return parse(text, repeat=repeat)
+    except _LineError as error:
+        raise ConfigError(f"{path}:{error.line}: {error}") from None
+
+
+class _LineError(ValueError):
+    """What is wrong with a line of a trace."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def parse(text: str, *, repeat: bool) -> Trace:
+    """A trace from its text; see `read`. Raises ValueError with the attribute `line`."""
+    lines = [
+        (number, line.strip())
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not lines:
+        raise _LineError(1, "is empty; allowed is a CSV of times and rates, or a mahimahi trace")
+    if "," in lines[0][1]:
+        return _csv(lines, repeat)
+    return _deliveries(lines)
+
+
+def _csv(lines: Sequence[tuple[int, str]], repeat: bool) -> Trace:
+    (first, header), *rows = lines
+    time_unit, rate_unit = _units(first, header)
+    if len(rows) < 1 + repeat:
+        raise _LineError(first, f"has {len(rows)} rows; allowed are {1 + repeat} or more")
+    t_ns: list[int] = []
+    rate_bps: list[Fraction] = []
+    for number, row in rows:
+        cells = [cell.strip() for cell in row.split(",")]
+        if len(cells) != 2:
+            raise _LineError(number, f"has {len(cells)} columns; allowed are a time and a rate")
+        time_ns, rate = _time_ns(number, cells[0], time_unit), _rate(number, cells[1], rate_unit)
+        if not t_ns and time_ns:
+            raise _LineError(number, f"time {cells[0]}: allowed is 0 in the first row")
+        if t_ns and time_ns <= t_ns[-1]:
+            raise _LineError(number, f"time {cells[0]}: allowed is one after the row before's")
+        t_ns.append(time_ns)
+        rate_bps.append(rate)
+    if not repeat:
+        return Trace(tuple(t_ns), tuple(rate_bps), None)
+    return Trace(tuple(t_ns[:-1]), tuple(rate_bps[:-1]), t_ns[-1])
+
+
+def _units(number: int, header: str) -> tuple[str, str]:
+    """The units of both columns; empty where each value has its own."""
+    names = [name.strip().lower() for name in header.split(",")]
+    if len(names) != 2:
+        raise _LineError(number, f"has {len(names)} columns; {_COLUMNS}")
+    (time, _, time_unit), (rate, _, rate_unit) = (name.partition("_") for name in names)
+    if (
+        (time, rate) != ("time", "rate")
+        or time_unit not in ("", *_TIMES_NS)
+        or rate_unit not in ("", *_RATES_BPS)
+    ):
+        raise _LineError(number, f"{header[:60]!r} names no time and rate; {_COLUMNS}")
+    return time_unit, rate_unit
+
+
+def _time_ns(number: int, cell: str, unit: str) -> int:
+    try:
+        if not unit:
+            return units.parse_time_ns(cell)
+        time_ns = _number(cell) * _TIMES_NS[unit]
+    except ValueError:
+        raise _LineError(number, f"{cell[:40]!r} is not a time") from None
+    if time_ns > units.parse_time_ns("24h"):
+        raise _LineError(number, f"time {cell[:40]}: allowed is up to 24h")
+    return int(time_ns)
+
+
+def _rate(number: int, cell: str, unit: str) -> Fraction:
+    try:
+        rate_bps = _number(cell) * _RATES_BPS[unit] if unit else _worded(cell)
+    except ValueError:
+        raise _LineError(number, f"{cell[:40]!r} is not a rate") from None
+    if rate_bps and not LEAST_RATE_BPS <= rate_bps <= MOST_RATE_BPS:
+        raise _LineError(
+            number,
+            f"rate {cell[:40]}: allowed are 0 and {units.format_rate(LEAST_RATE_BPS)} to "
+            f"{units.format_rate(MOST_RATE_BPS)}",
+        )
+    return rate_bps
+
+
+def _number(cell: str) -> Fraction:
+    """A number of digits with a decimal point. Raises ValueError."""
+    whole, _, part = cell.partition(".")
+    if len(cell) > 30 or not (whole + part).isascii() or not (whole + part).isdigit():
+        raise ValueError
+    return Fraction(int(whole + part), 10 ** len(part))
+
+
+def _worded(cell: str) -> Fraction:
+    if cell.strip("0.") == "":
+        return Fraction(0)
+    return Fraction(units.parse_rate_bps(cell))
+
+
+def _deliveries(lines: Sequence[tuple[int, str]]) -> Trace:
+    """A trace from mahimahi's format.
+
+    A packet that can be delivered at t milliseconds belongs to the bin that ends at t or after it.
+    A bin without a delivery is joined to the next one with a delivery, because a rate of zero would
+    stop the shaper in the middle of a packet.
+    """
+    last = 0
+    counts: dict[int, int] = {}
+    for number, line in lines:
+        if len(line) > 10 or not line.isascii() or not line.isdigit():
+            raise _LineError(
+                number,
+                f"{line[:40]!r} is not a whole number of milliseconds (mahimahi), and the "
+                "first line is no header of a CSV",
+            )
+        time_ms = int(line)
+        if time_ms < last:
+            raise _LineError(number, f"{line} ms after {last} ms; allowed are ascending times")
+        last = time_ms
+        place = max(0, -(-time_ms // BIN_MS) - 1)
+        counts[place] = counts.get(place, 0) + 1
+    if not last:
+        raise _LineError(lines[-1][0], "the last time is 0; allowed is that at which it repeats")
+    t_ns: list[int] = []
+    rate_bps: list[Fraction] = []
+    begin_ms = 0
+    for place, count in counts.items():
+        end_ms = min((place + 1) * BIN_MS, last)
+        t_ns.append(begin_ms * _MS_NS)
+        rate_bps.append(Fraction(count * _FRAME_BITS * 1000, end_ms - begin_ms))
+        begin_ms = end_ms
+    return Trace(tuple(t_ns), tuple(rate_bps), last * _MS_NS)
+
+
+def steps(trace: Trace, duration_ns: int) -> Steps:
+    """The steps of a trace within a duration.
+
+    While a trace says 0, the rate is such that the shaper sends one frame in all that time, at its
+    beginning.
+
+    Raises:
+        ValueError: the trace has too many steps for this duration, or never a rate above 0.
+    """
+    begins: list[int] = []
+    wanted: list[Fraction] = []
+    for time_ns, rate_bps in _repeated(trace, duration_ns):
+        if wanted and wanted[-1] == rate_bps:
+            continue
+        begins.append(time_ns)
+        wanted.append(rate_bps)
+        if len(begins) > MOST_STEPS:
+            raise ValueError(
+                f"has more than {MOST_STEPS} steps within {units.format_time(duration_ns)}; "
+                "allowed are longer steps, or a shorter duration"
+            )
+    ends = [*begins[1:], duration_ns]
+    if not any(wanted):
+        raise ValueError("has no rate above 0 within the duration")
+    rates = [
+        _kept(rate_bps or Fraction(_FRAME_BITS * 10**9, end - begin), up=not rate_bps)
+        for rate_bps, begin, end in zip(wanted, begins, ends, strict=True)
+    ]
+    carried = sum(
+        rate * (end - begin) for rate, begin, end in zip(wanted, begins, ends, strict=True)
+    )
+    return Steps(tuple(begins), tuple(rates), _kept(Fraction(carried) / duration_ns))
+
+
+def _repeated(trace: Trace, duration_ns: int) -> Iterator[tuple[int, Fraction]]:
+    offset_ns = 0
+    while True:
+        for time_ns, rate_bps in zip(trace.t_ns, trace.rate_bps, strict=True):
+            if offset_ns + time_ns >= duration_ns:
+                return
+            yield offset_ns + time_ns, rate_bps
+        if trace.period_ns is None:
+            return
+        offset_ns += trace.period_ns
+
+
+def _kept(rate_bps: Fraction, *, up: bool = False) -> int:
+    """A rate in whole bytes a second, as the kernel keeps it, and within its bounds."""
+    size = -(-rate_bps // 8) if up else round(rate_bps / 8)
+    return max(-(-LEAST_RATE_BPS // 8), min(MOST_RATE_BPS // 8, int(size))) * 8

@@ -1,0 +1,87 @@
+"""What happened to links and queues during a run, in words, for every figure and report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from outcast.records.effective import AppliedChange
+from outcast.records.run import Run
+from outcast.units import format_rate, format_size, format_time
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event of a run as it happened.
+
+    Attributes:
+        t_s: when, after the traffic's start.
+        text: what and where, as `s1-s2: rate 20mbit`.
+        down_until_s: when the link was back, if this is a link that failed.
+    """
+
+    t_s: float
+    text: str
+    down_until_s: float | None = None
+
+
+def moments(run: Run) -> list[Moment]:
+    """Every event that was made within the duration, in the order of time.
+
+    The changes of both directions of a link are one moment.
+    """
+    duration_ns = run.manifest.traffic.duration_ns
+    by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
+    for change in run.manifest.changes:
+        if change.applied_ns is not None and change.event is not None:
+            by_event[change.at_ns, change.event].append(change)
+    shown = []
+    for (at_ns, _), changes in sorted(by_event.items()):
+        if at_ns >= duration_ns:
+            continue
+        first = changes[0]
+        is_both_ways = len({change.node for change in changes}) > 1 or first.what == "up"
+        where = f"{first.node}{'-' if is_both_ways else ' to '}{first.neighbour}"
+        what = ", ".join(_words(change) for change in changes if (change.node == first.node))
+        until_s = None
+        if first.what == "up" and not first.shown:
+            until_s = min(_back_ns(run, first), duration_ns) / 1e9
+        shown.append(Moment((first.applied_ns or 0) / 1e9, f"{where}: {what}", until_s))
+    return shown
+
+
+def _back_ns(run: Run, down: AppliedChange) -> int:
+    """When the link of a change was back; the duration's end if it was not."""
+    later = [
+        change.applied_ns
+        for change in run.manifest.changes
+        if (change.port, change.what) == (down.port, "up")
+        and change.shown
+        and change.applied_ns is not None
+        and change.applied_ns > (down.applied_ns or 0)
+    ]
+    return min(later, default=run.manifest.traffic.duration_ns)
+
+
+def _words(change: AppliedChange) -> str:
+    value = change.shown or 0
+    if change.what == "rate_bps":
+        return f"rate {format_rate(value)}"
+    if change.what == "delay_ns":
+        return f"delay {format_time(value)}"
+    if change.what == "limit_bytes":
+        return f"limit {format_size(value)}"
+    if change.what == "limit_packets":
+        return f"limit {value} packets"
+    return "back" if value else "down"
+
+
+def trace_sentences(run: Run) -> list[str]:
+    """A sentence for each port whose rate followed a trace."""
+    return [
+        f"{trace.port} followed {trace.trace}: {len(trace.t_ns)} rates from "
+        f"{format_rate(min(trace.rate_bps))} to {format_rate(max(trace.rate_bps))}"
+        + (f", {trace.skipped} left out because they came too late" if trace.skipped else "")
+        for trace in run.rates.ports
+        if trace.rate_bps
+    ]

@@ -1,0 +1,27 @@
+"""Figures over time that also show what happened to links and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from matplotlib.figure import Figure
+
+from outcast.records.run import Run
+from outcast.view.events import moments
+from outcast.view.figures.parts import mark_events
+
+Drawing = Callable[[Run], Figure | None]
+
+
+def with_events(drawing: Drawing) -> Drawing:
+    """The same figure, with the run's events marked where it shows the whole duration."""
+
+    @wraps(drawing)
+    def marked(run: Run) -> Figure | None:
+        figure = drawing(run)
+        if figure is not None:
+            mark_events(figure, moments(run), run.summary.duration_s)
+        return figure
+
+    return marked

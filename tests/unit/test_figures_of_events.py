@@ -1,0 +1,129 @@
+"""Events and traces in the figures over time, in the report and in the terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from outcast.analysis import analyze
+from outcast.records.effective import AppliedChange
+from outcast.records.run import Run
+from outcast.records.run_directory import PortRates, Rates
+from outcast.view import figures
+from outcast.view.events import Moment, moments, trace_sentences
+from outcast.view.figures.parts import MOST_NAMED_EVENTS
+from outcast.view.report import overview
+from outcast.view.terminal import tables
+from tests.golden import model
+from tests.golden.run_directory import with_records, write_run
+
+MS = 10**6
+DURATION_NS = 80 * MS
+EVENTS = [
+    (0, 20.0, "rate_bps", 500_000_000, "s1", "s2"),
+    (0, 20.0, "rate_bps", 500_000_000, "s2", "s1"),
+    (1, 30.0, "limit_bytes", 8192, "s1", "h1"),
+    (2, 40.0, "up", 0, "s1", "s2"),
+    (3, 50.0, "up", 1, "s1", "s2"),
+]
+
+
+def applied(event: int, at_ms: float, what: str, value: int, node: str, to: str) -> AppliedChange:
+    at_ns = round(at_ms * MS)
+    return AppliedChange(event, at_ns, at_ns, node, to, f"{node}-{to}", what, value, value)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
+    analyze(directory)
+    run = Run(directory)
+    changes = [applied(*event) for event in EVENTS]
+    return with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
+
+
+def test_the_changes_of_one_event_are_one_moment(run: Run) -> None:
+    assert moments(run) == [
+        Moment(0.02, "s1-s2: rate 500mbit"),
+        Moment(0.03, "s1 to h1: limit 8KB"),
+        Moment(0.04, "s1-s2: down", down_until_s=0.05),
+        Moment(0.05, "s1-s2: back"),
+    ]
+
+
+def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run: Run) -> None:
+    down = applied(0, 20, "up", 0, "s1", "s2")
+    changes = [
+        down,
+        AppliedChange(1, 30 * MS, None, "s1", "h1", "s1-h1", "delay_ns", 5, None),
+        AppliedChange(None, DURATION_NS, DURATION_NS, "s1", "s2", "s1-s2", "up", 1, 1),
+    ]
+    again = with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
+    assert moments(again) == [Moment(0.02, "s1-s2: down", down_until_s=0.08)]
+
+
+@pytest.mark.parametrize(
+    ("name", "panels"), [("goodput", 1), ("fairness", 1), ("link", 3), ("drops", 2)]
+)
+def test_figures_over_time_mark_events(name: str, panels: int, run: Run) -> None:
+    figure = figures.figure(run, name)
+    marked = [
+        axes
+        for axes in figure.axes
+        if {0.02, 0.03, 0.04, 0.05}
+        <= {
+            float(np.asarray(line.get_xdata())[0])
+            for line in axes.lines
+            if line.get_linestyle() == ":"
+        }
+    ]
+    assert len(marked) == panels
+    numbers = [text.get_text() for text in marked[0].texts if text.get_text().isdigit()]
+    assert numbers == ["1", "2", "3", "4"]
+    label = marked[-1].get_xlabel()
+    assert "(1) s1-s2: rate 500mbit" in label
+    assert "(4) s1-s2: back" in label
+
+
+def test_many_events_are_marked_without_numbers(run: Run) -> None:
+    changes = [
+        applied(number, 1 + number, "rate_bps", 10**9 - number * 8, "s1", "s2")
+        for number in range(MOST_NAMED_EVENTS + 1)
+    ]
+    many = with_records(run, manifest=run.manifest.model_copy(update={"changes": changes}))
+    figure = figures.figure(many, "goodput")
+    assert f"dotted: {MOST_NAMED_EVENTS + 1} events" in figure.axes[0].get_xlabel()
+    assert not [text for text in figure.axes[0].texts if text.get_text().isdigit()]
+
+
+def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
+    egress = run.manifest.bottlenecks[0].egress
+    rates = PortRates(
+        port=egress, trace="c.csv", t_ns=[10 * MS, 60 * MS], rate_bps=[8 * 10**8, 4 * 10**8],
+        latest_ns=0, skipped=1,
+    )  # fmt: skip
+    run.directory.write_rates(Rates(ports=[rates]))
+    run = Run(run.directory)
+    figure = figures.figure(run, "link")
+    right = next(axes for axes in figure.axes if axes.get_ylabel() == "link's rate (Mbps)")
+    (drawn,) = right.patches
+    assert drawn.get_data().values.tolist() == [1000, 800, 400]  # type: ignore[attr-defined]
+    assert trace_sentences(run) == [
+        f"{egress} followed c.csv: 2 rates from 400mbit to 800mbit, 1 left out because they came "
+        "too late"
+    ]
+
+
+def test_report_and_terminal_list_the_events(run: Run) -> None:
+    sentences = " ".join(overview.sentences(run))
+    assert "at 0.02 s s1-s2: rate 500mbit; at 0.03 s s1 to h1: limit 8KB" in sentences
+    assert "at first" not in sentences.partition("drains")[2][:60]
+    run.directory.write_manifest(run.manifest)
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(tables.render(run.directory))
+    assert "at 0.04 s s1-s2: down" in stream.getvalue()

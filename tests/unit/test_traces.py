@@ -1,0 +1,262 @@
+"""Rate traces: two formats, what is refused, and that a link gets what the trace says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast import experiment, workflow
+from outcast.emulation.changes import Changer
+from outcast.errors import ConfigError
+from outcast.plan import stored, traces
+from outcast.plan.events import port_traces
+from outcast.plan.make import make_plan
+from outcast.plan.model import Plan
+from outcast.plan.ports import PortQueue
+from outcast.records.run_directory import RunDirectory
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+MS = 10**6
+FRAME_BITS = 1514 * 8
+
+
+def parsed(text: str, *, repeat: bool = False) -> traces.Trace:
+    return traces.parse(text, repeat=repeat)
+
+
+def refusal(text: str, *, repeat: bool = False) -> tuple[int, str]:
+    with pytest.raises(ValueError, match=r"allowed|is not") as refused:
+        parsed(text, repeat=repeat)
+    return refused.value.line, str(refused.value)  # type: ignore[attr-defined]
+
+
+def test_a_csv_has_its_units_in_the_header_or_in_its_rows() -> None:
+    by_header = parsed("# a comment\ntime_ms,rate_mbps\n0,5\n\n20,0.5\n40.5,0\n")
+    by_row = parsed("time,rate\r\n0s,5mbit\r\n20ms,500kbit\r\n40500us,0\r\n")
+    assert by_header == by_row
+    assert by_header.t_ns == (0, 20 * MS, 40_500_000)
+    assert by_header.rate_bps == (5_000_000, 500_000, 0)
+    assert by_header.period_ns is None
+
+
+def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does() -> None:
+    trace = parsed("time_s,rate_kbps\n0,500\n0.1,800\n0.2,1\n", repeat=True)
+    assert (trace.t_ns, trace.period_ns) == ((0, 100 * MS), 200 * MS)
+    steps = traces.steps(trace, 450 * MS)
+    assert steps.t_ns == (0, 100 * MS, 200 * MS, 300 * MS, 400 * MS)
+    assert steps.rate_bps == (500_000, 800_000, 500_000, 800_000, 500_000)
+
+
+def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
+    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS)
+    assert (steps.t_ns, steps.rate_bps) == ((0, 20 * MS), (5_000_000, 8_000_000))
+    assert steps.mean_bps == 7_400_000
+
+
+def test_while_the_rate_is_zero_one_frame_is_sent() -> None:
+    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS)
+    assert steps.t_ns == (0, 10 * MS, 30 * MS)
+    assert FRAME_BITS <= steps.rate_bps[1] * 0.02 < FRAME_BITS + 1
+    assert steps.mean_bps == 4_000_000
+
+
+def test_mahimahis_deliveries_become_a_rate_in_bins_and_repeat() -> None:
+    # Two packets in the first bin, none in the next two, one in the fourth, three at its end.
+    trace = parsed("3\n10\n35\n40\n40\n40\n")
+    assert trace.t_ns == (0, 10 * MS)
+    assert trace.rate_bps == (2 * FRAME_BITS * 100, Fraction(4 * FRAME_BITS * 1000, 30))
+    assert trace.period_ns == 40 * MS
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("", 1, "is empty"),
+        ("# nothing\n", 1, "is empty"),
+        ("a,b\n1,2", 1, "names no time and rate"),
+        ("time_ms,rate_mbps,more\n", 1, "has 3 columns"),
+        ("time_ms,rate_parsecs\n0,1", 1, "names no time and rate"),
+        ("time_ms,rate_mbps\n", 1, "has 0 rows"),
+        ("time_ms,rate_mbps\n5,2", 2, "allowed is 0 in the first row"),
+        ("time_ms,rate_mbps\n0,2\n0,3", 3, "allowed is one after the row before's"),
+        ("time_ms,rate_mbps\n0,2\n7", 3, "has 1 columns"),
+        ("time_ms,rate_mbps\n0,-2", 2, "'-2' is not a rate"),
+        ("time_ms,rate_mbps\n0,nan", 2, "'nan' is not a rate"),
+        ("time_ms,rate_mbps\n0,1e9", 2, "'1e9' is not a rate"),
+        ("time_ms,rate_mbps\n0,99999999", 2, "allowed are 0 and 1kbit to 34gbit"),
+        ("time_ms,rate_bps\n0,7", 2, "allowed are 0 and 1kbit"),
+        ("time_s,rate_bps\n0,9000\n999999999,9000", 3, "allowed is up to 24h"),
+        ("time,rate\n0s,fast", 2, "'fast' is not a rate"),
+        ("time,rate\n0,5mbit", 2, "'0' is not a time"),
+        ("5\n3", 2, "3 ms after 5 ms"),
+        ("1\nx\n", 2, "'x' is not a whole number of milliseconds"),
+        ("٣\n", 1, "is not a whole number"),
+        ("99999999999\n", 1, "is not a whole number"),
+        ("0\n0\n", 2, "the last time is 0"),
+    ],
+)
+def test_a_line_that_is_no_trace_is_named(text: str, line: int, said: str) -> None:
+    at, message = refusal(text)
+    assert (at, said in message) == (line, True), message
+    assert "\n" not in message
+
+
+def test_a_trace_that_repeats_has_an_end() -> None:
+    assert refusal("time_ms,rate_mbps\n0,1\n", repeat=True) == (
+        1,
+        "has 1 rows; allowed are 2 or more",
+    )
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_trace_or_refused_with_a_line(text: str) -> None:
+    try:
+        first_ns, line = parsed(text).t_ns[0], 1
+    except ValueError as error:
+        first_ns, line = 0, error.line  # type: ignore[attr-defined]
+    assert (first_ns, line >= 1) == (0, True)
+
+
+@given(
+    st.lists(st.integers(0, 2500), min_size=1, max_size=300).filter(lambda times: max(times) > 0),
+    st.integers(0, 2500),
+)
+def test_the_bytes_of_any_second_are_those_of_the_trace(times: list[int], begin: int) -> None:
+    """Within a bin at either end, because a packet is spread over its bin."""
+    times = sorted(times)
+    period = times[-1]
+    steps = traces.steps(parsed("\n".join(map(str, times))), 6000 * MS)
+    ends = [*steps.t_ns[1:], 6000 * MS]
+
+    def carried(until_ns: int) -> float:
+        spans = zip(steps.t_ns, ends, steps.rate_bps, strict=True)
+        return sum(
+            rate * (min(end, until_ns) - at) / 1e9 for at, end, rate in spans if at < until_ns
+        )
+
+    places = Counter(max(1, time) for time in times)
+
+    def delivered(until_ms: int) -> int:
+        return sum(
+            count * sum(1 for cycle in range(0, 6001, period) if cycle + time <= until_ms)
+            for time, count in places.items()
+        )
+
+    sent = (carried((begin + 1000) * MS) - carried(begin * MS)) / FRAME_BITS
+    wanted = delivered(begin + 1000) - delivered(begin)
+    # What lies in the joined bins that the second's two ends cut.
+    slack = 0.0
+    for edge_ns in (begin * MS, (begin + 1000) * MS):
+        place = max(index for index, at in enumerate(steps.t_ns) if at <= edge_ns)
+        slack += steps.rate_bps[place] * (ends[place] - steps.t_ns[place]) / 1e9 / FRAME_BITS
+    assert abs(sent - wanted) <= slack + 1.01
+
+
+def test_a_trace_has_a_bounded_number_of_steps() -> None:
+    text = "time_us,rate_mbps\n0,1\n1,2\n2,1\n"
+    with pytest.raises(ValueError, match="more than 200000 steps within 1s"):
+        traces.steps(parsed(text, repeat=True), 10**9)
+    with pytest.raises(ValueError, match="no rate above 0"):
+        traces.steps(parsed("time_ms,rate_mbps\n0,0\n"), 10**9)
+
+
+def planned(folder: Path, rate: str, *more: str) -> tuple[experiment.Experiment, Plan]:
+    (folder / "cell.csv").write_text("time_ms,rate_mbps\n0,5\n100,20\n")
+    (folder / "mine.yaml").write_text((CONFIGS / "linear-12.yaml").read_text())
+    override = f"links={{rate: 100mbit, overrides: [{{from: s1, to: h1, rate: {rate}}}]}}"
+    settings = [override, "duration=200ms", "analysis={}", *more]
+    loaded = experiment.load(folder / "mine.yaml", settings)
+    whole = workflow.resolve(loaded, "virtual")
+    return whole, make_plan(whole)
+
+
+def test_a_link_with_a_trace_has_its_mean_rate_and_a_class_of_htb(tmp_path: Path) -> None:
+    whole, plan = planned(tmp_path, "{trace: cell.csv}")
+    link = plan.links["s1", "h1"]
+    assert link.rate_bps == 12_500_000
+    assert link.jitter_ns == 25_000  # by the delay; half a frame takes longer
+    (port,) = port_traces(whole, plan)
+    assert (port.port.port, port.port.queue.shaper_kind) == ("s1-eth1", "htb")
+    assert port.t_ns == (0, 100 * MS, 200 * MS)
+    assert port.rate_bps == (5_000_000, 20_000_000, 12_500_000)
+    (tmp_path / "plan.json").write_text(stored.dumps(plan))
+    assert stored.read_plan(tmp_path / "plan.json").traces == plan.traces
+
+
+def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path: Path) -> None:
+    whole, _ = planned(tmp_path, "{trace: cell.csv}")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    own = workflow._with_own_traces(RunDirectory(folder), whole)
+    (folder / "config.yaml").write_text(experiment.dump(own))
+    assert "trace: sources/0-cell.csv" in (folder / "config.yaml").read_text()
+    again = experiment.load_resolved(folder / "config.yaml")
+    assert make_plan(again).links == make_plan(whole).links
+    assert (folder / "sources" / "0-cell.csv").read_bytes() == (tmp_path / "cell.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("rate", "more", "said"),
+    [
+        ("{trace: none.csv}", (), "links.overrides.0.rate.trace: {folder}/none.csv: there is no"),
+        ("{trace: mine.yaml}", (), "links.overrides.0.rate.trace: {folder}/mine.yaml:3: 'name: "),
+        ("{trace: cell.csv, loop: true}", (), "loop: Extra inputs"),
+        ("{repeat: true}", (), "allowed are trace and repeat"),
+        ("0mbit", (), "links.overrides.0.rate"),
+        (
+            "{trace: cell.csv}",
+            ("events=[{at: 1ms, from: s1, to: h1, rate: 5mbit}]",),
+            "events.0.rate: the rate of s1-eth1 comes from a trace",
+        ),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_one_line(
+    rate: str, more: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        planned(tmp_path, rate, *more)
+    assert said.format(folder=tmp_path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+class FakeKernel:
+    """Notes the rates; setting one takes `takes_ns`."""
+
+    def __init__(self, takes_ns: int) -> None:
+        self.set: list[tuple[str, int]] = []
+        self.now_ns = 10**18
+        self._takes_ns = takes_ns
+
+    def apply(self, change: object) -> int:
+        raise AssertionError(change)
+
+    def set_rate(self, port: PortQueue) -> int:
+        self.now_ns += self._takes_ns
+        self.set.append((port.port, port.rate_bps))
+        return port.rate_bps
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def test_rates_that_are_over_are_skipped_and_named(tmp_path: Path) -> None:
+    whole, plan = planned(tmp_path, "{trace: cell.csv}")
+    kernel = FakeKernel(takes_ns=210 * MS)
+    changer = Changer(
+        (), port_traces(whole, plan), kernel, kernel.now_ns - MS, lambda: kernel.now_ns
+    )
+    changer._work()
+    (rates,) = changer.rates().ports
+    assert rates.t_ns == [211 * MS, 421 * MS]
+    assert rates.rate_bps == [5_000_000, 12_500_000]
+    assert (rates.latest_ns, rates.skipped) == (221 * MS, 1)
+    assert changer.warnings() == [
+        "s1-eth1: 1 of 3 rates of cell.csv came too late to be set, and one 221.0 ms late; less "
+        "load on this machine, or the virtual engine, keeps their times"
+    ]
+    assert rates.trace == "cell.csv"
