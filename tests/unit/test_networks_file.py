@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import outcast
-from outcast import experiment, workflow
+from outcast import analysis, experiment, workflow
+from outcast.assignment import replayed
+from outcast.assignment.folder import Identity
+from outcast.assignment.grade import grade
+from outcast.assignment.tasks import TASKS
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
@@ -16,6 +23,9 @@ from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
+from tests.golden import model
+from tests.golden.run_directory import write_run
+from tests.golden.submission import submit
 
 DUMBBELL = Path(__file__).parents[2] / "configs" / "examples" / "dumbbell.yaml"
 
@@ -328,7 +338,7 @@ def test_nothing_is_run_from_a_results_folder(tmp_path: Path, name: str, mark: s
 def test_another_network_than_the_results_is_not_run(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     loaded = outcast.load(traced(tmp_path, trace))
-    opened = experiment.validate(experiment.reader.yaml.safe_load(experiment.dump(loaded)), "it")
+    opened = experiment.validate(yaml.safe_load(experiment.dump(loaded)), "it")
     source = Source.of(opened).changed({"topology.args.far": 2})
     with pytest.raises(ConfigError, match="files that a result names are not read"):
         resolve.experiment_of(source)
@@ -355,6 +365,75 @@ def test_a_hostile_network_in_a_configuration_is_refused(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match=refusal) as refused:
             outcast.load(file)
         assert "\n" not in str(refused.value)
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
+    """Somebody else's run, whose config.yaml names a file that leaves a trace when it is run."""
+    traffic = model.drop_tail(model.make_traffic(1, 1_600), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, 20_000_000)
+    analysis.analyze(directory)
+    trace = directory.path / "trace"
+    (directory.path / "net.py").write_text(TRACE.format(str(trace)) + HEAD + PAIR + TAIL)
+    tree = yaml.safe_load(directory.config.read_text())
+    tree["topology"] = {"kind": "file", "path": str(directory.path / "net.py"), "topo": "mine"}
+    directory.config.write_text(yaml.safe_dump(tree))
+    directory.seal()
+    return directory, trace
+
+
+def test_nothing_that_reads_a_result_runs_its_code(
+    foreign: tuple[RunDirectory, Path], tmp_path: Path
+) -> None:
+    directory, trace = foreign
+    run = str(directory.path)
+    for arguments in (
+        ["analyze", run],
+        ["report", run],
+        ["run", str(directory.config), "-o", str(tmp_path / "again")],
+        ["topo", str(directory.config)],
+        ["exec", str(directory.config), "--", "true"],
+        ["sweep", str(directory.config), "--dry-run"],
+        ["run", str(DUMBBELL), "--replay-of", run, "-o", str(tmp_path / "replay")],
+    ):
+        command = [sys.executable, "-m", "outcast", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert not trace.exists(), arguments
+        refused = arguments[0] in ("topo", "exec", "sweep") or "-o" in arguments
+        assert (done.returncode != 0) is refused, (arguments, done.stderr)
+    opened = outcast.open_run(directory.path)
+    assert opened.experiment.topology.kind == "file"
+    with pytest.raises(OutcastError):
+        outcast.run(opened.experiment, tmp_path / "other")
+    with pytest.raises(OutcastError):
+        outcast.run_sweep(opened.experiment, {"seed": [1]}, directory=tmp_path / "sweep")
+    assert not trace.exists()
+
+
+def test_a_submissions_replay_runs_no_code_of_it(
+    foreign: tuple[RunDirectory, Path], tmp_path: Path
+) -> None:
+    directory, trace = foreign
+    named = experiment.load_resolved(directory.config)
+    with pytest.raises(OutcastError):
+        replayed.Guest().run(named, tmp_path / "replay")
+    assert not trace.exists()
+
+
+def test_a_graded_folder_runs_no_code_of_it(tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    submitted = submit(inbox / "eve", Identity("nets", "eve"))
+    trace = tmp_path / "trace"
+    (tmp_path / "net.py").write_text(TRACE.format(str(trace)) + HEAD + PAIR + TAIL)
+    for task in TASKS:
+        for config in (submitted.run(task).config, submitted.config(task)):
+            tree = yaml.safe_load(config.read_text())
+            tree["topology"] = {"kind": "file", "path": str(tmp_path / "net.py"), "topo": "mine"}
+            config.write_text(yaml.safe_dump(tree))
+    (graded,) = grade([inbox / "eve"], replayed.Guest())
+    assert graded.verdict != "genuine"
+    assert not trace.exists()
 
 
 # Sweeps.

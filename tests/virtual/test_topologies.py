@@ -81,7 +81,7 @@ RING = """graph [
   node [ id 2 label "Chur" ]
   node [ id 3 label "Delft" ]
   edge [ source 0 target 1 delay "200us" ]
-  edge [ source 1 target 2 ]
+  edge [ source 1 target 2 rate "50mbit" ]
   edge [ source 2 target 3 ]
   edge [ source 3 target 0 ]
 ]"""

@@ -244,15 +244,17 @@ def _write_settings(
     lines: Mapping[frozenset[str], Sequence[tuple[float, float]]],
 ) -> None:
     """Writes what some links have of their own beside them; the bottleneck's label has its own."""
+    layered = is_layered(plan)
     bottleneck = frozenset(plan.ends[plan.bottleneck.egress])
     others = [ends for ends in own if ends != bottleneck]
     for number, ends in enumerate(others):
         (x1, y1), (x2, y2) = lines[ends]
-        share = 0.5 + 0.15 * (number % 3 - 1)
+        # In a row of hosts, the links of neighbours come near one another in the middle.
+        share = 0.5 + (0.15 * (number % 3 - 1) if layered else 0)
         axes.text(
             x1 + share * (x2 - x1),
             y1 + share * (y2 - y1),
-            own[ends].replace("; ", "\n"),
+            own[ends].replace("; ", "\n") if layered else own[ends].replace(", ", "\n"),
             ha="center",
             va="center",
             fontsize=7,
