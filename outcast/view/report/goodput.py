@@ -226,9 +226,11 @@ def fairness(run: Run) -> Element:
     compare = run.summary.compare
     if compare is not None and compare.ratio is not None:
         first, second = compare.groups
+        name = ratio_name(run.summary)
+        article = "the " if name == "outcast ratio" else ""
         text += (
-            f" and the {ratio_name(run.summary)} {compare.ratio:.2f}: the mean goodput of {first} "
-            f"over that of {second}"
+            f" and {article}{name} is {compare.ratio:.2f}: the mean goodput of {first} over that "
+            f"of {second}"
         )
     chart = element("p", "At no time two flows were active.")
     if "fairness" in run.tables:

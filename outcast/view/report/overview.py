@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
-from outcast.plan.grouping import UDP, control_of
+from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
 from outcast.records.summary import Summary
@@ -175,14 +175,15 @@ def sentences(run: Run) -> list[str]:
     manifest, asked = run.manifest, run.manifest.requested
     flows = manifest.flows
     receivers: dict[tuple[str | None, int, str], list[str]] = {}
+    names = list(dict.fromkeys(flow.name for flow in flows))
     for flow in flows:
         receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
     groups = [
         f"{_flows(len(ends), '' if control == UDP else 'TCP ')} "
-        f"({control.upper() if name is None else f'{name}: {control.upper()}'}) to "
+        f"({control.upper() if name is None else title(name, [control])}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (name, hops, control), ends in sorted(
-            receivers.items(), key=lambda item: (item[0][0] or "", *item[0][1:])
+            receivers.items(), key=lambda item: (names.index(item[0][0]), *item[0][1:])
         )
     ]
     groups += [
