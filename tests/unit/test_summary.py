@@ -522,3 +522,14 @@ def test_a_summary_of_format_1_has_its_classes_as_groups(run: RunDirectory) -> N
         assert group.title == f"{label} (cubic)"
     assert Run(run).marked == "2-hop"
     assert outcast(["report", str(run.path)]) == 0
+
+
+def test_groups_of_one_class_that_are_not_compared_have_no_ratio(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(run.manifest, named)
+    assert analyze(run).compare is None
+    assert outcast(["analyze", str(run.path)]) == 0
+    text = capsys.readouterr().out
+    assert "outcast ratio" not in text
+    assert "Jain's index" in text

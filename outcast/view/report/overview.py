@@ -18,6 +18,7 @@ from outcast.view.report.page import section
 from outcast.view.terminal.tables import (
     format_bps,
     format_ratio,
+    has_ratio,
     main_ratio,
     ratio_name,
     workload_result,
@@ -37,7 +38,8 @@ def header(run: Run) -> list[Element]:
             of_what = f"{group.title}, mean of a flow"
             key.append((of_what, format_bps(group.summary.mean_goodput_bps)))
         jain = summary.jain_index
-        key.append((ratio_name(summary), format_ratio(main_ratio(summary))))
+        if has_ratio(summary):
+            key.append((ratio_name(summary), format_ratio(main_ratio(summary))))
         key.append(("Jain's index", "-" if jain is None else f"{jain:.3f}"))
     for workload in (summary.completions or {}).values():
         streams = workload.streams

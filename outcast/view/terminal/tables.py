@@ -67,6 +67,11 @@ def main_ratio(summary: Summary | Window) -> float | None:
     return summary.outcast_ratio if summary.compare is None else summary.compare.ratio
 
 
+def has_ratio(summary: Summary) -> bool:
+    """Whether the headline has a ratio: not where named groups of one class are not compared."""
+    return summary.compare is not None or summary.group_by == "hops"
+
+
 def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
     """The labels of the classes that the outcast ratio compares; None if there is only one."""
     classes = [*summary.classes]
@@ -112,11 +117,10 @@ def _heading(summary: Summary) -> Text:
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
     if summary.classes:
-        results.insert(
-            0,
-            f"{total}, Jain's index {format_ratio(summary.jain_index)}, "
-            f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}",
-        )
+        parts = [total, f"Jain's index {format_ratio(summary.jain_index)}"]
+        if has_ratio(summary):
+            parts.append(f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}")
+        results.insert(0, ", ".join(parts))
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
     return Text(
