@@ -16,7 +16,8 @@ from outcast.records import run as records
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
 
 
 class Run(records.Run):
@@ -41,18 +42,49 @@ class Run(records.Run):
         """The run directory."""
         return self.directory.path
 
-    def figure(self, name: str) -> Figure:
-        """Draws a figure, which a notebook displays by itself.
+    def figure(
+        self,
+        name: str,
+        *,
+        ax: Axes | None = None,
+        figure: FigureBase | None = None,
+        size: tuple[float, float] | str | None = None,
+        title: str | None = None,
+        legend: str | None = None,
+        xlabel: str | None = None,
+        ylabel: str | None = None,
+        log_x: bool = False,
+        log_y: bool = False,
+        font_size: float | None = None,
+    ) -> Figure:
+        """Draws a figure, which a notebook displays by itself. Everything in it can be changed.
 
         Args:
             name: the stem of one of the run's PNG files, as `goodput` or `queue`.
+            ax: matplotlib's axes to draw on, for a figure of one panel; its title and size are
+                yours.
+            figure: an empty matplotlib figure or subfigure to draw on.
+            size: width and height in inches, or a text as `89x56mm`.
+            title: another title; "" takes it away.
+            legend: where it stands, as `upper left`; "" takes it away.
+            xlabel: another label of the x axis.
+            ylabel: another label of the y axis.
+            log_x: whether the x axis is logarithmic.
+            log_y: whether the y axis is logarithmic.
+            font_size: ordinary letters in points, 9 otherwise; all others keep their proportion.
+
+        Returns:
+            The matplotlib figure; with `ax`, the one that the axes stand in.
 
         Raises:
             InputError: there is no such figure, or the run measured nothing for it.
+            ConfigError: the figure cannot look so.
         """
         from outcast.view import figures
+        from outcast.view.figures import look as looks
 
-        return figures.figure(self, name)
+        look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
+        return figures.figure(self, name, look, looks.canvas(ax, figure))
 
     def write_report(self) -> Path:
         """Writes report.html into the run directory. Raises InputError where it cannot."""

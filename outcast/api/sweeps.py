@@ -19,6 +19,8 @@ from outcast.sweep.task import Failure
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
 
 
 class Sweep:
@@ -92,6 +94,55 @@ class Sweep:
     def complete(self) -> bool:
         """Whether every planned run has a result."""
         return not self.left and not self.failures
+
+    def figure(
+        self,
+        name: str,
+        value: str | None = None,
+        *,
+        by: Sequence[str] = (),
+        where: Sequence[str] = (),
+        ax: Axes | None = None,
+        figure: FigureBase | None = None,
+        size: tuple[float, float] | str | None = None,
+        title: str | None = None,
+        legend: str | None = None,
+        xlabel: str | None = None,
+        ylabel: str | None = None,
+        log_x: bool = False,
+        log_y: bool = False,
+        font_size: float | None = None,
+    ) -> Figure:
+        """Draws a figure of the runs: `line`, `bar`, `heat` or `cdf`.
+
+        Args:
+            name: which one.
+            value: a column of `table()`, or for `cdf` also of `flows()`; None is the outcast ratio,
+                or the first value that there is.
+            by: the keys to group by, the first along the axis; without any, all swept keys, or for
+                `cdf` the first.
+            where: conditions on the runs, as `queue.limit=16KB`.
+            ax: as for `Run.figure`, like all that follow.
+            figure: an empty matplotlib figure or subfigure to draw on.
+            size: width and height in inches, or a text as `89x56mm`.
+            title: the title; there is none otherwise.
+            legend: where it stands, as `upper left`; "" takes it away.
+            xlabel: another label of the x axis.
+            ylabel: another label of the y axis.
+            log_x: whether the x axis is logarithmic.
+            log_y: whether the y axis is logarithmic.
+            font_size: ordinary letters in points, 9 otherwise; all others keep their proportion.
+
+        Raises:
+            InputError: no run has finished yet.
+            ConfigError: there is no such figure, column or run, or it cannot look so.
+        """
+        from outcast.sweep import draw
+        from outcast.view.figures import look as looks
+
+        look = looks.asked(size, title, legend, xlabel, ylabel, log_x, log_y, font_size)
+        choice = draw.Choice(value, tuple(by), tuple(where))
+        return draw.figure(self.path, name, choice, look, looks.canvas(ax, figure))
 
     def write_report(self, *, progress: bool | None = None) -> Path:
         """Writes the reports that runs lack, and index.html about all of them.

@@ -27,6 +27,7 @@ VERBS = (
     "reproduce",
     "analyze",
     "report",
+    "figure",
     "join",
     "inspect",
     "topo",

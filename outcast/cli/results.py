@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +13,11 @@ from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
     from outcast.sweep.dataset import Dataset
     from outcast.sweep.groups import Group
+    from outcast.sweep.labels import Labels
 
 
 @click.command(
@@ -89,7 +91,9 @@ def command(
 ) -> None:
     """Print the means over the repetitions of the sweep in DIR, with 95 % bootstrap intervals."""
     from outcast.analysis.statistics import Kind
-    from outcast.sweep import dataset, groups, render
+    from outcast.sweep import dataset, draw, groups, render
+    from outcast.sweep.labels import Labels
+    from outcast.sweep.store import SweepDirectory
 
     results = dataset.load(directory)
     if not results.runs.height:
@@ -102,53 +106,35 @@ def command(
     if figure == "cdf" and against is not None:
         raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
     kind: Kind = center  # type: ignore[assignment]  # click has checked it
+    experiment = SweepDirectory(directory).read_experiment()
     keys = list(by) or groups.default_by(results)
     if figure == "cdf":
-        rows = _rows(results, values, conditions, untrusted)
-        terminal.echo_path(_draw_cdf(rows, keys if by else keys[:1], values, directory, output))
+        value = values[0] if values else groups.default_values(results.runs)[0]
+        choice = draw.Choice(value, by, conditions, kind, untrusted)
+        drawn = draw.figure(directory, figure, choice)
+        terminal.echo_path(_save(drawn, output or _default(directory, value, figure)))
         return
-    runs = _chosen(results.runs, conditions, untrusted)
+    runs = draw.chosen(results.runs, conditions, untrusted)
     names = list(values) or groups.default_values(runs)
     unmatched = 0
     if against is not None:
-        other = _chosen(dataset.load(against).runs, conditions, untrusted)
+        other = draw.chosen(dataset.load(against).runs, conditions, untrusted)
         summed = groups.compare(runs, other, keys, names, kind)
         unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (runs, other))
     else:
         summed = groups.summarize(runs, keys, names, kind)
     if figure is not None:
-        path = output or directory / f"{names[0].replace(' ', '-')}-{figure}.png"
-        title = None if against is None else _named(center, against)[1]
-        terminal.echo_path(_draw(figure, summed, names[0], title, path))
+        drawn = draw.of_groups(summed, figure, names[0], Labels(experiment))
+        if against is not None:
+            drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
+        terminal.echo_path(_save(drawn, output or _default(directory, names[0], figure)))
         return
     if form == "csv":
         terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
         terminal.echo(render.as_json(summed))
     else:
-        _print(results, runs, summed, center, against, unmatched)
-
-
-def _chosen(runs: pl.DataFrame, conditions: tuple[str, ...], untrusted: bool) -> pl.DataFrame:
-    from outcast.sweep import groups
-
-    chosen = groups.where(runs, conditions)
-    return chosen if untrusted else groups.trusted(chosen)
-
-
-def _rows(
-    results: Dataset, values: tuple[str, ...], conditions: tuple[str, ...], untrusted: bool
-) -> pl.DataFrame:
-    """The chosen runs; or the flows of these, if only the table of flows has the value."""
-    from outcast.sweep import groups
-
-    runs, flows = results.runs, results.flows
-    if not values or values[0] in runs.columns or values[0] not in flows.columns:
-        return _chosen(runs, conditions, untrusted)
-    of_runs = [text for text in conditions if text.partition("=")[0] in runs.columns]
-    chosen = _chosen(runs, tuple(of_runs), untrusted)
-    of_chosen = flows.join(chosen.select("run"), on="run", how="semi")
-    return groups.where(of_chosen, [text for text in conditions if text not in of_runs])
+        _print(results, runs, summed, center, against, unmatched, Labels(experiment))
 
 
 def _print(
@@ -158,13 +144,14 @@ def _print(
     center: str,
     against: Path | None,
     unmatched: int,
+    labels: Labels,
 ) -> None:
     """Prints the table and the remarks on it; only one of two sweeps has `unmatched` groups."""
     from outcast.sweep import groups, render
 
     console = terminal.console()
     shown, plural = _named(center, against)
-    console.print(render.table(summed, shown))
+    console.print(render.table(summed, shown, labels))
     lines = [f"{plural}, with 95 % bootstrap intervals over the runs; a single run has no interval"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
@@ -195,36 +182,15 @@ def _named(center: str, against: Path | None) -> tuple[str, str]:
     return "difference", f"differences from the {shown}s in {against}"
 
 
-def _draw(kind: str, summed: list[Group], value: str, title: str | None, path: Path) -> Path:
-    from outcast.sweep import figures
-
-    figure = {"line": figures.line, "bar": figures.bar, "heat": figures.heat}[kind](summed, value)
-    if title is not None:
-        figure.axes[0].set_title(title, fontsize="small")
-    return _save(figure, path)
+def _default(directory: Path, value: str, kind: str) -> Path:
+    return directory / f"{value.replace(' ', '-')}-{kind}.png"
 
 
-def _draw_cdf(
-    rows: pl.DataFrame,
-    by: list[str],
-    values: tuple[str, ...],
-    directory: Path,
-    output: Path | None,
-) -> Path:
-    from outcast.sweep import figures, groups
-
-    value = values[0] if values else groups.default_values(rows)[0]
-    return _save(
-        figures.cdf(rows, by, value), output or directory / f"{value.replace(' ', '-')}-cdf.png"
-    )
-
-
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: Figure, path: Path) -> Path:
     from outcast.view.figures import style
 
     try:
-        with style.styled():
-            return style.save(figure, path)
+        return style.save(figure, path)
     except OSError as error:
         raise ConfigError(f"-o {files.describe(error)}") from None
     except ValueError as error:

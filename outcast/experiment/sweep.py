@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from outcast.experiment.parts import Part
 
-_OWN_KEYS = ("points", "order", "captures")
+_OWN_KEYS = ("points", "order", "captures", "labels")
 _FIXED = ("sweep", "repetitions")
 """Keys that cannot be swept, because all runs of a sweep share them."""
 
@@ -37,6 +37,12 @@ class Sweep(Part):
     )
     captures: Literal["keep", "compress", "drop"] = Field(
         default="keep", description="what happens to a run's captures after its analysis"
+    )
+
+    labels: dict[str, Annotated[str, Field(min_length=1, max_length=80)]] = Field(
+        default={},
+        description="what tables, axes and legends call a swept key, as "
+        "`{flows.1.hosts: rivals}`; if left out, words made of the key",
     )
 
     @property
@@ -70,6 +76,12 @@ class Sweep(Part):
         for key in (*self.lists, *sorted(named)):
             if key.split(".")[0] in _FIXED:
                 raise ValueError(f"{key} cannot be swept")
+        for key, label in self.labels.items():
+            if key not in self.lists and key not in named:
+                swept = ", ".join([*self.lists, *sorted(named)]) or "none"
+                raise ValueError(f"labels: {key} is not swept; swept are {swept}")
+            if not label.isprintable():
+                raise ValueError(f"labels: {key}: allowed are printable characters")
         if any(not point for point in self.points):
             raise ValueError("points: one is empty; allowed is a mapping of keys to values")
         return self

@@ -10,6 +10,7 @@ from outcast.errors import InputError, OutcastError
 from outcast.files import write_text
 from outcast.sweep import figures, groups, overview, state
 from outcast.sweep.groups import Cell, Group
+from outcast.sweep.labels import Labels, amount
 from outcast.sweep.render import heading, interval_texts, scale
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
@@ -71,15 +72,16 @@ def without_report(directory: SweepDirectory) -> list[str]:
 def page_text(sweep: State, no_report: Mapping[str, str]) -> str:
     """The page as text; `no_report` is that of `write_index`."""
     summed, values = _summed(sweep)
+    labels = Labels(sweep.experiment)
     parts = [
-        overview.swept(sweep),
-        _results(sweep, summed, values),
-        *_drawn(sweep, summed, values),
+        overview.swept(sweep, labels),
+        _results(sweep, summed, values, labels),
+        *_drawn(sweep, summed, values, labels),
         _runs(sweep, values, no_report),
         overview.again(sweep),
     ]
     title = f"{sweep.experiment.name}: sweep"
-    return document(title, overview.header(sweep, summed), parts, scripts=[SCRIPT])
+    return document(title, overview.header(sweep, summed, labels), parts, scripts=[SCRIPT])
 
 
 def _summed(sweep: State) -> tuple[list[Group], list[str]]:
@@ -95,17 +97,21 @@ def _summed(sweep: State) -> tuple[list[Group], list[str]]:
     return summed, [name for name in groups.default_values(rows) if name in known]
 
 
-def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> Element:
+def _results(
+    sweep: State, summed: Sequence[Group], values: Sequence[str], labels: Labels
+) -> Element:
     if not summed or not values:
         text = "No trusted run has a result yet."
         return section("results", "Results", element("p", text))
     keys = list(summed[0].at)
-    last = [key.rpartition(".")[2] for key in keys]
-    short = last if len(set(last)) == len(last) else keys
-    head = [*(short or ["point"]), *(heading(value) for value in values), "runs"]
+    head = [
+        *(map(labels.key, keys) if keys else ["point"]),
+        *(heading(value) for value in values),
+        "runs",
+    ]
     rows: list[list[Part]] = []
     for group in summed:
-        at: list[Part] = [_setting(value) for value in group.at.values()]
+        at: list[Part] = [_setting(labels, key, value) for key, value in group.at.items()]
         cells = [group.cell(value) for value in values]
         rows.append([*(at or ["all"]), *(_interval(cell) for cell in cells), str(group.runs)])
     settings = {
@@ -139,10 +145,10 @@ def _results(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> El
     )
 
 
-def _setting(value: object) -> Element:
-    amount = figures.quantity(value)
-    text = overview.setting_text(value)
-    return element("data", text, value=text if amount is None else repr(amount))
+def _setting(labels: Labels, key: str, value: object) -> Element:
+    known = amount(value)
+    text = labels.value(key, value)
+    return element("data", text, value=text if known is None else repr(known[1]))
 
 
 def _interval(cell: Cell) -> Element:
@@ -155,12 +161,14 @@ def _interval(cell: Cell) -> Element:
     )
 
 
-def _drawn(sweep: State, summed: Sequence[Group], values: Sequence[str]) -> list[Element]:
+def _drawn(
+    sweep: State, summed: Sequence[Group], values: Sequence[str], labels: Labels
+) -> list[Element]:
     """The section with the figures; empty if there is nothing to draw."""
     # The total goodput comes last because it says least about fairness.
     ordered = sorted(values, key=lambda value: (value == "total_goodput_bps", value[:4] == "jain"))
     rows = groups.trusted(sweep.results.runs) if summed else sweep.results.runs
-    drawn = [figures.drawn(rows, summed, value) for value in ordered[:_MOST_FIGURES]]
+    drawn = [figures.drawn(rows, summed, value, labels) for value in ordered[:_MOST_FIGURES]]
     pictures = [
         picture(heading(value), figure.description, figure.svg, "image/svg+xml", 560)
         for value, figure in zip(ordered, drawn, strict=False)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from outcast.experiment import Experiment
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group
+from outcast.sweep.labels import Labels
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
 from outcast.units import format_rate, format_time
@@ -28,7 +29,7 @@ def shown(sweep: State) -> str:
     return shlex.quote(sweep.directory.path.absolute().name)
 
 
-def header(sweep: State, summed: Sequence[Group]) -> list[Element]:
+def header(sweep: State, summed: Sequence[Group], labels: Labels) -> list[Element]:
     """The heading, the sweep in one line, the number of runs of each kind, and the reasons."""
     planned, finished = len(sweep.planned), len(sweep.finished)
     key = [
@@ -40,7 +41,7 @@ def header(sweep: State, summed: Sequence[Group]) -> list[Element]:
     ]
     return [
         element("h1", f"{sweep.experiment.name}: sweep"),
-        element("p", " ".join([_plan(sweep), *_range(summed)]), class_="lead"),
+        element("p", " ".join([_plan(sweep, labels), *_range(summed, labels)]), class_="lead"),
         element(
             "dl",
             *(element("div", element("dt", name), element("dd", f"{n:,}")) for name, n in key),
@@ -50,18 +51,19 @@ def header(sweep: State, summed: Sequence[Group]) -> list[Element]:
     ]
 
 
-def _plan(sweep: State) -> str:
+def _plan(sweep: State, labels: Labels) -> str:
     keys, repetitions = sweep.results.keys, sweep.experiment.repetitions
+    names = [labels.key(key) for key in keys]
     times = f"{repetitions} times each, with a seed of its own every time"
     if not keys:
         return f"{counted(len(sweep.planned), 'run')} of one experiment, each with its own seed."
     points = len(sweep.settings)
     how = f", {times}" if repetitions > 1 else ", once each"
-    over = ", ".join(keys[:-1]) + f" and {keys[-1]}" if len(keys) > 1 else keys[0]
+    over = ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]
     return f"{counted(points, 'point')} over {over}{how}."
 
 
-def _range(summed: Sequence[Group]) -> list[str]:
+def _range(summed: Sequence[Group], labels: Labels) -> list[str]:
     """A sentence with the least and the greatest value of the main ratio."""
     names = [cell.value for group in summed[:1] for cell in group.cells]
     main = next((name for name in names if is_compared(name)), "outcast_ratio")
@@ -77,12 +79,12 @@ def _range(summed: Sequence[Group]) -> list[str]:
     (least, here), (most, there) = known[0], known[-1]
     return [
         f"{main if is_compared(main) else 'The outcast ratio'}, on average over a point's runs, "
-        f"goes from {least:.2f} ({_at(here)}) to {most:.2f} ({_at(there)})."
+        f"goes from {least:.2f} ({_at(here, labels)}) to {most:.2f} ({_at(there, labels)})."
     ]
 
 
-def _at(at: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {setting_text(value)}" for key, value in at.items())
+def _at(at: Mapping[str, object], labels: Labels) -> str:
+    return ", ".join(f"{labels.key(key)}: {labels.value(key, value)}" for key, value in at.items())
 
 
 def _trust(sweep: State) -> Element:
@@ -136,15 +138,16 @@ def listed(lines: Sequence[str]) -> Element | None:
     return element("ul", *(element("li", line) for line in lines)) if lines else None
 
 
-def swept(sweep: State) -> Element:
+def swept(sweep: State, labels: Labels) -> Element:
     """The section with the swept keys and their values, and what all runs have in common."""
     rows: list[list[Part]] = []
     for key in sweep.results.keys:
-        values = dict.fromkeys(setting_text(settings.get(key)) for settings in sweep.settings)
-        rows.append([key, ", ".join(values), str(len(values))])
+        values = dict.fromkeys(labels.value(key, settings.get(key)) for settings in sweep.settings)
+        row: list[Part] = [labels.key(key), element("code", key)]
+        rows.append([*row, "; ".join(values), str(len(values))])
     product = 1
     for row in rows:
-        product *= int(str(row[2]))
+        product *= int(str(row[3]))
     which = (
         "The sweep has every combination of these values"
         if product == len(sweep.settings)
@@ -156,7 +159,9 @@ def swept(sweep: State) -> Element:
         element("p", f"{which}, {counted(sweep.experiment.repetitions, 'run')} of each.")
         if rows
         else element("p", "No key: all runs have the same settings and differ in their seeds."),
-        element("div", table("Swept keys", ["key", "values", "number"], rows, 2), class_="prose")
+        element(
+            "div", table("Swept keys", ["what", "key", "values", "number"], rows, 3), class_="prose"
+        )
         if rows
         else None,
         element("p", f"All runs have in common: {', '.join(_common(sweep))}."),

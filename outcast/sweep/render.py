@@ -16,21 +16,26 @@ from rich.text import Text
 from outcast.analysis.statistics import Interval
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Cell, Group
+from outcast.sweep.labels import Labels
 
 
-def table(groups: Sequence[Group], center: str) -> RenderableType:
-    """A table for each value, with a row per group; `center` is the heading of the average."""
+def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableType:
+    """A table for each value, with a row per group; `center` is the heading of the average.
+
+    A key's column is headed by its name in words, and below it by the key itself.
+    """
     parts: list[RenderableType] = []
     for number, cell in enumerate(groups[0].cells if groups else ()):
         shown = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
         shown.title = Text(heading(cell.value), style="bold")
         for key in _keys(groups):
-            shown.add_column(key, overflow="fold")
+            name = labels.key(key)
+            shown.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
         for column in ("runs", center, "95 % interval"):
             shown.add_column(column, justify="right", no_wrap=True)
         for group in groups:
             shown.add_row(
-                *(_text(value) for value in group.at.values()),
+                *(labels.value(key, value) for key, value in group.at.items()),
                 str(group.cells[number].interval.n),
                 *interval_texts(group.cells[number]),
             )
@@ -107,10 +112,6 @@ def _tree(interval: Interval) -> dict[str, Any]:
         "low": interval.low,
         "high": interval.high,
     }
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def interval_texts(cell: Cell) -> tuple[str, str]:

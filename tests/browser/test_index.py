@@ -70,10 +70,10 @@ def test_a_click_on_a_heading_sorts_by_quantity(sweep: Path, open_page: Open) ->
     def column(number: int) -> list[str]:
         return table.locator(f"tbody tr > :nth-child({number})").all_inner_texts()
 
-    assert column(1) == ["16KB"] * 2 + ["64KB"] * 2 + ["512KB"] * 2
+    assert column(1) == ["16 KB"] * 2 + ["64 KB"] * 2 + ["512 KB"] * 2
     table.get_by_role("button", name="limit").click()
     table.get_by_role("button", name="limit").click()
-    assert column(1) == ["512KB"] * 2 + ["64KB"] * 2 + ["16KB"] * 2
+    assert column(1) == ["512 KB"] * 2 + ["64 KB"] * 2 + ["16 KB"] * 2
     assert table.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
     table.get_by_role("button", name="outcast ratio").press("Enter")
     ratios = [float(text.split()[0]) for text in column(3)]

@@ -239,7 +239,7 @@ def test_tables_and_figures_that_are_not_there_name_those_that_are(finished: Pat
     run = outcast.open_run(finished)
     with pytest.raises(outcast.InputError, match=r"no x\.parquet; its tables: .*packets"):
         run.table("x")
-    with pytest.raises(outcast.InputError, match="figure x: allowed are goodput, "):
+    with pytest.raises(outcast.InputError, match="figure x: of a run allowed are goodput, "):
         run.figure("x")
     with pytest.raises(outcast.InputError, match="measured nothing for the figure cwnd"):
         run.figure("cwnd")

@@ -204,7 +204,7 @@ def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:
 
 def test_a_picture_by_its_name(drawn: Run) -> None:
     assert "mean goodput per class" in texts(figures.figure(drawn, "classes"))
-    with pytest.raises(InputError, match="figure goodputs: allowed are goodput, flows, classes"):
+    with pytest.raises(InputError, match="figure goodputs: of a run allowed are goodput, flows,"):
         figures.figure(drawn, "goodputs")
     with pytest.raises(InputError, match="measured nothing for the figure cwnd"):
         figures.figure(drawn, "cwnd")

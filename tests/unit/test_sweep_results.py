@@ -17,7 +17,7 @@ from matplotlib import rc_context
 from outcast import cli
 from outcast.analysis import statistics
 from outcast.errors import ConfigError
-from outcast.sweep import dataset, figures, groups, index, render
+from outcast.sweep import dataset, groups, index, render
 from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
 from tests.golden import fake_run
@@ -392,24 +392,6 @@ def test_missing_values_do_not_count() -> None:
         assert apart.runs == 1
     with pytest.raises(ConfigError, match="no group"):
         groups.compare(frame, frame.with_columns(key=pl.lit("c")), ["key"], ["value"], "mean")
-
-
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        (5, 5.0),
-        (2.5, 2.5),
-        ("16KB", 16384.0),
-        ("100mbit", 1e8),
-        ("2ms", 2e6),
-        ("11 packets", 11.0),
-        ("bic", None),
-        (True, None),
-        (None, None),
-    ],
-)
-def test_quantities_have_a_place_on_an_axis(text: Any, amount: float | None) -> None:
-    assert figures.quantity(text) == amount
 
 
 NAMED = """\

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from outcast.errors import InputError
+from outcast.errors import InputError, did_you_mean
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.figures.completions import completion_times
@@ -20,15 +20,16 @@ from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time
+from outcast.view.figures.look import Look, finished
 from outcast.view.figures.marked import with_events
 from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
-from outcast.view.figures.style import save, styled
+from outcast.view.figures.style import OWN, Canvas, save, styled
 
 __all__ = ["FIGURES", "draw", "draw_queue", "figure"]
 
-FIGURES: dict[str, Callable[[Run], Figure | None]] = {
+FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "goodput": with_events(goodput_over_time),
     "flows": goodput_by_flow,
     "classes": goodput_by_class,
@@ -49,18 +50,37 @@ FIGURES: dict[str, Callable[[Run], Figure | None]] = {
 """Every picture of a run, by the stem of its file's name, in the order of display."""
 
 
-def figure(run: Run, name: str) -> Figure:
+def described() -> dict[str, str]:
+    """Returns what each picture shows, by its name: the first sentence of its docstring."""
+    return {
+        name: (drawing.__doc__ or "").partition(".\n")[0].partition("\n")[0].rstrip(".")
+        for name, drawing in FIGURES.items()
+    }
+
+
+def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> Figure:
     """Draws a picture of an analysed run.
 
-    Raises InputError if no picture has that name, or if the run has no data for it.
+    Args:
+        run: an analysed run.
+        name: one of FIGURES.
+        look: what to change of the picture.
+        on: where to draw it.
+
+    Raises:
+        InputError: no picture has that name, or the run has no data for it.
+        ConfigError: the picture cannot look so, or has several panels and one axes is given.
     """
     if name not in FIGURES:
-        raise InputError(f"figure {name}: allowed are {', '.join(FIGURES)}")
+        raise InputError(
+            f"figure {name}: of a run allowed are {', '.join(FIGURES)}{did_you_mean(name, FIGURES)}"
+        )
     with run.reading(), styled():
-        drawn = FIGURES[name](run)
+        drawn = FIGURES[name](run, on)
     if drawn is None:
         raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
-    return drawn
+    with styled():
+        return finished(drawn, look, name, on)
 
 
 def draw(directory: RunDirectory) -> list[Path]:
@@ -73,7 +93,7 @@ def draw(directory: RunDirectory) -> list[Path]:
     with run.reading(), styled():
         for name, drawing in FIGURES.items():
             path = directory.path / f"{name}.png"
-            drawn = drawing(run)
+            drawn = drawing(run, OWN)
             try:
                 if drawn is None:
                     path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.measure.completions import LONG_BYTES, SHORT_BYTES
 from outcast.records.run import Run
 from outcast.view.figures.parts import draw_shares
-from outcast.view.figures.style import ShownFigure, heading, nothing
+from outcast.view.figures.style import OWN, Canvas, heading, nothing
 from outcast.view.palette import BLUE, GREEN, VERMILION
 
 _SIZES = (
@@ -18,7 +18,7 @@ _SIZES = (
 )
 
 
-def completion_times(run: Run) -> Figure | None:
+def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the cumulative distribution of completion times by size.
 
     A curve ends below 1 if flows did not finish. Returns None without generated flows.
@@ -29,7 +29,7 @@ def completion_times(run: Run) -> Figure | None:
     if table.is_empty():
         return None
     workloads = table["workload"].unique().sort().to_list()
-    figure = ShownFigure(figsize=(1.2 + 4.2 * len(workloads), 4.2), layout="constrained")
+    figure = on.new((1.2 + 4.2 * len(workloads), 4.2))
     for axes, workload in zip(
         figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True
     ):

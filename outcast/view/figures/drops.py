@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
 from outcast.view.figures.parts import Bars, Marks, draw_bars, draw_lanes
-from outcast.view.figures.style import ShownFigure, heading, nothing, time_unit
+from outcast.view.figures.style import OWN, Canvas, heading, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
 ZOOM_PACKETS = 40
@@ -34,11 +34,11 @@ def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
     return counts
 
 
-def chain_lengths(run: Run) -> Figure:
+def chain_lengths(run: Run, on: Canvas = OWN) -> Figure:
     """Draws figure 11: how many chains of consecutive drops had each length."""
     # There is no second panel if all traffic is generated, because it has no groups.
     panels = 2 if run.groups else 1
-    figure = ShownFigure(figsize=(4.2 * panels, 3.4), layout="constrained")
+    figure = on.new((4.2 * panels, 3.4))
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
     if run.groups:
@@ -101,7 +101,7 @@ def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
     return np.histogram(time_s, edges_s)[0], np.histogram(time_s[lost], edges_s)[0]
 
 
-def drops_over_time(run: Run) -> Figure:
+def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     """Draws figure 10: packets forwarded and dropped by input port, and the densest blackouts.
 
     Each port has one densest blackout. The two of them with the most drops are shown.
@@ -109,7 +109,7 @@ def drops_over_time(run: Run) -> Figure:
     ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
-    figure = ShownFigure(figsize=(9, 1.1 + 1.15 * len(ports) + 2.2), layout="constrained")
+    figure = on.new((9, 1.1 + 1.15 * len(ports) + 2.2))
     halves: Any = figure.subfigures(2, 1, height_ratios=[1.15 * len(ports), 2.2])
     upper, lower = halves
     begin = run.manifest.traffic.t_start_ns

@@ -12,15 +12,15 @@ from outcast.units import format_time
 from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.parts import Line, draw_lines
 from outcast.view.figures.senders import MOST_LINES, flow_label
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, flow_colours, run_colours, series_colour
 
 
-def fairness_over_time(run: Run) -> Figure | None:
+def fairness_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws Jain's index over sliding windows, with a curve for each length of window."""
     if "fairness" not in run.tables:
         return None
-    figure = ShownFigure(figsize=(8, 3), layout="constrained")
+    figure = on.new((8, 3))
     axes = figure.subplots()
     _indices(run, axes)
     axes.set_xlabel("end of the window (s)")
@@ -54,7 +54,7 @@ def _mark_changes(run: Run, axes: Axes) -> None:
             axes.axvline(change.t_s, color=GREY, lw=0.7, ls="--", zorder=0)
 
 
-def convergence(run: Run) -> Figure | None:
+def convergence(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 16: goodput of every flow while flows join and leave, and fairness."""
     flows = run.manifest.flows
     if len({(flow.start_ns, flow.duration_ns) for flow in flows}) < 2:
@@ -63,7 +63,7 @@ def convergence(run: Run) -> Figure | None:
         return None
     edges, rates = flow_rates(run)
     colours = flow_colours(run.group_of, run_colours(run))
-    figure = ShownFigure(figsize=(8, 5), layout="constrained")
+    figure = on.new((8, 5))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     lines = []
     for flow in flows:

@@ -10,7 +10,7 @@ from outcast.analysis.compiled import Array
 from outcast.records.run import Run
 from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.parts import Bars, draw_bars
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import BLUE, DROPPED, GREY, series_colour
 
 MOST_CURVES = 6
@@ -43,13 +43,13 @@ def _summed(frame: pl.DataFrame, column: str) -> Array:
     return frame.group_by("t").agg(pl.col(column).sum()).sort("t")[column].to_numpy()
 
 
-def rate_over_time(run: Run) -> Figure | None:
+def rate_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the rates and drops of generated traffic over time, beside the TCP flows' sum."""
     if "workloads" not in run.tables:
         return None
     edges, curves = rate_curves(run)
     width_ms = (edges[1] - edges[0]) * 1e3
-    figure = ShownFigure(figsize=(8, 4.2), layout="constrained")
+    figure = on.new((8, 4.2))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     for place, (label, rate_bps) in enumerate(curves.items()):
         upper.stairs(
@@ -77,7 +77,7 @@ def rate_over_time(run: Run) -> Figure | None:
     return figure
 
 
-def datagrams_by_flow(run: Run) -> Figure | None:
+def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws what each UDP flow sent, as received and lost, and its delays."""
     if "streams" not in run.tables:
         return None
@@ -88,7 +88,7 @@ def datagrams_by_flow(run: Run) -> Figure | None:
         np.arange(frame.height),
         [f"{r[0]} #{r[1]}" for r in frame["src", "flow"].rows()],
     )
-    figure = ShownFigure(figsize=(2.6 + 0.5 * frame.height, 5), layout="constrained")
+    figure = on.new((2.6 + 0.5 * frame.height, 5))
     upper, lower = figure.subplots(2, 1, sharex=True)
     received = frame["received_bps"].to_numpy() / 1e6
     lost = np.maximum(frame["sent_bps"].to_numpy() / 1e6 - received, 0)

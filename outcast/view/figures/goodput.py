@@ -14,7 +14,7 @@ from outcast.analysis.compiled import Array
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.view.figures.parts import Bars, draw_bars
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, run_colours
 from outcast.view.terminal.tables import format_bps, format_ratio, main_ratio, noun, ratio_name
 
@@ -139,13 +139,13 @@ def draw_rows(
     return step
 
 
-def goodput_over_time(run: Run) -> Figure | None:
+def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws figure 3(a)-(c): every flow's goodput over time, one above the other."""
     if not run.manifest.flows:
         return None
     edges, curves = goodput_curves(run)
     inches = 0.65 if len(curves) <= FEW_CURVES else 0.3
-    figure = ShownFigure(figsize=(8, 1.4 + inches * len(curves)), layout="constrained")
+    figure = on.new((8, 1.4 + inches * len(curves)))
     fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
     step = draw_rows(figure.subplots(), edges, curves, fair_bps, run_colours(run), run.marked)
     senders = len({flow.src for flow in run.manifest.flows})
@@ -166,7 +166,7 @@ def goodput_over_time(run: Run) -> Figure | None:
     return figure
 
 
-def goodput_by_class(run: Run) -> Figure | None:
+def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws figure 3(d)-(f): the mean goodput of each class in each window."""
     if not run.manifest.flows:
         return None
@@ -174,7 +174,7 @@ def goodput_by_class(run: Run) -> Figure | None:
     whole = run.summary
     if all((window.start_s, window.end_s) != (whole.start_s, whole.end_s) for window in windows):
         windows.append(whole)
-    figure = ShownFigure(figsize=(3.2 + 1.4 * len(windows), 3.4), layout="constrained")
+    figure = on.new((3.2 + 1.4 * len(windows), 3.4))
     axes = figure.subplots()
     groups = []
     colours = run_colours(run)
@@ -208,7 +208,7 @@ def _compared(run: Run) -> str:
     return "" if compare is None else f"; ratio: {' over '.join(compare.groups)}"
 
 
-def goodput_by_flow(run: Run) -> Figure | None:
+def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the mean goodput of every flow as a bar. Flows of a group stand together."""
     flows = run.table("flows")
     order = [flow for group in run.groups for flow in group.flows]
@@ -217,7 +217,7 @@ def goodput_by_flow(run: Run) -> Figure | None:
     )
     if not 1 < flows.height <= MOST_CURVES:
         return None
-    figure = ShownFigure(figsize=(2.2 + 0.42 * flows.height, 3.2), layout="constrained")
+    figure = on.new((2.2 + 0.42 * flows.height, 3.2))
     axes = figure.subplots()
     for group in run.groups:
         places = flows["flow"].is_in(list(group.flows)).arg_true()

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import BLUE, BROWN, DROPPED, GREEN, GREY, VERMILION
 
 
-def link_over_time(run: Run) -> Figure | None:
+def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws utilisation, queue length, drops and marks of the first bottleneck port in bins."""
     record = run.manifest.bottlenecks[0]
     frame = run.scan("bins").filter(pl.col("port") == record.egress).collect()
@@ -21,7 +21,7 @@ def link_over_time(run: Run) -> Figure | None:
         return None
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
-    figure = ShownFigure(figsize=(8, 5.2), layout="constrained")
+    figure = on.new((8, 5.2))
     upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
     if frame["utilisation"].null_count() < frame.height:
         upper.stairs(

@@ -10,16 +10,17 @@ from matplotlib.figure import Figure
 from outcast.records.run import Run
 from outcast.view.events import moments
 from outcast.view.figures.parts import mark_events
+from outcast.view.figures.style import OWN, Canvas
 
-Drawing = Callable[[Run], Figure | None]
+Drawing = Callable[[Run, Canvas], Figure | None]
 
 
 def with_events(drawing: Drawing) -> Drawing:
     """The same figure, with the run's events marked where it shows the whole duration."""
 
     @wraps(drawing)
-    def marked(run: Run) -> Figure | None:
-        figure = drawing(run)
+    def marked(run: Run, on: Canvas = OWN) -> Figure | None:
+        figure = drawing(run, on)
         if figure is not None:
             mark_events(figure, moments(run), run.summary.duration_s)
         return figure

@@ -196,7 +196,7 @@ def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> 
             annotation_clip=False,
         )
     listed = [f"({number}) {event.text}" for number, event in enumerate(events, 1)]
-    lines = textwrap.wrap("   ".join(listed), width=int(figure.get_figwidth() * 15))
+    lines = textwrap.wrap("   ".join(listed), width=int(figure.bbox.width / figure.dpi * 15))
     _add_below(panels[-1], "\n".join(lines))
 
 

@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.view.figures.parts import draw_shares
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import series_colour
 
 
-def execution_times(run: Run) -> Figure | None:
+def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws the cumulative distribution of the times that executions took, a curve per program.
 
     A curve ends below 1 if executions failed. Returns None if no program ran twice.
@@ -26,7 +26,7 @@ def execution_times(run: Run) -> Figure | None:
     ]
     if not names:
         return None
-    figure = ShownFigure(figsize=(5.4, 4.2), layout="constrained")
+    figure = on.new((5.4, 4.2))
     axes = figure.subplots()
     for place, name in enumerate(names):
         mine = clients.filter(pl.col("program") == name)

@@ -14,7 +14,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
 from outcast.view.figures.drops import around, worst_blackout
 from outcast.view.figures.parts import Marks, draw_lanes
-from outcast.view.figures.style import ShownFigure, nothing, save, styled, time_unit
+from outcast.view.figures.style import OWN, Canvas, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
 EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
@@ -59,13 +59,13 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
         )
         title = f"{run.summary.name}: queue of {record.egress} around {around_ns / 1e9:g} s"
         try:
-            save(_queue(run, record, (low, high), middle, "", title), path)
+            save(_queue(run, record, (low, high), middle, "", title, OWN), path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(f"{path}: cannot be written: {reason}") from None
 
 
-def queue_in_blackout(run: Run) -> Figure:
+def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
     """Draws figure 12: the queue's length and events around the densest blackout."""
     worst = [
         (port, row)
@@ -74,7 +74,7 @@ def queue_in_blackout(run: Run) -> Figure:
         if (row := worst_blackout(run, port)) is not None
     ]
     if not worst:
-        figure: Figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
+        figure = on.new((9, 4.2))
         nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
@@ -88,7 +88,7 @@ def queue_in_blackout(run: Run) -> Figure:
     delay_ns = record.queue.delay_ns
     low, high = (time_ns + delay_ns for time_ns in around(run, row))
     zero_ns = row["t_start"] + delay_ns
-    figure = _queue(run, record, (low, high), zero_ns, "the first of these drops, at ", title)
+    figure = _queue(run, record, (low, high), zero_ns, "the first of these drops, at ", title, on)
     upper = figure.axes[0]
     scale, _ = time_unit(high - low)
     upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
@@ -102,9 +102,10 @@ def _queue(
     zero_ns: int,
     zero_is: str,
     title: str,
+    on: Canvas,
 ) -> Figure:
     """Draws an output's queue over a span of time, with a mark for every event."""
-    figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
+    figure = on.new((9, 4.2))
     upper, lower = figure.subplots(
         2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(record.ingress)]
     )

@@ -14,7 +14,7 @@ from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
 from outcast.view.figures.parts import Line, draw_lines
-from outcast.view.figures.style import ShownFigure, heading
+from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, flow_colours, run_colours
 from outcast.view.terminal.tables import noun
 
@@ -32,7 +32,7 @@ def flow_label(run: Run, flow: FlowRecord) -> str:
     return f"{flow.src} #{flow.flow}, {title(run.group_of[flow.flow], used)}"
 
 
-def rtt_over_time(run: Run) -> Figure | None:
+def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws figure 2(b): the round trips of each group over time."""
     captured = "rtt" in run.tables
     lines = _captured_rtt_lines(run) if captured else smoothed_rtt_lines(run)
@@ -40,11 +40,11 @@ def rtt_over_time(run: Run) -> Figure | None:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
     title = f"{run.summary.name}: round trips of each {noun(run)} ({how})"
-    return _over_time(run, lines, "round trip (ms)", title)
+    return _over_time(run, lines, "round trip (ms)", title, on)
 
 
-def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
-    figure = ShownFigure(figsize=(8, 3.2), layout="constrained")
+def _over_time(run: Run, lines: list[Line], what: str, title: str, on: Canvas) -> Figure:
+    figure = on.new((8, 3.2))
     axes = figure.subplots()
     draw_lines(axes, lines)
     axes.set_xlim(0, run.summary.duration_s)
@@ -124,7 +124,7 @@ def _group_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
     return lines
 
 
-def windows_over_time(run: Run) -> Figure | None:
+def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 17: congestion windows over time."""
     lines = window_lines(run)
     if not lines:
@@ -134,14 +134,14 @@ def windows_over_time(run: Run) -> Figure | None:
     if synchronisation is not None:
         pairs = "correlation" if synchronisation.flows == 2 else "mean correlation of two flows"
         title += f"; {pairs} {synchronisation.mean:.2f}"
-    return _over_time(run, lines, "congestion window (segments)", title)
+    return _over_time(run, lines, "congestion window (segments)", title, on)
 
 
-def timeouts_by_class(run: Run) -> Figure | None:
+def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
     if not run.groups:
         return None
-    figure = ShownFigure(figsize=(max(7, 1.6 * len(run.groups)), 3), layout="constrained")
+    figure = on.new((max(7, 1.6 * len(run.groups)), 3))
     colours = run_colours(run)
     counts, shares = [], []
     for group in run.groups:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from outcast import files
-from outcast.errors import InputError
+from outcast.errors import ConfigError, InputError
 from outcast.view.palette import GREY
 
 STYLE: dict[Any, Any] = {
@@ -26,7 +31,22 @@ STYLE: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "legend.frameon": False,
     "savefig.dpi": 150,
+    # Glyphs as TrueType outlines, because publishers refuse Type 3 fonts (42 is Type 42).
+    "pdf.fonttype": 42,
+    # Names in an SVG would otherwise be drawn at random.
+    "svg.hashsalt": "outcast",
 }
+
+FORMATS = ("png", "svg", "pdf")
+_METADATA: Mapping[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Neither a time nor a version, so that the same figure gives the same file."""
+_MOST_MARKS, _MOST_VERTICES = 2_000, 20_000
+"""What has more is stored as pixels within a vector file, which would otherwise take megabytes."""
+_PIXELS_PER_INCH = 300
 
 
 _one_at_a_time = threading.RLock()
@@ -53,13 +73,117 @@ class ShownFigure(Figure):
         return stream.getvalue()
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Stores a picture whole or not at all. Its name's ending says the format."""
-    kind = path.suffix[1:]
-    with files.writing(path) as stream:
-        metadata = {"Software": None} if kind == "png" else None
-        figure.savefig(stream, format=kind, metadata=metadata)
+class _Borrowed(Figure):
+    """Stands for the caller's axes as a figure of one panel, without a heading of its own."""
+
+    def __init__(self, axes: Axes) -> None:
+        super().__init__()
+        self._borrowed = axes
+
+    # matplotlib's own Figure overrides the attribute of artists in this way.
+    @property  # type: ignore[misc]
+    def axes(self) -> list[Axes]:  # type: ignore[override]
+        """The caller's axes."""
+        return [self._borrowed] if hasattr(self, "_borrowed") else []
+
+    def subplots(self, nrows: int = 1, ncols: int = 1, **options: Any) -> Any:
+        """Returns the caller's axes. Raises ConfigError if the picture has several panels."""
+        if nrows * ncols != 1:
+            raise _several_panels()
+        return self._borrowed if options.get("squeeze", True) else np.array([[self._borrowed]])
+
+    def subfigures(self, *_args: Any, **_options: Any) -> Any:
+        """Raises ConfigError, because a picture of subfigures has several panels."""
+        raise _several_panels()
+
+    def suptitle(self, *_args: Any, **_options: Any) -> Any:
+        """Does nothing, because the caller's figure has its own heading."""
+
+    def legend(self, *args: Any, **options: Any) -> Any:
+        """Puts the legend into the axes, because what is outside belongs to the caller."""
+        return self._borrowed.legend(*args, **{**options, "loc": "best", "ncols": 1})
+
+
+def _several_panels() -> ConfigError:
+    return ConfigError(
+        "ax=: this figure has several panels; allowed are figures of one panel, and figure= takes "
+        "a matplotlib figure or subfigure for any"
+    )
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Where a picture is drawn: on a figure of its own, or on what the caller hands in.
+
+    Attributes:
+        axes: the caller's axes, for a picture of one panel.
+        figure: the caller's figure or subfigure.
+    """
+
+    axes: Axes | None = None
+    figure: FigureBase | None = None
+
+    def new(self, inches: tuple[float, float]) -> Figure:
+        """Returns the figure to draw on, which has no panels yet; a new one has this size."""
+        if self.axes is not None:
+            return _Borrowed(self.axes)
+        if self.figure is not None:
+            if self.figure.axes:
+                raise ConfigError("figure=: it has axes already; allowed is an empty one")
+            if isinstance(self.figure, Figure) and self.figure.get_layout_engine() is None:
+                # Legends outside of the panels need it.
+                self.figure.set_layout_engine("constrained")
+            # A SubFigure has every method of a Figure that pictures use.
+            return cast(Figure, self.figure)
+        return ShownFigure(figsize=inches, layout="constrained")
+
+
+OWN = Canvas()
+
+
+def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
+    """Stores a picture whole or not at all. Its name's ending says the format.
+
+    Args:
+        figure: what to store.
+        path: the file; allowed endings are those of FORMATS.
+        dpi: pixels per inch of a PNG, and of what a vector file holds as pixels, which has 300 or
+            more; None is the style's.
+
+    Raises:
+        ValueError: the ending is another one, or the figure is too small for what it shows.
+        OSError: the file cannot be written.
+    """
+    kind = path.suffix[1:].lower()
+    if kind not in FORMATS:
+        raise ValueError(f"its name ends in {path.suffix or 'nothing'}; {ENDINGS}")
+    dpi = dpi or STYLE["savefig.dpi"]
+    if kind != "png":
+        _rasterize(figure)
+        dpi = max(dpi, _PIXELS_PER_INCH)
+    with files.writing(path) as stream, styled(), warnings.catch_warnings():
+        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+        try:
+            figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi)
+        except UserWarning:
+            width, height = figure.get_size_inches()
+            raise ValueError(
+                f"{width:.2g} x {height:.2g} inches are too small for this figure; allowed is a "
+                "larger size, or fewer words around it (legend off, title off)"
+            ) from None
     return path
+
+
+ENDINGS = f"allowed endings are {', '.join(f'.{kind}' for kind in FORMATS)}"
+
+
+def _rasterize(figure: Figure) -> None:
+    for marks in figure.findobj(PathCollection):
+        if np.shape(marks.get_offsets())[0] > _MOST_MARKS:
+            marks.set_rasterized(True)
+    for line in figure.findobj(Line2D):
+        if np.size(line.get_xdata()) > _MOST_VERTICES:
+            line.set_rasterized(True)
 
 
 def lighter(path: Path) -> bytes:

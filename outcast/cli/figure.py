@@ -1,0 +1,146 @@
+"""`outcast figure`: a figure of a run or a sweep, in the form that a paper needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from outcast import files
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError, OutcastError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@click.command(
+    "figure",
+    epilog=shared.examples(
+        "outcast figure results/fig3c goodput --size 3.5x2.5in --title off -o goodput.pdf",
+        "outcast figure results/limits line --by queue.limit --log-y --format svg",
+        "outcast figure results/fig3c",
+    ),
+)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("name", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=shared.Choice(["png", "svg", "pdf"]),
+    help="The file's format [default: the ending of -o, or png].",
+)
+@click.option("--size", metavar="WxH", help="Width and height with a unit: 3.5x2.2in, 89x56mm.")
+@click.option(
+    "--font-size", type=float, metavar="POINTS", help="Size of ordinary letters [default: 9]."
+)
+@click.option("--dpi", type=click.IntRange(20, 2400), metavar="N", help="Pixels per inch of a PNG.")
+@click.option("--title", metavar="TEXT", help="Another title; `off` takes it away.")
+@click.option("--legend", metavar="PLACE", help="Where it stands, as 'upper left'; or `off`.")
+@click.option("--xlabel", metavar="TEXT", help="Another label of the x axis.")
+@click.option("--ylabel", metavar="TEXT", help="Another label of the y axis.")
+@click.option("--log-x", is_flag=True, help="Make the x axis logarithmic.")
+@click.option("--log-y", is_flag=True, help="Make the y axis logarithmic.")
+@click.option("--value", metavar="NAME", help="Of a sweep: the column to draw.")
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="KEY",
+    help="Of a sweep: group by this column; the first is along the axis. Can be repeated.",
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of a sweep: only runs with this value. Can be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The figure's file: .png, .svg or .pdf [default: NAME.FORMAT in the current folder].",
+)
+def command(
+    directory: Path,
+    name: str | None,
+    form: str | None,
+    size: str | None,
+    font_size: float | None,
+    dpi: int | None,
+    title: str | None,
+    legend: str | None,
+    xlabel: str | None,
+    ylabel: str | None,
+    log_x: bool,
+    log_y: bool,
+    value: str | None,
+    by: tuple[str, ...],
+    conditions: tuple[str, ...],
+    output: Path | None,
+) -> None:
+    """Draw the figure NAME of the run or sweep in DIR again, as PNG, SVG or PDF.
+
+    Without NAME, list the figures that there are.
+    """
+    from outcast.records.run import Run
+    from outcast.sweep import draw
+    from outcast.sweep.store import SweepDirectory
+    from outcast.view import figures
+    from outcast.view.figures import look as looks
+
+    is_sweep = SweepDirectory(directory).config.exists()
+    if name is None:
+        _list(is_sweep)
+        return
+    if not is_sweep and (value is not None or by or conditions):
+        raise ConfigError(f"--value, --by, --where: {directory} is no sweep; allowed for a sweep")
+    path = _path(output, form, name)
+    look = looks.Look(
+        size_inches=None if size is None else looks.parse_size(size),
+        title="" if title == "off" else title,
+        legend=None if legend is None else looks.require_legend("" if legend == "off" else legend),
+        xlabel=xlabel,
+        ylabel=ylabel,
+        log_x=log_x,
+        log_y=log_y,
+        font_points=None if font_size is None else looks.require_font(font_size),
+    )
+    if is_sweep:
+        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions), look)
+    else:
+        drawn = figures.figure(Run(directory), name, look)
+    _save(drawn, path, dpi)
+    terminal.echo_path(path)
+
+
+def _list(is_sweep: bool) -> None:
+    from outcast.sweep import draw
+    from outcast.view import figures
+
+    shown = draw.FIGURES if is_sweep else figures.described()
+    width = max(map(len, shown))
+    for name, text in shown.items():
+        terminal.echo(f"{name:{width}}  {text}")
+
+
+def _path(output: Path | None, form: str | None, name: str) -> Path:
+    """Where the figure goes. Raises ConfigError if the file's ending and the format differ."""
+    if output is None:
+        return Path(f"{name}.{form or 'png'}")
+    if form is not None and output.suffix.lower() != f".{form}":
+        raise ConfigError(f"-o {output}: does not end in .{form}, as --format {form} asks")
+    return output
+
+
+def _save(figure: Figure, path: Path, dpi: int | None) -> None:
+    from outcast.view.figures import style
+
+    try:
+        style.save(figure, path, dpi)
+    except OSError as error:
+        raise OutcastError(f"-o {files.describe(error)}") from None
+    except ValueError as error:
+        raise ConfigError(f"-o {path}: {error}") from None

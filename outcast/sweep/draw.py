@@ -1,0 +1,111 @@
+"""One figure of a sweep by its name, of the runs and values that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from outcast.analysis.statistics import Kind
+from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.sweep import dataset, figures, groups
+from outcast.sweep.dataset import Dataset
+from outcast.sweep.groups import Group
+from outcast.sweep.labels import Labels
+from outcast.sweep.store import SweepDirectory
+from outcast.view.figures.look import Look, finished
+from outcast.view.figures.style import OWN, Canvas, styled
+
+OF_GROUPS: Mapping[str, Callable[[Sequence[Group], str, Labels, Canvas], Figure]] = {
+    "line": figures.line,
+    "bar": figures.bar,
+    "heat": figures.heat,
+}
+FIGURES: Mapping[str, str] = {
+    "line": "a value over the first key, a line for each combination of the other keys",
+    "bar": "the same as bars",
+    "heat": "a value over two keys, as colour and as a number",
+    "cdf": "the share of runs, or of flows, up to each value",
+}
+"""What each figure of a sweep draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a sweep is drawn.
+
+    Attributes:
+        value: a column; None is the first of those that `outcast results` shows.
+        by: the keys to group by, the first along the axis; without any, all swept keys, or for
+            `cdf` the first.
+        where: conditions KEY=VALUE on the runs.
+        center: the average.
+        untrusted: whether runs count that cannot be trusted.
+    """
+
+    value: str | None = None
+    by: Sequence[str] = ()
+    where: Sequence[str] = ()
+    center: Kind = "mean"
+    untrusted: bool = False
+
+
+def chosen(runs: pl.DataFrame, where: Sequence[str], untrusted: bool) -> pl.DataFrame:
+    """The runs that meet the conditions. Raises ConfigError as `groups.where` does."""
+    kept = groups.where(runs, where)
+    return kept if untrusted else groups.trusted(kept)
+
+
+def figure(
+    path: Path, name: str, choice: Choice, look: Look | None = None, on: Canvas = OWN
+) -> Figure:
+    """Draws a figure of the sweep in a folder.
+
+    Raises:
+        ConfigError: there is no such figure, column, key or run; or it cannot look so.
+        InputError: the folder holds no sweep, or no run has finished yet.
+    """
+    if name not in FIGURES:
+        raise ConfigError(
+            f"figure {name}: of a sweep allowed are {', '.join(FIGURES)}"
+            f"{did_you_mean(name, FIGURES)}"
+        )
+    results = dataset.load(path)
+    if not results.runs.height:
+        raise InputError(f"{path}: no run has finished yet")
+    labels = Labels(SweepDirectory(path).read_experiment())
+    keys = list(choice.by) or groups.default_by(results)
+    if name == "cdf":
+        value = choice.value or groups.default_values(results.runs)[0]
+        rows = _rows_with(results, value, choice)
+        with styled():
+            drawn = figures.cdf(rows, keys if choice.by else keys[:1], value, labels, on)
+    else:
+        runs = chosen(results.runs, choice.where, choice.untrusted)
+        value = choice.value or groups.default_values(runs)[0]
+        summed = groups.summarize(runs, keys, [value], choice.center)
+        drawn = of_groups(summed, name, value, labels, on)
+    with styled():
+        return finished(drawn, look, name, on)
+
+
+def of_groups(
+    summed: Sequence[Group], name: str, value: str, labels: Labels, on: Canvas = OWN
+) -> Figure:
+    """Draws `line`, `bar` or `heat` of groups. Raises ConfigError if their keys do not fit it."""
+    with styled():
+        return OF_GROUPS[name](summed, value, labels, on)
+
+
+def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:
+    """The chosen runs; or the flows of these, if only the table of flows has the value."""
+    runs, flows = results.runs, results.flows
+    if value in runs.columns or value not in flows.columns:
+        return chosen(runs, choice.where, choice.untrusted)
+    of_runs = [text for text in choice.where if text.partition("=")[0] in runs.columns]
+    kept = chosen(runs, of_runs, choice.untrusted)
+    of_kept = flows.join(kept.select("run"), on="run", how="semi")
+    return groups.where(of_kept, [text for text in choice.where if text not in of_runs])

@@ -1,0 +1,306 @@
+"""How a drawn figure looks: its size, title, legend, labels and axes, as a paper asks for them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.legend import Legend
+from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
+
+from outcast.errors import ConfigError, did_you_mean
+from outcast.view.figures.style import OWN, STYLE, Canvas
+
+_INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
+LEAST_INCHES, MOST_INCHES = 0.5, 60.0
+LEGEND_PLACES = (
+    *("best", "upper left", "upper center", "upper right", "center left", "center"),
+    *("center right", "lower left", "lower center", "lower right"),
+    *("outside upper center", "outside lower center", "outside right center"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What to change of a figure; None leaves it as the figure draws it.
+
+    Attributes:
+        size_inches: width and height.
+        title: the text above all; an empty one takes it away.
+        legend: one of LEGEND_PLACES; an empty one takes it away.
+        xlabel, ylabel: the labels of the axes.
+        log_x, log_y: whether the axis is logarithmic.
+        font_points: the size of ordinary letters, which are 9 points otherwise; all others keep
+            their proportion.
+    """
+
+    size_inches: tuple[float, float] | None = None
+    title: str | None = None
+    legend: str | None = None
+    xlabel: str | None = None
+    ylabel: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+    font_points: float | None = None
+
+
+def parse_size(text: str) -> tuple[float, float]:
+    """Reads `3.5x2.2in`, `89x56mm` or `8.9x5.6cm` as inches.
+
+    Raises ConfigError, which says what is allowed.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+)\s*x\s*([0-9.]+)\s*(in|cm|mm)\s*", text)
+    try:
+        if match is None:
+            raise ValueError
+        width, height = (float(match[place]) * _INCHES[match[3]] for place in (1, 2))
+    except ValueError:
+        raise ConfigError(
+            f"size {text}: allowed is WIDTHxHEIGHT with a unit, as 3.5x2.2in, 89x56mm or 8.9x5.6cm"
+        ) from None
+    return require_size((width, height))
+
+
+def require_size(inches: tuple[float, float]) -> tuple[float, float]:
+    """Returns the size. Raises ConfigError if it is no size of a figure."""
+    try:
+        fits = len(inches) == 2 and all(LEAST_INCHES <= part <= MOST_INCHES for part in inches)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"size {_shown(inches)}: allowed are {LEAST_INCHES:g} to {MOST_INCHES:g} inches each "
+            "way"
+        )
+    return inches
+
+
+def require_font(points: float) -> float:
+    """Returns the size of letters. Raises ConfigError if it is none."""
+    if isinstance(points, bool) or not isinstance(points, float | int) or not 3 <= points <= 40:
+        raise ConfigError(f"font size {points}: allowed are 3 to 40 points")
+    return points
+
+
+def _shown(inches: object) -> str:
+    """A size for an error, which also has to name what is none."""
+    if isinstance(inches, tuple) and len(inches) == 2:
+        return "x".join(
+            f"{part:g}" if isinstance(part, float | int) else str(part) for part in inches
+        )
+    return str(inches)
+
+
+def require_legend(place: str) -> str:
+    """Returns the place. Raises ConfigError if a legend cannot stand there."""
+    if place and place not in LEGEND_PLACES:
+        raise ConfigError(
+            f"legend {place}: allowed are off, {', '.join(LEGEND_PLACES)}"
+            f"{did_you_mean(place, LEGEND_PLACES)}"
+        )
+    return place
+
+
+def asked(
+    size: tuple[float, float] | str | None,
+    title: str | None,
+    legend: str | None,
+    xlabel: str | None,
+    ylabel: str | None,
+    log_x: bool,
+    log_y: bool,
+    font_points: float | None,
+) -> Look:
+    """Returns what a caller of the API asks for. Raises ConfigError as the parsers do."""
+    if size is not None:
+        size = parse_size(size) if isinstance(size, str) else require_size(size)
+    if legend is not None:
+        require_legend(legend)
+    if font_points is not None:
+        require_font(font_points)
+    return Look(size, title, legend, xlabel, ylabel, log_x, log_y, font_points)
+
+
+def canvas(axes: Axes | None, figure: FigureBase | None) -> Canvas:
+    """Returns where a caller of the API wants to draw. Raises ConfigError if that is two places."""
+    if axes is not None and figure is not None:
+        raise ConfigError("ax=, figure=: allowed is one of the two")
+    return OWN if axes is None and figure is None else Canvas(axes, figure)
+
+
+def finished(figure: Figure, look: Look | None, name: str, on: Canvas) -> Figure:
+    """Changes a drawn figure as asked, and returns the figure that holds it.
+
+    Args:
+        figure: what a drawing function returned.
+        look: what to change.
+        name: how errors call the figure.
+        on: what it was drawn on. What belongs to the caller, as the size, is left alone.
+
+    Raises:
+        ConfigError: the figure has no such axis, or several of it.
+    """
+    panels = [on.axes] if on.axes is not None else _panels(figure)
+    if look is not None:
+        if look.size_inches is not None and on == OWN:
+            figure.set_size_inches(require_size(look.size_inches))
+        _change(figure, panels, look, name)
+    return figure if on.axes is None else whole(on.axes)
+
+
+def _panels(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
+
+
+def whole(axes: Axes) -> Figure:
+    """The figure that axes stand in, also where they stand in a subfigure."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def _change(figure: Figure, panels: list[Axes], look: Look, name: str) -> None:
+    if look.log_x:
+        _logarithmic(panels, "x", name)
+    if look.log_y:
+        _logarithmic(panels, "y", name)
+    if look.xlabel is not None:
+        labelled = [axes for axes in panels if axes.get_xlabel()] or panels[-1:]
+        for axes in labelled:
+            axes.set_xlabel(look.xlabel)
+    if look.ylabel is not None:
+        labelled = [axes for axes in panels if axes.get_ylabel()] or panels[:1]
+        if len(labelled) != 1:
+            raise ConfigError(
+                f"figure {name}: ylabel: it has {len(labelled)} panels with a label of their own; "
+                "allowed are figures with one"
+            )
+        labelled[0].set_ylabel(look.ylabel)
+    if look.title is not None:
+        _title(figure, panels, look.title)
+    if look.font_points is not None:
+        factor = require_font(look.font_points) / STYLE["font.size"]
+        # Axes have letters of their own; those of a borrowed one do not stand in its figure.
+        for text in {text for part in (figure, *panels) for text in part.findobj(Text)}:
+            text.set_fontsize(text.get_fontsize() * factor)
+    if look.legend is not None:
+        _legend(figure, panels, require_legend(look.legend), look.font_points)
+    elif look.size_inches is not None and _too_wide(figure):
+        _legend(figure, panels, "outside lower center", look.font_points)
+
+
+def _logarithmic(panels: list[Axes], which: str, name: str) -> None:
+    """Makes an axis of every panel logarithmic, and shows all data that is above zero."""
+    named = {}
+    for axes in panels:
+        axis = axes.xaxis if which == "x" else axes.yaxis
+        if not isinstance(axis.get_major_locator(), FixedLocator):
+            continue
+        places = axis.get_majorticklocs()
+        texts = [tick.get_text() for tick in axis.get_majorticklabels()]
+        if min(places, default=1) <= 0 or not all(map(_is_number, texts)):
+            raise ConfigError(
+                f"figure {name}: log-{which}: its {which} axis has names; allowed are amounts"
+            )
+        named[axis] = places, texts
+    for axes in panels:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Data has no positive values", UserWarning)
+            try:
+                _make_logarithmic(axes, which)
+            except UserWarning:
+                raise ConfigError(
+                    f"figure {name}: log-{which}: nothing in a panel is above zero"
+                ) from None
+    for axis, (places, texts) in named.items():
+        axis.set_ticks(places, texts)
+        axis.set_ticks([], minor=True)
+
+
+def _make_logarithmic(axes: Axes, which: str) -> None:
+    # What is at or below zero is cut off at the axis's end.
+    if which == "x":
+        axes.set_xscale("log", nonpositive="clip")
+        axes.relim()
+        axes.autoscale(axis="x")
+        axes.get_xlim()
+    else:
+        axes.set_yscale("log", nonpositive="clip")
+        axes.relim()
+        axes.autoscale(axis="y")
+        axes.get_ylim()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _bases(figure: FigureBase) -> Iterator[FigureBase]:
+    """The figure and its subfigures, each of which can have a heading and legends."""
+    yield figure
+    for part in figure.subfigs:
+        yield from _bases(part)
+
+
+def _title(figure: Figure, panels: list[Axes], text: str) -> None:
+    """Replaces the heading; where there is none, the title of the first panel is the heading."""
+    headed = [base for base in _bases(figure) if base.get_suptitle()]
+    if headed:
+        for base in headed:
+            base.suptitle("")
+        if text:
+            headed[0].suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    elif panels:
+        panels[0].set_title(text)
+
+
+def _legend(figure: Figure, panels: list[Axes], place: Any, points: float | None) -> None:
+    """Puts the legends elsewhere; an empty place takes them away. Letters are of this size."""
+    of_figure = [legend for base in _bases(figure) for legend in base.legends]
+    of_panels = [(axes, legend) for axes in panels if (legend := axes.get_legend()) is not None]
+    for legend in (*of_figure, *(legend for _, legend in of_panels)):
+        legend.remove()
+    if not place:
+        return
+    if place.startswith("outside"):
+        entries = _entries([*of_figure, *(legend for _, legend in of_panels)])
+        for columns in (1,) if "right" in place else (4, 3, 2, 1):
+            outside = figure.legend(*entries, loc=place, ncols=columns, fontsize=points)
+            if columns == 1 or not _too_wide(figure):
+                return
+            outside.remove()
+    for axes, legend in of_panels:
+        axes.legend(*_entries([legend]), loc=place, fontsize=points)
+    if of_figure and panels:
+        panels[0].legend(*_entries(of_figure), loc=place, fontsize=points)
+
+
+def _too_wide(figure: Figure) -> bool:
+    """Whether a legend of the figure is wider than the figure."""
+    if not figure.legends:
+        return False
+    with warnings.catch_warnings():
+        # Too small a size is refused when the figure is stored.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.draw_without_rendering()
+    width = figure.get_window_extent().width
+    return any(legend.get_window_extent().width > width for legend in figure.legends)
+
+
+def _entries(legends: list[Legend]) -> tuple[list[Any], list[str]]:
+    """The handles and labels of legends, each label once."""
+    entries: dict[str, Any] = {}
+    for legend in legends:
+        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            entries.setdefault(text.get_text(), handle)
+    return [*entries.values()], [*entries]

@@ -1,0 +1,142 @@
+"""Swept keys and values in words, on axes, in legends and tables."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast.errors import ConfigError
+from outcast.experiment import Experiment, load
+from outcast.sweep.labels import Axis, Labels, amount
+
+CONFIG = """\
+name: labelled
+topology: {kind: linear, rivals: 12}
+links: {rate: 1gbit}
+queue: {kind: tbf, limit: 16KB}
+transport: {congestion_control: cubic}
+flows:
+  - {from: 2-hop, name: near}
+  - {from: 3-hop}
+duration: 1s
+sweep:
+  queue.limit: [16KB, 64KB]
+"""
+
+
+def experiment(more: str = "") -> Experiment:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "labelled.yaml"
+        path.write_text(CONFIG + more)
+        return load(path)
+
+
+def labels(more: str = "") -> Labels:
+    return Labels(experiment(more))
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("queue.limit", "queue limit"),
+        ("links.rate", "link rate"),
+        ("transport.congestion_control", "congestion control"),
+        ("transport.min_rto", "minimum RTO"),
+        ("topology.rivals", "rivals"),
+        ("flows.0.hosts", "hosts of near"),
+        ("flows.1.per_host", "per host of flows 1"),
+        ("flows.7.hosts", "hosts of flows 7"),
+        ("workloads.0.load", "load of workload 0"),
+        ("flows.1", "flows 1"),
+        ("links.layers.host-edge.rate", "links layers host-edge rate"),
+        ("seed", "seed"),
+    ],
+)
+def test_a_key_in_words(key: str, words: str) -> None:
+    assert labels().key(key) == words
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("queue.limit", "16KB", "16 KB"),
+        ("queue.limit", "11 packets", "11 packets"),
+        ("links.rate", "1gbit", "1 Gbps"),
+        ("links.delay", "5us", "5 µs"),
+        ("transport.congestion_control", "cubic", "CUBIC"),
+        ("queue.kind", "fq_codel", "FQ CODEL"),
+        ("routing.kind", "spanning_tree", "spanning tree"),
+        ("transport.sack", True, "on"),
+        ("transport.sack", "false", "off"),
+        ("queue", "tbf limit=64KB", "TBF, 64 KB"),
+        ("queue", {"kind": "tbf", "limit": "64KB"}, "TBF, 64 KB"),
+        ("queue", "htb limit=11 packets", "HTB, 11 packets"),
+        ("queue", "red limit=64KB min=5KB", "RED, 64 KB, min 5 KB"),
+        ("flows.1.hosts", 12, "12"),
+        ("queue.limit", None, "as configured"),
+        ("queue.limit", "<b>", "<b>"),
+    ],
+)
+def test_a_value_in_words(key: str, value: Any, words: str) -> None:
+    assert labels().value(key, value) == words
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "axis"),
+    [
+        ("queue.limit", ["16KB", "1MB"], ("queue limit (KB)", ["16", "1024"], (16384, 1 << 20))),
+        ("links.rate", ["100mbit", "1gbit"], ("link rate (Mbps)", ["100", "1000"], (1e8, 1e9))),
+        ("links.delay", ["0ns", "5us"], ("link delay (µs)", ["0", "5"], (0, 5e3))),
+        ("queue.limit", ["11 packets"], ("queue limit (packets)", ["11"], (11,))),
+        ("flows.1.hosts", [2, 12], ("hosts of flows 1", ["2", "12"], (2, 12))),
+        ("queue.limit", ["16KB", "11 packets"], ("queue limit", ["16 KB", "11 packets"], None)),
+        ("queue", ["tbf limit=1MB", None], ("queue", ["TBF, 1 MB", "as configured"], None)),
+        ("links.rate", [], ("link rate", [], None)),
+    ],
+)
+def test_an_axis_has_the_unit_and_the_ticks_the_numbers(
+    key: str, values: list[Any], axis: tuple[str, list[str], tuple[float, ...] | None]
+) -> None:
+    label, ticks, amounts = axis
+    assert labels().axis(key, values) == Axis(label, tuple(ticks), amounts)
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        (5, ("number", 5.0)),
+        (2.5, ("number", 2.5)),
+        ("16KB", ("size", 16384.0)),
+        ("100mbit", ("rate", 1e8)),
+        ("2ms", ("time", 2e6)),
+        ("11 packets", ("packets", 11.0)),
+        ("bic", None),
+        (True, None),
+        (None, None),
+    ],
+)
+def test_amounts_have_a_place_on_an_axis(value: Any, known: tuple[str, float] | None) -> None:
+    assert amount(value) == known
+
+
+def test_a_users_own_label_is_everywhere() -> None:
+    own = labels("  labels: {queue.limit: buffer}\n")
+    assert own.key("queue.limit") == "buffer"
+    assert own.axis("queue.limit", ["16KB"]).label == "buffer (KB)"
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ("{queue.size: buffer}", "labels: queue.size is not swept; swept are queue.limit"),
+        ('{queue.limit: ""}', "at least 1 character"),
+        ('{queue.limit: "a\\nb"}', "labels: queue.limit: allowed are printable characters"),
+        ("[buffer]", "labels"),
+    ],
+)
+def test_labels_that_fit_no_key_are_refused(label: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        experiment(f"  labels: {label}\n")

@@ -1,0 +1,264 @@
+"""Figures for papers: sizes, letters, legends, formats, the caller's axes, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import outcast
+from outcast import analysis
+from outcast.cli import invoke
+from outcast.errors import ConfigError, InputError
+from outcast.view import figures
+from outcast.view.figures import look, style
+from tests.golden import model
+from tests.golden.run_directory import write_run
+from tests.unit.test_sweep_results import make_sweep
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
+    path = tmp_path_factory.mktemp("look") / "run"
+    traffic = model.drop_tail(model.make_traffic(7, 1_000), 16_384, 10**9)
+    analysis.analyze(write_run(path, traffic, 50_000_000))
+    return outcast.open_run(path)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> outcast.Sweep:
+    return outcast.open_sweep(make_sweep(tmp_path_factory.mktemp("look") / "sweep"))
+
+
+def headings(figure: Figure) -> list[str]:
+    return [text for text in (figure.get_suptitle(), *(a.get_title() for a in figure.axes)) if text]
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"),
+    [("3.5x2.2in", (3.5, 2.2)), ("254x127mm", (10, 5)), (" 25.4 x 12.7 cm ", (10, 5))],
+)
+def test_a_size_with_a_unit(text: str, inches: tuple[float, float]) -> None:
+    assert look.parse_size(text) == pytest.approx(inches)
+
+
+@pytest.mark.parametrize("text", ["", "3x", "3x2", "3x2px", "axb in", "3..x2in", "-3x2in"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="allowed is WIDTHxHEIGHT with a unit"):
+        look.parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["300x2in", "0x2in", "3x0.1mm"])
+def test_an_absurd_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="to 60 inches each way"):
+        look.parse_size(text)
+
+
+def test_every_figure_takes_every_change_or_says_why_not(run: outcast.Run) -> None:
+    """Only one-line errors of ours may come, whatever is combined."""
+    drawn = 0
+    for name in figures.FIGURES:
+        for changes in (
+            {"size": "178x120mm", "font_size": 7, "title": "", "legend": ""},
+            {"title": "another", "legend": "outside lower center", "xlabel": "x"},
+            {"legend": "upper left", "ylabel": "y"},
+            {"log_x": True},
+            {"log_y": True},
+        ):
+            with contextlib.suppress(ConfigError, InputError):
+                run.figure(name, **changes).savefig(io.BytesIO())  # type: ignore[arg-type]
+                drawn += 1
+    assert drawn > 20
+
+
+def test_title_legend_labels_and_letters(run: outcast.Run) -> None:
+    plain = run.figure("classes")
+    changed = run.figure(
+        *("classes",),
+        **{"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"},  # type: ignore[arg-type]
+        font_size=4.5,
+    )
+    assert tuple(changed.get_size_inches()) == (3.5, 2.5)
+    assert headings(changed) == ["mine"]
+    assert plain.legends
+    assert not changed.legends
+    assert (changed.axes[0].get_xlabel(), changed.axes[0].get_ylabel()) == ("when", "Mbps")
+    before, after = (figure.axes[0].yaxis.label.get_fontsize() for figure in (plain, changed))
+    assert after == before / 2
+    assert headings(run.figure("classes", title="")) == []
+
+
+def test_a_legend_that_is_too_wide_gets_fewer_columns(run: outcast.Run) -> None:
+    for width in (8, 2.4):
+        figure = run.figure("fairness", size=(width, 3))
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert legend.get_window_extent().width <= figure.get_window_extent().width
+
+
+def test_a_logarithmic_axis_shows_all_that_is_above_zero(run: outcast.Run) -> None:
+    (axes,) = run.figure("flows", log_y=True).axes
+    assert axes.get_yscale() == "log"
+    low, high = axes.get_ylim()
+    heights = [bar.get_height() for bar in axes.patches if bar.get_height() > 0]  # type: ignore[attr-defined]
+    assert 0 < low <= min(heights) <= max(heights) <= high
+    with pytest.raises(ConfigError, match="figure goodput: log-y: its y axis has names"):
+        run.figure("goodput", log_y=True)
+
+
+def test_a_figure_of_one_panel_on_the_callers_axes(run: outcast.Run) -> None:
+    figure = Figure(figsize=(7, 2.5))
+    left, right = figure.subplots(1, 2)
+    left.set_title("a")
+    assert run.figure("flows", ax=left, log_y=True) is figure
+    assert (left.get_title(), left.get_yscale(), right.get_yscale()) == ("a", "log", "linear")
+    assert left.patches
+    assert not right.patches
+    assert left.get_legend() is not None
+    run.figure("fairness", ax=right, title="b", legend="", size=(1, 1))
+    assert (right.get_title(loc="left"), right.get_legend()) == ("b", None)
+    assert tuple(figure.get_size_inches()) == (7, 2.5)
+    assert len(figure.axes) == 2
+    assert not figure.legends
+    assert figure.get_suptitle() == ""
+    with pytest.raises(ConfigError, match="ax=: this figure has several panels"):
+        run.figure("link", ax=left)
+
+
+def test_a_figure_of_several_panels_in_a_subfigure(run: outcast.Run) -> None:
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    run.figure("link", figure=left, title="")
+    run.figure("flows", figure=right)
+    assert (len(left.axes), len(right.axes)) == (3, 1)
+    figure.savefig(io.BytesIO())
+    with pytest.raises(ConfigError, match="figure=: it has axes already"):
+        run.figure("flows", figure=right)
+    with pytest.raises(ConfigError, match="ax=, figure=: allowed is one of the two"):
+        run.figure("flows", ax=Figure().subplots(), figure=Figure())
+
+
+@pytest.mark.parametrize("kind", style.FORMATS)
+def test_the_same_figure_gives_the_same_file_without_a_date(
+    run: outcast.Run, kind: str, tmp_path: Path
+) -> None:
+    files = [style.save(run.figure("drops"), tmp_path / f"{n}.{kind}") for n in range(2)]
+    one, other = (file.read_bytes() for file in files)
+    assert one == other
+    for word in (b"CreationDate", b"dc:date", b"Matplotlib", b"matplotlib v"):
+        assert word not in one
+
+
+def test_a_pdf_embeds_its_letters_as_truetype(run: outcast.Run, tmp_path: Path) -> None:
+    content = style.save(run.figure("classes"), tmp_path / "classes.pdf").read_bytes()
+    assert b"/Subtype /Type3" not in content
+    assert b"/FontFile2" in content
+
+
+def test_many_marks_are_pixels_within_a_vector_file(tmp_path: Path) -> None:
+    sizes = {}
+    for count in (style._MOST_MARKS, 50_000):
+        figure = Figure()
+        axes = figure.subplots()
+        axes.scatter(np.linspace(0, 1, count), np.sin(np.arange(count)))
+        path = style.save(figure, tmp_path / f"{count}.svg")
+        sizes[count] = path.stat().st_size
+        assert (b"<image" in path.read_bytes()) == (count > style._MOST_MARKS)
+    assert sizes[50_000] < 1_000_000
+
+
+def test_the_verb_draws_runs_and_sweeps(
+    run: outcast.Run, sweep: outcast.Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    png, svg = tmp_path / "a.png", tmp_path / "b.svg"
+    words = ["figure", str(run.path), "classes", "--size", "4x3in", "--dpi", "50", "-o", str(png)]
+    assert invoke(words) == 0
+    assert capsys.readouterr().out.strip() == str(png)
+    with Image.open(png) as picture:
+        assert picture.size == (200, 150)
+    words = ["figure", str(sweep.path), "line", "--by", "queue.limit", "--title", "T"]
+    assert invoke([*words, "--where", "topology.rivals=1", "-o", str(svg)]) == 0
+    assert b"<svg" in svg.read_bytes()
+    capsys.readouterr()
+    for path, names in ((run.path, figures.FIGURES), (sweep.path, ("line", "bar", "heat", "cdf"))):
+        assert invoke(["figure", str(path)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == [*names]
+        assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["godput"], "figure godput: of a run allowed are goodput, .*did you mean 'goodput'"),
+        (["cwnd"], "it measured nothing for the figure cwnd"),
+        (["classes", "--size", "3x"], "size 3x: allowed is WIDTHxHEIGHT"),
+        (["classes", "--font-size", "99"], "font size 99.0: allowed are 3 to 40 points"),
+        (["classes", "--size", "0.6x0.6in"], "too small for this figure"),
+        (["classes", "--legend", "uper left"], "legend uper left: .*did you mean 'upper left'"),
+        (["classes", "-o", "x.gif"], "-o x.gif: its name ends in .gif; allowed endings are .png"),
+        (["classes", "-o", "x.png", "--format", "pdf"], "-o x.png: does not end in .pdf"),
+        (["classes", "-o", "missing/x.png"], "missing/x.png: No such file or directory"),
+        (["classes", "--by", "seed"], "is no sweep"),
+        (["classes", "--format", "gif"], "'gif' is not one of 'png', 'svg', 'pdf'"),
+        (["link", "--ylabel", "x"], "figure link: ylabel: it has 3 panels"),
+    ],
+)
+def test_one_line_for_each_mistake(
+    run: outcast.Run,
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["figure", str(run.path), *words]) in (1, 2)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert re.search(problem, told), told
+    assert not [*tmp_path.iterdir()]
+
+
+def test_mistakes_with_a_sweep(sweep: outcast.Sweep) -> None:
+    for name, options, problem in (
+        ("lines", {}, "figure lines: of a sweep allowed are line, bar, heat, cdf"),
+        ("heat", {"by": ["queue.limit"]}, "figure heat: allowed are two keys"),
+        ("line", {"by": ["queue.limits"]}, "--by queue.limits: there is no such column"),
+        ("line", {"value": "ratio"}, "--value ratio: there is no such column"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            sweep.figure(name, **options)  # type: ignore[arg-type]
+
+
+def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> None:
+    (axes,) = sweep.figure("line", by=["queue.limit", "topology.rivals"]).axes
+    assert axes.get_xlabel() == "queue limit (KB)"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "rivals"
+    assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
+    own = Figure().subplots()
+    sweep.figure("bar", by=["queue.limit"], ax=own, log_y=True)
+    assert own.get_yscale() == "log"
+    with pytest.raises(ConfigError, match="log-x: its x axis has names"):
+        sweep.figure("bar", by=["queue.limit"], log_x=True)
+    (logarithmic,) = sweep.figure("line", by=["queue.limit"], log_x=True).axes
+    assert [tick.get_text() for tick in logarithmic.get_xticklabels()] == ["16", "64", "512"]
+
+
+def test_a_table_is_not_needed_twice(run: outcast.Run) -> None:
+    """What a figure shows is in the tables, for those who draw themselves."""
+    (axes,) = run.figure("flows").axes
+    bars: Any = axes.patches
+    goodput = pl.read_parquet(run.path / "flows.parquet")["goodput_bps"].to_numpy() / 1e6
+    assert sorted(bar.get_height() for bar in bars) == pytest.approx(sorted(goodput))
