@@ -122,7 +122,8 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
     for number, override in enumerate(experiment.links.overrides):
         rate = override.rate_bps
         if isinstance(rate, RateTrace):
-            copy = Path(directory.sources.name, f"{number}-{rate.trace.name}")
+            own_name = f"{number}-{rate.trace.name.removeprefix(f'{number}-')}"
+            copy = Path(directory.sources.name, own_name)
             directory.sources.mkdir(exist_ok=True)
             try:
                 content = handed_in.read_bytes(rate.trace, traces.MOST_BYTES)

@@ -157,3 +157,23 @@ def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path: Path) -
     assert 0.9 < float(used.mean()) < 1.1  # type: ignore[arg-type]
     run(tmp_path / "two", *settings)
     assert captures(tmp_path / "one") == captures(tmp_path / "two")
+
+
+def test_the_example_of_a_cellular_link_stands_alone(tmp_path: Path) -> None:
+    """A result replays to the byte from its own config.yaml, where the user's file never was."""
+    first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
+    short = ("--set", "duration=200ms", "--set", "analysis.windows=[]")
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
+    examples = Path(__file__).parents[2] / "configs" / "examples"
+    for config, target, settings in (
+        (examples / "cellular.yaml", first, ("--engine", "virtual", *short)),
+        (first / "config.yaml", again, ()),
+    ):
+        command = [*words, str(config), "-o", str(target), *settings]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+        assert done.returncode == 0, done.stderr
+    copy = first / "sources" / "0-cellular.csv"
+    assert copy.read_bytes() == (examples / "cellular.csv").read_bytes()
+    assert "sources/0-cellular.csv" in RunDirectory(first).read_manifest().files
+    assert captures(first) == captures(again)
+    assert (again / "sources").exists()
