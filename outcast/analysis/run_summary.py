@@ -21,7 +21,7 @@ from outcast.analysis.measure.congestion import during, last_total, sampled_spre
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import with_whole_run
-from outcast.analysis.measure.losses import loss_summary, loss_warnings
+from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to_the_link
 from outcast.analysis.measure.phase import packet_time_ns, phases
 from outcast.analysis.measure.program_runs import program_summary
 from outcast.analysis.measure.queue import (
@@ -35,7 +35,7 @@ from outcast.analysis.measure.queue import (
 )
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
-from outcast.analysis.trust import capture_summary, lost_to_the_link
+from outcast.analysis.trust import capture_summary
 from outcast.records import effective
 from outcast.records.summary import (
     CapacitySummary,

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from outcast.analysis.compiled import Bool
-from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import links
-from outcast.analysis.run_analysis import Analysis, PortAnalysis, elsewhere
-from outcast.records.link_rate import down_spans_ns
+from outcast.analysis.measure.losses import cut_off, lost_to_the_link
+from outcast.analysis.run_analysis import Analysis, elsewhere
 from outcast.records.run_directory import CaptureRecord
 from outcast.records.summary import CaptureSummary
-
-
-def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
-    """For each arrival, whether it may be lost because the output's link was down; None if never.
-
-    Such a packet came in while the link was down, or was in the queue when the link failed. The
-    kernel empties the queue then and counts none of them as dropped.
-    """
-    spans_ns = down_spans_ns(analysis.manifest, port.record.egress)
-    if not spans_ns:
-        return None
-    joined = port.joined
-    stamps_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
-    left = joined.left_as >= 0
-    sojourn_ns = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
-    longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
-    lost = np.zeros(len(joined.arrivals), bool)
-    for from_ns, until_ns in spans_ns:
-        lost |= (stamps_ns >= from_ns - longest_ns) & (stamps_ns <= until_ns)
-    return np.asarray(lost & (joined.verdict == Verdict.DROPPED), np.bool_)
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
@@ -38,7 +14,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     records = {(record.port, record.direction): record for record in analysis.manifest.captures}
     reasons = []
     used: dict[tuple[str, str], CaptureRecord] = {}
-    inferred = counted = blacked_out = cut_off = unmatched = in_flight = 0
+    inferred = counted = blacked_out = link_down = unmatched = in_flight = 0
     for port in analysis.ports:
         counts = port.joined.counts
         egress = port.record.egress
@@ -56,10 +32,9 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
                 drops += blackout.dropped
                 blacked_out += blackout.dropped
             lost = lost_to_the_link(analysis, port)
-            missing = counts.dropped - drops
-            if lost is not None and 0 <= missing <= int(lost.sum()):
-                drops += missing
-                cut_off += missing
+            missing = cut_off(analysis, port)
+            drops += missing
+            link_down += missing
             if drops != counts.dropped:
                 reasons.append(
                     f"{egress}: {counts.dropped} drops inferred, its queue counted {drops}"
@@ -110,7 +85,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
         inferred_drops=inferred,
         qdisc_drops=counted,
         blackout_drops=blacked_out,
-        link_down_drops=cut_off,
+        link_down_drops=link_down,
         unmatched=unmatched,
         in_flight=in_flight,
         trusted=not reasons,

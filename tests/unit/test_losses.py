@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from outcast.analysis.measure.losses import where
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records import queue_statistics
+from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.records.run_directory import (
     BlackoutRecord,
@@ -159,6 +161,38 @@ def test_what_happens_behind_a_link_counts_at_the_port_that_sends_to_it(run: Run
     assert of_run.ports["h2-eth0"].lost == {"blackout": 9}
     # The blackout stands before the bottleneck's input, so the join sees its drops.
     assert (of_run.bottleneck, of_run.elsewhere) == (14, 3)
+
+
+def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    changes = [
+        AppliedChange(0, at_ns, at_ns, "s2", "s1", "s2-eth1", "up", up, up)
+        for up, at_ns in ((0, 10**6), (1, 2 * 10**6))
+    ]
+    run.write_manifest(manifest.model_copy(update={"changes": changes}))
+    counters = HostCounters(before={}, after={"TcpOutSegs": 90, "TcpRetransSegs": 10})
+    links = (
+        link("h3-eth0", "h3", "s2", 1000, link=30),
+        link("h4-eth0", "h4", "s2", 100, queue=2),
+        link("s2-eth1", "s2", "s1", 900, queue=40, link=5, interface=1),
+        link("s2-eth2", "s2", "h3", 60, link=7),
+        link("s2-eth3", "s2", "h4", 20),
+        link("s1-eth2", "s1", "s2", 100),
+        link("s1-eth1", "s1", "h1", 895),
+    )
+    of_run = losses(lossy(run, *links, hosts={"h4": counters, "h3": counters}))
+    # 970 + 100 + 100 came to s2, and 900 + 40 + 1 + 60 + 20 are known.
+    assert of_run.ports["s2-eth1"].lost == {"queue": 40, "link": 5, "interface": 1, "failure": 149}
+    assert of_run.causes["failure"] == 149
+    assert of_run.ports["s2-eth1"].elsewhere == 195
+    # The link of h4 fails instead: its sockets sent 100 packets, 70 left and 2 were dropped.
+    of_h4 = [dataclasses.replace(c, neighbour="h4", port="s2-eth3") for c in changes]
+    run.write_manifest(manifest.model_copy(update={"changes": of_h4}))
+    shorter = link("h4-eth0", "h4", "s2", 70, queue=2)
+    lost = losses(lossy(run, links[0], shorter, *links[2:], hosts={"h4": counters}))
+    assert lost.ports["h4-eth0"].lost == {"queue": 2, "failure": 28}
+    assert lost.ports["s2-eth3"].lost == {"failure": 119}
+    assert "failure" not in lost.ports["s2-eth1"].lost
 
 
 def test_only_the_worst_ports_are_named() -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
-from outcast.analysis.run_analysis import Analysis
-from outcast.records.run_directory import Cause, LinkRecord
+import numpy as np
+
+from outcast.analysis.compiled import Bool
+from outcast.analysis.join.join import Verdict
+from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.records.link_rate import down_spans_ns
+from outcast.records.run_directory import Cause, LinkRecord, Manifest
 from outcast.records.summary import LossSummary, PortLosses
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
 """nstat(8)'s counters of packets that reached a host whose sockets had no room for them."""
 BEFORE_SENDING: tuple[Cause, ...] = ("queue", "delay", "failure", "interface")
 """Causes that lose a packet before the sending interface counts it as sent."""
+_SENT_BY_SOCKETS = ("TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams")
+"""nstat(8)'s counters of packets that a host's sockets sent."""
+_OF_THE_PORT: tuple[Cause, ...] = ("queue", "failure")
+"""Causes that the join sees as drops, if the port is captured."""
 _MOST_NAMED = 3
 
 
@@ -20,11 +29,12 @@ def loss_summary(analysis: Analysis) -> LossSummary | None:
     ports = {}
     causes: Counter[Cause] = Counter()
     at_bottleneck = 0
+    failures = _failures(analysis)
     for link in analysis.counters.links:
         of_port = link.lost
         if of_port is None:
             return None
-        lost = {**of_port, **_at_far_end(analysis, link)}
+        lost = {**of_port, **_at_far_end(analysis, link), "failure": failures[link.port]}
         lost = {cause: count for cause, count in lost.items() if count}
         measured = sum(count for cause, count in lost.items() if _measured(analysis, link, cause))
         causes.update(lost)
@@ -73,7 +83,7 @@ def _facing(analysis: Analysis, link: LinkRecord) -> str | None:
 def _measured(analysis: Analysis, link: LinkRecord, cause: Cause) -> bool:
     """Whether a loss happened at a captured queue, so that the join sees it as a drop there."""
     records = analysis.manifest.bottlenecks
-    if cause == "queue":
+    if cause in _OF_THE_PORT:
         return link.port in {record.egress for record in records}
     if cause == "blackout":
         facing = _facing(analysis, link)
@@ -107,6 +117,116 @@ def where(losses: LossSummary) -> str:
 
 
 def _unmeasured(part: PortLosses) -> list[Cause]:
-    """The causes of a port's losses, without its queue where the queue is measured."""
-    queue_is_measured = part.elsewhere + part.lost.get("queue", 0) == sum(part.lost.values())
-    return [cause for cause in part.lost if cause != "queue" or not queue_is_measured]
+    """The causes of a port's losses, without those that are drops of a captured port."""
+    own = sum(part.lost.get(cause, 0) for cause in _OF_THE_PORT)
+    is_measured = part.elsewhere + own == sum(part.lost.values())
+    return [cause for cause in part.lost if cause not in _OF_THE_PORT or not is_measured]
+
+
+def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
+    """For each arrival, whether it may be lost because the output's link was down; None if never.
+
+    Such a packet came in while the link was down, or was in the queue when the link failed. The
+    kernel empties the queue then and counts none of them as dropped.
+    """
+    spans_ns = down_spans_ns(analysis.manifest, port.record.egress)
+    if not spans_ns:
+        return None
+    joined = port.joined
+    stamps_ns = joined.arrivals.stamp_ns - analysis.manifest.traffic.t_start_ns
+    left = joined.left_as >= 0
+    sojourn_ns = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
+    longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
+    lost = np.zeros(len(joined.arrivals), bool)
+    for from_ns, until_ns in spans_ns:
+        lost |= (stamps_ns >= from_ns - longest_ns) & (stamps_ns <= until_ns)
+    return np.asarray(lost & (joined.verdict == Verdict.DROPPED), np.bool_)
+
+
+def cut_off(analysis: Analysis, port: PortAnalysis) -> int:
+    """The drops of a captured port that its queue did not count, because its link was down."""
+    lost = lost_to_the_link(analysis, port)
+    if lost is None or port.record.egress not in analysis.counters.ports:
+        return 0
+    counted = analysis.counters.ports[port.record.egress].delta("drops")
+    blackout = analysis.manifest.blackout
+    if blackout and blackout.port in port.record.ingress:
+        counted += blackout.dropped
+    missing = port.joined.counts.dropped - counted
+    return missing if 0 <= missing <= int(lost.sum()) else 0
+
+
+def _failures(analysis: Analysis) -> Counter[str]:
+    """What each port lost because its link was down.
+
+    No counter of the kernel has these packets. So they are what came into a node, less what it
+    sent and lost otherwise. A captured port's own are those that the join shows. If several other
+    ports of a node failed, the rest counts at the one that was down for longest.
+    """
+    failures: Counter[str] = Counter()
+    by_node: dict[str, list[LinkRecord]] = defaultdict(list)
+    for link in analysis.counters.links:
+        by_node[link.node].append(link)
+    captured = {port.record.egress: port for port in analysis.ports}
+    down_ns = _down_ns(analysis.manifest, analysis.counters.links)
+    for node, links in by_node.items():
+        failed = [link.port for link in links if link.port in down_ns]
+        came = _came(analysis, node) if failed else None
+        if came is None:
+            continue
+        rest = came - sum(link.packets + _lost_before_sending(link) for link in links)
+        for name in failed:
+            if name in captured:
+                failures[name] = cut_off(analysis, captured[name])
+                rest -= failures[name]
+        others = [name for name in failed if name not in captured]
+        if others and rest > 0:
+            failures[max(others, key=lambda name: down_ns[name])] = rest
+    return failures
+
+
+def _lost_before_sending(link: LinkRecord) -> int:
+    return sum(count for cause, count in (link.lost or {}).items() if cause in BEFORE_SENDING)
+
+
+def _down_ns(manifest: Manifest, links: list[LinkRecord]) -> dict[str, int]:
+    """How long the link of each port was down, of all links that failed."""
+    of_ports = {
+        change.port: sum(until - since for since, until in down_spans_ns(manifest, change.port))
+        for change in manifest.changes
+        if change.what == "up" and change.shown == 0
+    }
+    ends = {frozenset((link.node, link.neighbour)): 0 for link in links if link.port in of_ports}
+    for link in links:
+        both = frozenset((link.node, link.neighbour))
+        if both in ends:
+            ends[both] = max(ends[both], of_ports.get(link.port, 0))
+    return {
+        link.port: ends[both]
+        for link in links
+        if (both := frozenset((link.node, link.neighbour))) in ends
+    }
+
+
+def _came(analysis: Analysis, node: str) -> int | None:
+    """The packets that a node had to send; None if that is not known.
+
+    A host with offloads sends several segments as one packet, and a program may send packets that
+    sockets do not count.
+    """
+    inputs = [link for link in analysis.counters.links if link.neighbour == node]
+    if not any(
+        link.node == node and link.port == f"{node}-eth0" for link in analysis.counters.links
+    ):
+        return sum(link.packets - _lost_on_the_way(analysis, link) for link in inputs)
+    host = analysis.counters.hosts.get(node)
+    has_program = any(program.host == node for program in analysis.manifest.programs)
+    if host is None or has_program or analysis.manifest.requested.get("transport.offloads"):
+        return None
+    return sum(host.delta(name) for name in _SENT_BY_SOCKETS)
+
+
+def _lost_on_the_way(analysis: Analysis, link: LinkRecord) -> int:
+    """Packets that the port at the near end sent and the one at the far end did not get."""
+    lost = {**(link.lost or {}), **_at_far_end(analysis, link)}
+    return lost.get("link", 0) + lost.get("blackout", 0)
