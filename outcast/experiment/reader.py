@@ -355,7 +355,8 @@ def _allowed_keys(location: Location) -> list[str]:
         else:
             node = node["properties"][part]
         # An optional part is a union with null.
-        node = next((member for member in node.get("anyOf", ()) if "$ref" in member), node)
+        union = node.get("anyOf", ())
+        node = next((kind for kind in union if "$ref" in kind or "discriminator" in kind), node)
         if "$ref" in node:
             node = definitions[node["$ref"].removeprefix("#/$defs/")]
     return list(node["properties"])

@@ -122,6 +122,10 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["queue.limt=3KB"], "--set queue.limt: unknown key; "),
         (["queue={kind: tbf, limt: 3KB}"], "--set queue: queue.limt: unknown key; "),
         (["str=1"], "--set str: unknown key; "),
+        (
+            ["links.overrides=[{between: [s1, s2], queue: {kind: tbf, limit: 3KB, limt: 1}}]"],
+            "--set links.overrides: links.overrides.0.queue.limt: unknown key; ",
+        ),
         (["queue={kind: tbf, tbf: 1, '[': 2}"], "--set queue: queue.tbf: unknown key; "),
         (["queue.limit=x"], "--set queue.limit: 'x' is not a queue limit; "),
         (["queue.limit=x", "queue={kind: red, limit: 1}"], "--set queue: queue.limit: 1 is not "),
