@@ -106,6 +106,9 @@ def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
     assert (run.path / "programs/send/written/sent").read_text(encoding="ascii") == "50"
     assert "listening" in (run.path / "programs/sink/0.out").read_text(encoding="ascii")
     assert "programs/web/files/site/page" in run.manifest.files
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "the program get at h4, 3 times" in page
+    assert '<section id="programs"' in page
 
     # The copy in the run directory is enough, wherever the user's files are by then.
     again = outcast.load(run.path / "config.yaml")

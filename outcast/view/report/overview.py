@@ -7,9 +7,10 @@ import shlex
 from typing import Any
 
 from outcast.analysis.measure.losses import where
+from outcast.errors import shortened
 from outcast.plan.grouping import UDP, control_of, title
 from outcast.records.run import Run
-from outcast.records.run_directory import BottleneckRecord
+from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRecord
 from outcast.records.summary import Summary
 from outcast.units import format_rate, format_size, format_time
 from outcast.view.events import moments, trace_sentences
@@ -24,6 +25,7 @@ from outcast.view.terminal.tables import (
     workload_result,
 )
 
+_COMMAND_CHARACTERS = 60
 MOST_KEYS = 8
 """The most groups among the main numbers."""
 
@@ -175,7 +177,7 @@ def words(run: Run, *more: Part) -> Element:
 def sentences(run: Run) -> list[str]:
     """Returns sentences on what was built and run, from the manifest."""
     manifest, asked = run.manifest, run.manifest.requested
-    flows = manifest.flows
+    flows = manifest.planned_flows
     receivers: dict[tuple[str | None, int, str], list[str]] = {}
     names = list(dict.fromkeys(flow.name for flow in flows))
     for flow in flows:
@@ -192,6 +194,7 @@ def sentences(run: Run) -> list[str]:
         f"{_flows(workload.flows, 'UDP ' if workload.streams else 'generated ')} ({workload.kind})"
         for workload in (run.summary.completions or {}).values()
     ]
+    groups += [_program(manifest, program) for program in manifest.programs]
     starts = {flow.start_ns for flow in flows}
     when = "together" if len(starts) <= 1 else f"over {spaced(format_time(max(starts) or 1))}"
     begin = f" They start {when}." if len(flows) > 1 else ""
@@ -230,6 +233,17 @@ def sentences(run: Run) -> list[str]:
         f"It ran on {engine} ({f'Linux {kernel}, ' if kernel else ''}seed {manifest.seed})."
     )
     return texts
+
+
+def _program(manifest: Manifest, program: ProgramRecord) -> str:
+    """A program in words, with the number of flows that bear its name."""
+    what = f"the server {program.name} at {program.host}"
+    if not program.server:
+        times = f"{len(program.executions):,} time{'' if len(program.executions) == 1 else 's'}"
+        what = f"the program {program.name} at {program.host}, {times}"
+    count = sum(flow.of_program and flow.name == program.name for flow in manifest.flows)
+    command = shortened(shlex.join(program.command), _COMMAND_CHARACTERS)
+    return f"{what} ({command}){f' with {_flows(count)}' if count else ''}"
 
 
 def _flows(count: int, kind: str = "") -> str:

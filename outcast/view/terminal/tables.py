@@ -342,10 +342,14 @@ def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
     return table
 
 
+def _duration(time_ms: float) -> str:
+    return f"{time_ms:.3g} ms" if time_ms < 1000 else f"{time_ms / 1000:.3g} s"
+
+
 def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
     """Returns a table of the programs, with the times that a client's executions took."""
     table = _table(
-        *("program", "host", "executions", "failed", "mean", "median", "90 %", "most"),
+        *("program", "host", "execu-\ntions", "failed", "mean", "median", "90 %", "most"),
         left=("program", "host"),
     )
     for name, part in programs.items():
@@ -355,7 +359,7 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
             *(name, part.host),
             "server" if part.server else f"{part.executions} of {part.asked}",
             "-" if part.server else str(part.failures),
-            *(f"{value:.3g} ms" for value in spread),
+            *(_duration(value) for value in spread),
             *("-",) * (4 - len(spread)),
         )
     return table
