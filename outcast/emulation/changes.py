@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 from outcast import netlink
-from outcast.emulation import queues
+from outcast.emulation import netem, queues
 from outcast.emulation.commands import entered
 from outcast.emulation.queues import change as qdiscs
 from outcast.emulation.sampling import NetlinkSocket
@@ -85,6 +85,8 @@ class NetlinkKernel:
         try:
             if change.what == "up":
                 return self._set_up(netlink_socket, index, change)
+            if change.what == "loss_ppm":
+                return self._set_loss(change)
             for request in qdiscs.requests(index, change.before, change.after):
                 _require_agreed(netlink_socket.ask(request, 1)[0])
             questions = qdiscs.questions(index, change.after)
@@ -107,6 +109,16 @@ class NetlinkKernel:
         if shown_bps != port.rate_bps:
             raise ReadBackError(port.port, "rate_bps", port.rate_bps, shown_bps)
         return shown_bps
+
+    def _set_loss(self, change: Change) -> int:
+        netlink_socket, index = self._places[str(change.wire)]
+        loss = netem.Loss(change.value / 10**6, change.seed)
+        request, question = qdiscs.loss_requests(index, loss)
+        _require_agreed(netlink_socket.ask(request, 1)[0])
+        shown = qdiscs.shown_loss(netlink_socket.ask(question, 1)[0])
+        if shown != loss.in_kernel:
+            raise ReadBackError(change.port, "loss", loss.share, shown / (2**32 - 1))
+        return change.value
 
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0

@@ -467,6 +467,8 @@ class _Run:
         planned = changes(self.experiment, self.plan)
         traces = port_traces(self.experiment, self.plan)
         nodes = {change.port: change.node for change in planned}
+        # A link's inner ends are where the switches are.
+        nodes |= {change.wire: change.wire for change in planned if change.wire is not None}
         nodes |= {trace.port.port: trace.node for trace in traces}
         return Changer(planned, traces, NetlinkKernel(nodes, netns), t_start_ns)
 

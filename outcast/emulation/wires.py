@@ -95,7 +95,7 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
             random.Random(f"{experiment.seed} loss {node} {neighbour}").getrandbits(63),
         )
         for (node, neighbour), link in plan.links.items()
-        if link.loss
+        if link.loss or link.loss_changes
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
+from outcast.experiment.links import Loss
 from outcast.experiment.parts import KernelRateBps, Part, QueueLimit, TimeNs
 
 
@@ -23,6 +24,9 @@ class Event(Part):
     )
     delay_ns: TimeNs | None = Field(
         default=None, alias="delay", description="the link's delay from now on"
+    )
+    loss: Loss | None = Field(
+        default=None, description="the share of packets that the link loses from now on"
     )
     limit: QueueLimit | None = Field(
         default=None, description="the limit of the queue that sends into the link"
@@ -51,11 +55,11 @@ class Event(Part):
             raise ValueError("names no link; allowed are between: [s1, s2], or from: s1 and to: s2")
         changes = [
             name
-            for name in ("rate_bps", "delay_ns", "limit", "up")
+            for name in ("rate_bps", "delay_ns", "loss", "limit", "up")
             if getattr(self, name) is not None
         ]
         if not changes:
-            raise ValueError("changes nothing; allowed are rate, delay, limit and up")
+            raise ValueError("changes nothing; allowed are rate, delay, loss, limit and up")
         if "up" in changes and (len(changes) > 1 or self.between is None):
             raise ValueError(
                 "up: allowed is an event of its own with `between`, because a link fails as a whole"

@@ -51,6 +51,7 @@ class Link:
         loss: the share of the packets that are lost on the wire.
         mtu_bytes: the largest IP packet; both directions have the same.
         queue: the queue at the sending port; None where `queue` and `queues` decide.
+        loss_changes: whether an event changes the loss.
     """
 
     rate_bps: int
@@ -59,6 +60,7 @@ class Link:
     loss: float = 0.0
     mtu_bytes: int = STANDARD_MTU_BYTES
     queue: Queue | None = None
+    loss_changes: bool = False
 
     @property
     def frame_bytes(self) -> int:

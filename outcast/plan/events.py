@@ -5,6 +5,7 @@ Pure: `changes` says what to do, and `outcast.emulation.changes` does it.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,7 +20,8 @@ from outcast.plan import ports
 from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 
-What = Literal["rate_bps", "delay_ns", "limit_bytes", "limit_packets", "up"]
+What = Literal["rate_bps", "delay_ns", "loss_ppm", "limit_bytes", "limit_packets", "up"]
+"""A setting of a port, or the loss of the link behind it in millionths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Change:
         what: the setting.
         value: its new value; of `up` 0 or 1.
         before, after: all settings of the port.
+        wire: of a change of the loss, the interface that loses packets (outcast.plan.links.Wire).
+        seed: of the loss from then on.
     """
 
     at_ns: int
@@ -49,6 +53,8 @@ class Change:
     value: int
     before: PortQueue
     after: PortQueue
+    wire: str | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,8 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
                         value=value,
                         before=now[port],
                         after=after,
+                        wire=_wire(plan, node, neighbour) if what == "loss_ppm" else None,
+                        seed=_seed(experiment, event, node, neighbour),
                     )
                 )
                 now[port] = after
@@ -155,6 +163,7 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
 _KEYS = {
     "rate_bps": "rate",
     "delay_ns": "delay",
+    "loss_ppm": "loss",
     "limit_bytes": "limit",
     "limit_packets": "limit",
     "up": "up",
@@ -179,6 +188,15 @@ def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str
     yield one, other
     if event.between is not None:
         yield other, one
+
+
+def _wire(plan: Plan, node: str, neighbour: str) -> str:
+    return plan.wires[frozenset((node, neighbour))].facing(neighbour)
+
+
+def _seed(experiment: Experiment, event: Event, node: str, neighbour: str) -> int:
+    words = f"{experiment.seed} loss {node} {neighbour} {event.at_ns}"
+    return random.Random(words).getrandbits(63)
 
 
 def _settings(experiment: Experiment, plan: Plan, node: str, port: str) -> PortQueue:
@@ -214,6 +232,8 @@ def _wanted(
         jitter_ns = min(port.jitter_ns, event.delay_ns)
         port = replace(port, delay_ns=event.delay_ns, jitter_ns=jitter_ns)
         yield "delay_ns", event.delay_ns, port
+    if event.loss is not None:
+        yield "loss_ppm", round(event.loss * 10**6), port
     if event.limit is not None:
         node, neighbour = plan.ends[port.port]
         if plan.graph.nodes[node]["kind"] == "host":

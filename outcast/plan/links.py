@@ -53,6 +53,11 @@ def resolve(
         if settings[one, other].mtu_bytes != settings[other, one].mtu_bytes:
             raise ConfigError(f"topology: link {one} to {other}: mtu: allowed is one for both ends")
     _override(experiment, settings, traces or {})
+    for direction, link in settings.items():
+        if any(
+            event.loss is not None and event.concerns(*direction) for event in experiment.events
+        ):
+            settings[direction] = replace(link, loss_changes=True)
     return settings
 
 
@@ -149,7 +154,7 @@ def wires(links: Mapping[Direction, Link]) -> dict[frozenset[str], Wire]:
     """The wire of every link that loses packets in some direction, by the set of its ends."""
     lossy: dict[frozenset[str], Direction] = {}
     for direction, link in links.items():
-        if link.loss:
+        if link.loss or link.loss_changes:
             lossy.setdefault(frozenset(direction), direction)
     return {
         ends: Wire(nodes, (f"wire{number}-0", f"wire{number}-1"))

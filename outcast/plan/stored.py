@@ -104,6 +104,7 @@ class _Settings(_Part):
     loss: Loss = 0.0
     mtu_bytes: Mtu = STANDARD_MTU_BYTES
     queue: Queue | None = None
+    loss_changes: bool = False
 
 
 class _Alike(_Part):

@@ -69,6 +69,8 @@ def _words(change: AppliedChange) -> str:
         return f"rate {format_rate(value)}"
     if change.what == "delay_ns":
         return f"delay {format_time(value)}"
+    if change.what == "loss_ppm":
+        return f"loss {value / 10**4:g}%"
     if change.what == "limit_bytes":
         return f"limit {format_size(value)}"
     if change.what == "limit_packets":

@@ -15,10 +15,12 @@ from outcast.analysis.run_analysis import elsewhere
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import Commands
+from outcast.emulation.queues import change
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import Experiment, Link, load
 from outcast.plan import link_words, ports, stored
+from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.run_directory import (
@@ -454,3 +456,39 @@ def test_flows_of_programs_share_no_port() -> None:
     program = "programs=[{name: get, host: h2, command: [curl, h1], to: [h1]}]"
     others = resolved("bottleneck.port=s2-eth1", program)[1].others
     assert "s1-eth1" not in {port.egress for port in others}
+
+
+def test_an_event_changes_the_loss_of_a_link() -> None:
+    event = "events=[{at: 1s, from: s1, to: h1, loss: 0.2}, {at: 2s, from: s1, to: h1, loss: 0}]"
+    whole, plan = resolved(event)
+    wire = plan.wires[frozenset(("s1", "h1"))]
+    assert plan.links["s1", "h1"].loss_changes
+    assert not plan.links["h1", "s1"].loss_changes
+    # It loses nothing at first, and the direction that no event names never does.
+    assert {ways: loss.share for ways, loss in wires.losses(whole, plan).items()} == {
+        ("s1", "h1"): 0.0
+    }
+    planned = changes(whole, plan)
+    assert [(change.what, change.value) for change in planned] == [
+        ("loss_ppm", 200_000),
+        ("loss_ppm", 0),
+    ]
+    assert {change.wire for change in planned} == {wire.facing("h1")}
+    assert len({change.seed for change in planned}) == 2
+    assert changes(whole, plan) == planned
+
+
+def test_the_kernel_is_told_another_loss_and_asked_for_it() -> None:
+    request, question = change.loss_requests(7, netem.Loss(0.2, 99))
+    told = netlink.attribute(request[36:], 2)
+    assert told is not None
+    assert netem.shown_loss(told) == (858_993_459, 99)
+    assert change.shown_loss(request) == 858_993_459
+    assert len(question) == 36
+
+
+@pytest.mark.parametrize("loss", ["0.6", "-1", "often"])
+def test_an_events_loss_is_a_share_of_at_most_a_half(loss: str) -> None:
+    with pytest.raises(ConfigError, match=r"events\.0\.loss") as refused:
+        resolved(f"events=[{{at: 1s, from: s1, to: h1, loss: {loss}}}]")
+    assert "\n" not in str(refused.value)

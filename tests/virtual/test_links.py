@@ -114,3 +114,20 @@ def test_jumbo_frames_end_to_end(tmp_path: Path) -> None:
     manifest = json.loads((target / "manifest.json").read_text())
     assert "s1-eth1" in manifest["effective"]["mtu.9000"].split()
     assert manifest["bottlenecks"][0]["queue"]["frame_bytes"] == 9014
+
+
+def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(
+        target,
+        "flows=[{from: 2-hop, hosts: 1}]",
+        "events=[{at: 40ms, from: s1, to: h1, loss: 0.1}, {at: 70ms, from: s1, to: h1, loss: 0}]",
+    )
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert [change["shown"] for change in manifest["changes"]] == [100_000, 0]
+    assert link(target, "s1-eth1")["lost_link"] > 10
+    begun_ns = manifest["traffic"]["t_start_ns"]
+    packets = read_capture("s1-eth1", target / "captures/s1-eth1.out.pcap").columns
+    ms = (packets.stamp_ns - begun_ns) / 1e6
+    # What was lost is sent again: the receiver's port has no other loss.
+    assert link(target, "s1-eth1")["lost_link"] < np.count_nonzero((ms > 40) & (ms < 70))

@@ -101,6 +101,25 @@ def shown_rate_bps(answer: bytes) -> int:
     return int(_RATE.unpack_from(parameters)[-1]) * 8
 
 
+def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
+    """The request that gives a link that loses packets another loss, and the one that asks for it.
+
+    `interface` is the index of the link's inner end that sends (`outcast.emulation.wires`).
+    """
+    options = netem.options(
+        delay_ns=0, jitter_ns=0, limit_packets=DELAY_LIMIT_PACKETS, in_order=False, loss=loss
+    )
+    body = netlink.traffic_control(interface, DELAY_HANDLE)
+    question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)
+    return _qdisc(interface, "netem", DELAY_HANDLE, options), question
+
+
+def shown_loss(answer: bytes) -> int:
+    """The loss as the kernel keeps it, in its answer to the question of `loss_requests`."""
+    options = netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
+    return netem.shown_loss(options)[0]
+
+
 def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
     # Without a parent the handle alone decides, and a qdisc that is not there is refused.
     body = netlink.traffic_control(interface, major)
