@@ -247,6 +247,10 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep: outcast.Sweep) -> 
     assert legend is not None
     assert legend.get_title().get_text() == "rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
+    (moved,) = sweep.figure(
+        *("line",), by=["queue.limit", "topology.rivals"], legend="outside right center"
+    ).legends
+    assert moved.get_title().get_text() == "rivals"
     own = Figure().subplots()
     sweep.figure("bar", by=["queue.limit"], ax=own, log_y=True)
     assert own.get_yscale() == "log"

@@ -273,14 +273,19 @@ def _legend(figure: Figure, panels: list[Axes], place: Any, points: float | None
     if not place:
         return
     if place.startswith("outside"):
-        entries = _entries([*of_figure, *(legend for _, legend in of_panels)])
+        legends = [*of_figure, *(legend for _, legend in of_panels)]
+        entries = _entries(legends)
         for columns in (1,) if "right" in place else (4, 3, 2, 1):
-            outside = figure.legend(*entries, loc=place, ncols=columns, fontsize=points)
+            outside = figure.legend(
+                *entries,
+                **{"loc": place, "ncols": columns, "fontsize": points, "title": _titled(legends)},
+            )
             if columns == 1 or not _too_wide(figure):
                 return
             outside.remove()
     for axes, legend in of_panels:
-        axes.legend(*_entries([legend]), loc=place, fontsize=points)
+        title = _titled([legend])
+        axes.legend(*_entries([legend]), loc=place, fontsize=points, title=title)
     if of_figure and panels:
         panels[0].legend(*_entries(of_figure), loc=place, fontsize=points)
 
@@ -295,6 +300,11 @@ def _too_wide(figure: Figure) -> bool:
         figure.draw_without_rendering()
     width = figure.get_window_extent().width
     return any(legend.get_window_extent().width > width for legend in figure.legends)
+
+
+def _titled(legends: list[Legend]) -> str | None:
+    """The first title among legends."""
+    return next((text for legend in legends if (text := legend.get_title().get_text())), None)
 
 
 def _entries(legends: list[Legend]) -> tuple[list[Any], list[str]]:
