@@ -22,6 +22,7 @@ from outcast.analysis.measure.socket_samples import socket_table
 from outcast.analysis.measure.tcp import Resent, RoundTrips, resent, round_trips, rows_by_flow
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
+from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.records.effective import min_rto_ns_of
@@ -98,7 +99,7 @@ class Analysis:
     counters: Counters
     windows_ns: tuple[int, ...]
     bin_ns: int
-    group_by: str
+    group_by: GroupKind
     comparison: Comparison | None
     ports: list[PortAnalysis]
     interval: Interval
@@ -116,7 +117,7 @@ def compute(
     directory: RunDirectory,
     windows_ns: Sequence[int],
     bin_ns: int,
-    group_by: str | None = None,
+    group_by: GroupKind | None = None,
     compare: tuple[str, str] | None = None,
 ) -> Analysis:
     """Reads a run's captures and joins them.

@@ -60,7 +60,7 @@ from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import Datapath, OpenVSwitch
 from outcast.emulation.phases import DURING
 from outcast.errors import CommandError, OutcastError, ReadBackError, RunError
-from outcast.experiment import Experiment, load_resolved
+from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
 from outcast.plan import grouping, ports
 from outcast.plan import transport as plan_transport
@@ -561,7 +561,7 @@ class _Run:
             event["groups"] = self._means(kind, rates_bps)
         self.emit(event)
 
-    def _means(self, kind: str, rates_bps: Mapping[int, float]) -> dict[str, int]:
+    def _means(self, kind: GroupKind, rates_bps: Mapping[int, float]) -> dict[str, int]:
         """The mean of each group's flows, by its label; that of a class by its number of hops."""
         means = {}
         for label, flows in self.plan.groups[kind].items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from outcast.errors import did_you_mean
+from outcast.experiment.measure import GroupKind
 from outcast.experiment.parts import UNNAMED
 
 UDP = "UDP"
@@ -41,7 +42,7 @@ class Member(Protocol):
 
 
 _Flow = TypeVar("_Flow", bound=Member)
-Groups = Mapping[str, Mapping[str, list[_Flow]]]
+Groups = Mapping[GroupKind, Mapping[str, list[_Flow]]]
 """The flows of every group: by kind of grouping, then by label."""
 
 
@@ -71,7 +72,7 @@ def _by_numbers(label: str) -> tuple[int | str, ...]:
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
-GROUPINGS: Mapping[str, Grouping] = {
+GROUPINGS: Mapping[GroupKind, Grouping] = {
     "name": Grouping("group", lambda flow: flow.name or UNNAMED),
     "hops": Grouping("class", lambda flow: f"{flow.hops}-hop", _by_numbers),
     "congestion_control": Grouping("congestion control", control_of),
@@ -112,7 +113,7 @@ def _grouped(grouping: Grouping, flows: Iterable[_Flow]) -> dict[str, list[_Flow
     return dict(sorted(groups.items(), key=lambda item: grouping.key(item[0])))
 
 
-def chosen(group_by: str | None, groups: Collection[str]) -> str:
+def chosen(group_by: GroupKind | None, groups: Collection[str]) -> GroupKind:
     """The kind in use: the one asked for, else `name` if any flow has one, else `hops`."""
     return group_by or ("name" if "name" in groups else "hops")
 
@@ -134,12 +135,12 @@ def title(label: str, used: Sequence[str]) -> str:
 class Comparison:
     """The two groups whose mean goodput the headline compares: the first over the second."""
 
-    kind: str
+    kind: GroupKind
     groups: tuple[str, str]
 
 
 def comparison(
-    group_by: str | None,
+    group_by: GroupKind | None,
     compare: tuple[str, str] | None,
     groups: Groups[_Flow],
     further: Iterable[str] = (),

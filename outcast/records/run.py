@@ -189,6 +189,13 @@ class Run:
         """
         kind = self.summary.group_by
         summaries = self.summary.grouped(kind)
+        planned = self.manifest.groups.get(kind, {})
+        missing = next((label for label in planned if label not in summaries), None)
+        if missing is not None:
+            raise InputError(
+                f"{self.directory.summary}: groups: has no {kind} {missing!r}, which manifest.json "
+                f"has; `outcast analyze {self.directory.path}` writes it anew"
+            )
         return tuple(
             FlowsOfGroup(
                 label,
@@ -196,7 +203,7 @@ class Run:
                 tuple(record.flow for record in records),
                 summaries[label],
             )
-            for label, records in self.manifest.groups.get(kind, {}).items()
+            for label, records in planned.items()
         )
 
     @cached_property
@@ -215,7 +222,8 @@ class Run:
         if compare is None:  # one class, or a run that an older outcast analysed
             by_class = self.summary.group_by == "hops" and len(self.groups) > 1
             return self.groups[0].label if by_class else None
-        return compare.groups[1] if compare.by == self.summary.group_by else None
+        shown = compare.by == self.summary.group_by and compare.groups[1] in self.group_of.values()
+        return compare.groups[1] if shown else None
 
     def port_groups(self, port: str) -> list[str]:
         """The labels of the groups whose flows come in by a port.

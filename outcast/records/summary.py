@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from outcast import handed_in
+from outcast.experiment import GroupKind
 from outcast.records.run_directory import Cause
 
 
@@ -106,7 +107,7 @@ class GroupSummary(ClassSummary):
 class CompareSummary(_Part):
     """Two groups' mean goodput, compared."""
 
-    by: str = Field(description="the grouping that they are of")
+    by: GroupKind = Field(description="the grouping that they are of")
     groups: tuple[str, str]
     mean_goodput_bps: tuple[float | None, float | None] = Field(
         description="of a flow; null for a program without flows at the bottleneck"
@@ -406,7 +407,9 @@ class Summary(handed_in.Versioned):
     )
     capture: CaptureSummary
     wall_s: dict[str, float]
-    group_by: str = Field(default="hops", description="the grouping that tables and figures show")
+    group_by: GroupKind = Field(
+        default="hops", description="the grouping that tables and figures show"
+    )
     groups: Groups = Field(
         default_factory=dict,
         description="by `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has "

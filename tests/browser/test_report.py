@@ -15,7 +15,7 @@ from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import report
-from outcast.view.terminal.tables import format_bps
+from outcast.view.terminal.tables import format_bps, format_ratio
 from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -91,7 +91,7 @@ def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> 
     assert key["3-hop (cubic), mean of a flow"] == format_bps(
         summary["classes"]["3"]["mean_goodput_bps"]
     )
-    assert key["outcast ratio"] == f"{summary['outcast_ratio']:.2f}"
+    assert key["outcast ratio"] == format_ratio(summary["outcast_ratio"])
     assert key["Jain's index"] == f"{summary['jain_index']:.3f}"
     dropped = sum(port["dropped"] for port in summary["drops"].values())
     assert key["drops"] == f"{dropped:,}"

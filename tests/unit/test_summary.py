@@ -533,3 +533,31 @@ def test_groups_of_one_class_that_are_not_compared_have_no_ratio(
     text = capsys.readouterr().out
     assert "outcast ratio" not in text
     assert "Jain's index" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"group_by": "name"}, "groups: has no name 'unnamed'"),
+        ({"group_by": "mood"}, "group_by: Input should be"),
+        ({"groups": {"port": {}}}, "groups: has no hops '2-hop', which manifest.json has"),
+        ({"compare": {"by": "hops"}}, "compare.groups"),
+    ],
+)
+def test_a_summary_of_other_flows_is_refused_in_one_line(
+    run: RunDirectory,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    analyze(run)
+    edit(run.manifest, lambda tree: tree["flows"][0].update(name=None))
+    edit(run.summary, lambda tree: tree.update(change))
+    if change == {"group_by": "name"}:
+        edit(run.manifest, lambda tree: tree["flows"][1].update(name="late"))
+    assert outcast(["report", str(run.path)]) == 2
+    refused = capsys.readouterr().err
+    assert said in refused
+    assert refused.count("\n") == 1
+    with pytest.raises(InputError):
+        _ = Run(run).groups

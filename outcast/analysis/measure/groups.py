@@ -57,7 +57,6 @@ def with_whole_run(
         told: a distribution as the summary has it, in units of the given size.
     """
     flows = _flows(analysis, tcp_of_flow)
-    by_kind = analysis.manifest.groups
     sent_by = Counter(record.src for record in analysis.manifest.flows)
     return {
         kind: {
@@ -67,9 +66,9 @@ def with_whole_run(
                     **_added(records, [flows[record.flow] for record in records], told),
                 }
             )
-            for label, records in by_kind[kind].items()
+            for label, records in by_label.items()
         }
-        for kind in groups
+        for kind, by_label in analysis.manifest.groups.items()
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from controllers.graph import LAYERS
 from outcast import files
+from outcast.experiment import GroupKind
 from outcast.plan import grouping, link_words
 from outcast.plan.model import Plan
 from outcast.view.palette import BLUE, VERMILION
@@ -152,7 +153,7 @@ def _ends(plan: Plan) -> tuple[set[str], set[str]]:
     return {flow.src for flow in plan.flows}, {flow.dst for flow in plan.flows}
 
 
-def picture(plan: Plan, title: str, group_by: str | None = None) -> Figure:
+def picture(plan: Plan, title: str, group_by: GroupKind | None = None) -> Figure:
     """Draws the topology. Links in use are blue, and thicker with more flows.
 
     The bottleneck is orange. The title counts the flows of each group; `group_by` is the kind of
@@ -264,7 +265,7 @@ def _write_settings(
         )
 
 
-def _flows(plan: Plan, group_by: str | None) -> str:
+def _flows(plan: Plan, group_by: GroupKind | None) -> str:
     groups = plan.groups.get(grouping.chosen(group_by, plan.groups), {})
     counts = [
         f"{len(flows)} of {grouping.title(label, grouping.controls(flows))}"
@@ -282,7 +283,7 @@ def _free_size(placed: Mapping[str, tuple[float, float]]) -> tuple[float, float]
     return min(40.0, max(7.0, 0.72 * right + 1.6)), min(40.0, max(3.0, 0.9 * top + 1.6))
 
 
-def draw(plan: Plan, file: Path, title: str, group_by: str | None = None) -> None:
+def draw(plan: Plan, file: Path, title: str, group_by: GroupKind | None = None) -> None:
     """Draws the topology into a PNG file."""
     with files.writing(file) as stream:
         picture(plan, title, group_by).savefig(stream, dpi=110, format="png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from outcast.experiment import GroupKind
 from outcast.plan import link_words
 from outcast.plan.grouping import Member, controls, title
 from outcast.plan.model import Plan
@@ -19,7 +20,7 @@ MOST_KEYS = 20
 """The most groups in the legend; there is one for each sender where they are grouped so."""
 
 
-def draw(plan: Plan, group_by: str, marked: str | None) -> Element:
+def draw(plan: Plan, group_by: GroupKind, marked: str | None) -> Element:
     """Draws the network with its flows. A link with more flows is thicker.
 
     Args:
@@ -170,7 +171,7 @@ def _key(plan: Plan, groups: Mapping[str, Sequence[Member]], colours: Mapping[st
     return element("ul", *items, class_="legend")
 
 
-def describe(plan: Plan, group_by: str) -> str:
+def describe(plan: Plan, group_by: GroupKind) -> str:
     """Describes the drawing in words."""
     classes = " and ".join(
         f"{len(flows)} of {title(label, controls(flows))}"
