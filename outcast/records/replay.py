@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import zstandard
 
 from outcast import handed_in
-from outcast.errors import InputError, ReplayError
+from outcast.errors import InputError, ReplayError, shortened
 from outcast.experiment import Experiment, load_resolved
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -72,8 +72,8 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
     for key, value in there.items():
         if here.get(key) != value:
             raise InputError(
-                f"{directory.config}: {key} is {value}, and here it is {here.get(key)}; "
-                "allowed is a run of the same configuration"
+                f"{directory.config}: {key} is {shortened(str(value), 200)}, and here it is "
+                f"{shortened(str(here.get(key)), 200)}; allowed is a run of the same configuration"
             )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from outcast import experiment, files, handed_in
 from outcast.engines import ledger
-from outcast.errors import BusyError, ConfigError, InputError
+from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
 from outcast.files import write_json, write_text
 from outcast.networks import resolve as networks
@@ -254,8 +254,10 @@ def _require_usable(directory: SweepDirectory, config: Experiment, resume: bool)
     for key in here.keys() | there.keys():
         if here.get(key) != there.get(key):
             raise ConfigError(
-                f"{path}: holds a sweep with another {key} ({there.get(key)} there, "
-                f"{here.get(key)} here); its configuration is {directory.config}"
+                f"{path}: holds a sweep with another {key} "
+                f"({shortened(str(there.get(key)), 200)} there, "
+                f"{shortened(str(here.get(key)), 200)} here); "
+                f"its configuration is {directory.config}"
             )
 
 

@@ -105,3 +105,51 @@ def test_packets_take_the_planned_paths_in_a_ring(kind: str, tmp_path: Path) -> 
     paths = {tuple(flow["path"]) for flow in manifest["flows"] if flow["src"] == "h4"}
     # The root is Aachen. The tree leaves out the link between the two that are farthest from it.
     assert (len(next(iter(paths))) == 6) is (kind == "spanning_tree")
+
+
+NET = """
+from mininet.topo import Topo
+
+class Net(Topo):
+    def build(self):
+        self.addSwitch('left', dpid='ab')
+        self.addSwitch('right')
+        self.addLink('left', 'right', port1=9, bw=50, delay='100us', max_queue_size=25)
+        self.addHost('a', ip='192.168.7.1/24', mac='02:00:00:00:00:77')
+        self.addHost('b', ip='192.168.9.2')
+        self.addLink('a', 'left', port2=3)
+        self.addLink('b', 'right', params2=dict(bw=20))
+
+topos = {'net': Net}
+"""
+
+
+def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    config = tmp_path / "net.yaml"
+    config.write_text(
+        "name: net\n"
+        "topology: {kind: file, path: net.py, topo: net}\n"
+        "links: {rate: 100mbit, delay: 20us}\n"
+        "queue: {kind: fq_codel, limit: 100 packets}\n"
+        "flows: [{from: a, to: b}]\n"
+        "duration: 80ms\n"
+        "capture: {ports: [left-eth9]}\n"
+    )
+    outcast("run", config, "--engine", "virtual", "-o", tmp_path / "run")
+    manifest = manifest_of(tmp_path / "run")
+    (flow,) = manifest["flows"]
+    assert (flow["src_ip"], flow["dst_ip"]) == ("192.168.7.1", "192.168.9.2")
+    assert manifest["bottlenecks"][0]["egress"] == "right-eth2"
+    assert {record["port"] for record in manifest["captures"]} >= {"left-eth9", "right-eth1"}
+    effective = manifest["effective"]
+    alike = {
+        port: key
+        for key, ports in effective.items()
+        if key.startswith("ports.") and key.count(".") == 1
+        for port in ports.split()
+    }
+    assert effective[f"{alike['right-eth2']}.rate_bps"] == 20_000_000
+    assert effective[f"{alike['left-eth9']}.rate_bps"] == 50_000_000
+    assert effective[f"{alike['left-eth9']}.qdisc 3:"] == "pfifo"
+    assert effective[f"{alike['left-eth9']}.limit_packets"] == 25
