@@ -100,16 +100,17 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
         kind: the qdisc's name in the kernel.
         parent: the handle of the class that it goes into, or ROOT.
         major: the major number of the qdisc's own handle.
-        options: the value of TCA_OPTIONS.
+        options: the value of TCA_OPTIONS; where it is empty, the qdisc has its defaults.
 
     Raises:
         OSError: the kernel refused, or there is no such interface.
     """
     body = traffic_control(socket.if_nametoindex(interface), major, parent=parent)
     body += encode(_TCA_KIND, kind.encode() + b"\0")
-    # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in net/netlink.h).
-    # Older ones ignore it.
-    body += encode(_TCA_OPTIONS | _NESTED, options)
+    if options:
+        # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in
+        # net/netlink.h). Older ones ignore it.
+        body += encode(_TCA_OPTIONS | _NESTED, options)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         netlink.send(message(RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, body))
         answer = netlink.recv(65536)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import files, handed_in
-from outcast.engines import Engine, OnEvent, ledger, programs
+from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.links import RateTrace
@@ -97,7 +97,7 @@ def execute(
     """
     with _unfinished(target) as partial:
         directory = RunDirectory(partial.path)
-        resolved = programs.take_files(resolve(experiment, engine.name), directory)
+        resolved = _with_own_files(experiment, engine, directory)
         directory.write_plan(make_plan(resolved))
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         wall_s = dict(engine.run(directory, partial.entry, on_event))
@@ -141,6 +141,12 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
     return experiment.model_copy(update={"links": links})
 
 
+def _with_own_files(experiment: Experiment, engine: Engine, directory: RunDirectory) -> Experiment:
+    """The resolved experiment, whose programs and modules name copies in the run directory."""
+    resolved = programs.take_files(resolve(experiment, engine.name), directory)
+    return own_modules.copy_sources(resolved, directory.path)
+
+
 def _keep_source(directory: RunDirectory, experiment: Experiment) -> None:
     """Keeps the user's file that the network was made from. Nothing reads the copy."""
     origin = getattr(experiment.topology, "origin", None)
@@ -179,7 +185,7 @@ def execute_command(
         entry.folders.append(str(folder))
         entry.write()
         directory = RunDirectory(folder)
-        resolved = programs.take_files(resolve(experiment, engine.name), directory)
+        resolved = _with_own_files(experiment, engine, directory)
         plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
         assert plan.command is not None
         programs.require_command(plan.command)

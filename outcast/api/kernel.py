@@ -75,7 +75,8 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         FeatureMissingError, KernelError, CommandError, GuestError: as `build.build`; but where the
             engine is `auto` and the sources or programs are missing, nothing is raised.
     """
-    if experiment.engine == "realtime" or cache.find() is not None:
+    selected = experiment.kernel is not None and experiment.kernel.build is not None
+    if experiment.engine == "realtime" or selected or cache.find() is not None:
         return
     note(progress, "building the virtual engine's kernel first; this takes minutes, once")
     try:

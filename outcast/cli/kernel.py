@@ -22,7 +22,9 @@ def command() -> None:
 @command.command(
     "build",
     epilog=shared.examples(
-        "outcast kernel build", "outcast kernel build --tarball linux-7.3.4.tar.xz --jobs 2"
+        "outcast kernel build",
+        "outcast kernel build --tarball linux-7.3.4.tar.xz --jobs 2",
+        "outcast kernel build --patch mine.patch --config-fragment mine.config",
     ),
 )
 @click.option(
@@ -41,6 +43,22 @@ def command() -> None:
     help="Build from this kernel source instead of a package.",
 )
 @click.option(
+    "--config-fragment",
+    "fragments",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Symbols besides ours, as CONFIG_TCP_CONG_NV=y. Can be repeated.",
+)
+@click.option(
+    "--patch",
+    "patches",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Apply this patch (patch -p1) after ours. Can be repeated.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
@@ -51,35 +69,49 @@ def build_kernel(
     suites: tuple[str, ...],
     package: str | None,
     tarball: Path | None,
+    fragments: tuple[Path, ...],
+    patches: tuple[Path, ...],
     jobs: int | None,
     again: bool,
 ) -> None:
     """Fetch, configure, compile and boot the kernel; no root needed."""
     from outcast.api.kernel import build_shown
     from outcast.engines.kernel import source
+    from outcast.engines.kernel.recipe import OURS
 
     kernel = build_shown(
-        suites=suites or source.SUITES, package=package, tarball=tarball, jobs=jobs, again=again
+        suites=suites or source.SUITES,
+        package=package,
+        tarball=tarball,
+        recipe=OURS.with_own(fragments, patches),
+        jobs=jobs,
+        again=again,
     )
     terminal.echo(_describe(kernel))
 
 
 @command.command("info", epilog=shared.examples("outcast kernel info"))
 def info() -> None:
-    """Show the kernel that the virtual engine uses."""
+    """Show the kernels that there are; the first is the one that runs use by default."""
     from outcast.engines.kernel import cache
 
-    kernel = cache.find()
-    if kernel is None:
-        raise FeatureMissingError(
-            "the virtual engine's kernel is missing; run outcast kernel build"
-        )
-    terminal.echo(_describe(kernel))
+    default = cache.find()
+    others = [kernel for kernel in cache.find_all() if kernel != default]
+    if default is None:
+        remedy = "the virtual engine's kernel is missing; run outcast kernel build"
+        if others:
+            remedy += f" (there are others: {', '.join(kernel.key for kernel in others)})"
+        raise FeatureMissingError(remedy)
+    terminal.echo("\n\n".join(_describe(kernel) for kernel in (default, *others)))
 
 
 def _describe(kernel: Kernel) -> str:
+    own = f" with {', '.join(kernel.own)}" if kernel.own else ""
     return (
         f"{kernel.program}\n"
-        f"Linux {kernel.release} from {kernel.source} {kernel.version}\n"
-        f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s"
+        f"Linux {kernel.release} from {kernel.source} {kernel.version}{own}\n"
+        f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s\n"
+        f"congestion controls: {', '.join(kernel.congestion_controls)}\n"
+        f"sources to start from: {kernel.headers / 'source/net'}\n"
+        f"a run uses it with: kernel.build={kernel.key}"
     )

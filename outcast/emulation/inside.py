@@ -605,6 +605,19 @@ class _Run:
             network.losses(),
         )
 
+    def _modules(self) -> Mapping[str, Mapping[str, str]]:
+        """The user's modules with their parameters as the kernel shows them. Raises ReadBackError.
+
+        The kernel is asked at the end, because to ask takes time, even if only nanoseconds, and a
+        run with a module has to go on as one without it.
+        """
+        kernel = self.experiment.kernel
+        if kernel is None or not kernel.modules:
+            return {}
+        from outcast.emulation import own_modules
+
+        return own_modules.read_back(kernel)
+
     def _write(
         self, datapath: Datapath, built: _Built, flows: _Traffic, measured: _Measured
     ) -> None:
@@ -646,6 +659,7 @@ class _Run:
             controller_framework=built.framework,
             mtus=built.mtus,
             losses=flows.losses,
+            modules=self._modules(),
         )
         self.directory.write_manifest(
             Manifest(

@@ -24,7 +24,8 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     flat.update({f"bottleneck.{key}": value for key, value in tree.get("bottleneck", {}).items()})
     for section in ("queues", "flows", "workloads", "programs"):
         flat.update({f"{section}.{n}": value for n, value in enumerate(tree[section])})
-    flat.update({f"blackout.{key}": value for key, value in tree.get("blackout", {}).items()})
+    for section in ("blackout", "kernel"):
+        flat.update({f"{section}.{key}": value for key, value in tree.get(section, {}).items()})
     return flat
 
 

@@ -114,13 +114,21 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
     the caller restores it.
 
     Raises:
+        FeatureMissingError: neither the kernel nor a module of the run's has it.
         ReadBackError: the kernel does not take the name.
     """
-    before = path.read_text().strip()
-    if name in before.split():
-        return
+    names = path.read_text().split()
     try:
-        path.write_text(f"{before} {name}")
+        # Written even where the name is there. So the guest does the same for every name, and its
+        # clock, which each such step moves, shows the same.
+        path.write_text(" ".join(dict.fromkeys([*names, name])))
+    except FileNotFoundError:
+        available = sorted(congestion_controls())
+        raise FeatureMissingError(
+            f"the kernel has no congestion control {name} (it has {', '.join(available)}); one of "
+            "your own has the name that `.name` in its struct tcp_congestion_ops gives it"
+            f"{did_you_mean(name, available)}"
+        ) from None
     except OSError as error:
         raise ReadBackError("this machine", path.name, name, error.strerror) from None
     if name not in path.read_text().split():

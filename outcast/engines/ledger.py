@@ -27,8 +27,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from outcast.engines import private
-from outcast.errors import ConfigError, DeadlineError
+from outcast.engines import modules, private
+from outcast.errors import ConfigError, DeadlineError, RunError
 
 _Item = TypeVar("_Item")
 
@@ -42,6 +42,8 @@ SETTINGS: dict[str, str] = {
 
 _OF_A_RUN = re.compile(r"\..+\.[0-9]+\.partial|outcast-([a-z]+-)?[a-z0-9_]{8}", re.DOTALL)
 """Names of an unfinished run's folder, and of folders that `tempfile` makes with our prefixes."""
+
+_MODULE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,54}")
 
 _MOST_BYTES = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,6 +116,7 @@ class Entry:
         processes: the processes that it started and must end.
         folders: temporary and unfinished folders.
         settings: the former values of changed files under /proc/sys, by path.
+        modules: the user's modules that it loaded into the machine's kernel, in this order.
         reserved: the empty folder that holds its result's place.
         host, boot: the machine, and the boot of its kernel, that the page is about.
     """
@@ -123,6 +126,7 @@ class Entry:
     processes: list[ProcessMark] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)
     reserved: str | None = None
     host: str = field(default_factory=platform.node)
     boot: str = field(default_factory=_boot)
@@ -169,9 +173,10 @@ class Entry:
         done = [
             *self._end_processes(),
             *self.restore_settings(),
+            *self._unload_modules(),
             *self._remove_folders(),
         ]
-        if self.processes or self.settings or self.folders:
+        if self.processes or self.settings or self.modules or self.folders:
             self.write()
         else:
             self.remove()
@@ -205,6 +210,20 @@ class Entry:
         self.processes, done = self._undo(self.processes, end, lambda mark: f"process {mark.pid}")
         return done
 
+    def _unload_modules(self) -> list[str]:
+        def unload(name: str) -> str | None:
+            if not _MODULE.fullmatch(name):
+                raise _NotOursError("not the name of a module")
+            if self.boot != _boot() or not modules.is_loaded_module(name):
+                return None
+            modules.unload(name)
+            return f"unloaded the module {name}"
+
+        # A module may use one that was loaded before it.
+        left, done = self._undo(self.modules[::-1], unload, lambda name: f"the module {name}")
+        self.modules = left[::-1]
+        return done
+
     def _remove_folders(self) -> list[str]:
         def remove(name: str) -> str | None:
             return f"removed {name}" if _remove_folder(name) else None
@@ -228,7 +247,7 @@ class Entry:
                 said = undo(item)
             except _NotOursError as error:
                 said = f"skipped {name(item)[:300]}: {error} (noted in {self.file})"
-            except (OSError, DeadlineError) as error:
+            except (OSError, RunError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
                 said = f"left {name(item)}: {why}"
                 left.append(item)
@@ -354,6 +373,7 @@ class _Page(BaseModel):
     processes: list[_Mark]
     folders: list[str]
     settings: dict[str, str]
+    modules: list[str] = Field(default_factory=list)
     reserved: str | None = None
     host: str = Field(default_factory=platform.node)
     boot: str = Field(default_factory=_boot)
@@ -389,6 +409,7 @@ def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
                         processes=[mark.as_mark() for mark in page.processes],
                         folders=page.folders,
                         settings=page.settings,
+                        modules=page.modules,
                         reserved=page.reserved,
                         host=page.host,
                         boot=page.boot,

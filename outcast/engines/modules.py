@@ -10,12 +10,18 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from outcast.errors import DeadlineError, RunError
+
 MODPROBE_DEADLINE_S = 30.0
+UNLOAD_DEADLINE_S = 10.0
+LOADED_FOLDER = Path("/sys/module")
+"""Shows the loaded modules, and some of the built-in ones."""
 OPEN_VSWITCH = "Open vSwitch kernel module"
 BRIDGE = "bridge"
 VETH = "veth"
@@ -72,6 +78,10 @@ class Answer:
     words: str = ""
 
 
+Runs = Callable[..., Answer]
+"""Runs a program by its name with arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Whether a feature's module is there. To find that out, nothing was loaded.
@@ -106,9 +116,41 @@ class Loading:
 
 def modprobe(*arguments: str) -> Answer:
     """Runs modprobe, also where an ordinary user's PATH does not lead to it."""
-    program = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return _ran("modprobe", *arguments)
+
+
+def is_loaded_module(name: str, loaded_folder: Path = LOADED_FOLDER) -> bool:
+    """Whether a module is loaded. Only loaded modules have this file; built-in ones do not."""
+    return (loaded_folder / name / "initstate").exists()
+
+
+def insert(file: Path, arguments: str, run: Runs | None = None) -> None:
+    """Loads a module from its file (insmod(8)). Raises RunError with the kernel's reason."""
+    answer = (run or _ran)("insmod", str(file), *arguments.split())
+    if answer.status:
+        raise RunError(f"the module {file.stem} was not loaded: {answer.words}")
+
+
+def unload(name: str, deadline_s: float = UNLOAD_DEADLINE_S, run: Runs | None = None) -> None:
+    """Unloads a module (rmmod(8)).
+
+    The kernel takes away a network namespace some time after its last process has ended, and until
+    then the namespace uses its congestion control. So this is tried until it works.
+
+    Raises:
+        DeadlineError: the module was still in use at the deadline.
+    """
+    end = time.monotonic() + deadline_s
+    while (answer := (run or _ran)("rmmod", name)).status:
+        if time.monotonic() > end:
+            raise DeadlineError(f"the module {name} to be unused", deadline_s, answer.words)
+        time.sleep(0.2)
+
+
+def _ran(name: str, *arguments: str) -> Answer:
+    program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
-        return Answer(127, "", "modprobe is missing; install the package kmod")
+        return Answer(127, "", f"{name} is missing; install the package kmod")
     try:
         done = subprocess.run(
             [program, *arguments],
@@ -120,10 +162,10 @@ def modprobe(*arguments: str) -> Answer:
             timeout=MODPROBE_DEADLINE_S,
         )
     except subprocess.TimeoutExpired:
-        return Answer(124, "", f"modprobe had not ended after {MODPROBE_DEADLINE_S:g} s")
+        return Answer(124, "", f"{name} had not ended after {MODPROBE_DEADLINE_S:g} s")
     except OSError as error:
         return Answer(126, "", f"{program}: {error.strerror}")
-    words = " ".join(done.stderr.split()) or f"modprobe ended with status {done.returncode}"
+    words = " ".join(done.stderr.split()) or f"{name} ended with status {done.returncode}"
     return Answer(done.returncode, done.stdout, words)
 
 
@@ -138,7 +180,7 @@ class Modules:
     """
 
     run: Callable[..., Answer] = modprobe
-    loaded_folder: Path = Path("/sys/module")
+    loaded_folder: Path = LOADED_FOLDER
     on_disk: Path = Path("/lib/modules") / os.uname().release
 
     def is_loaded(self, module: str) -> bool:
@@ -197,8 +239,7 @@ class Modules:
         records: dict[str, dict[str, str]] = {}
         for module in sorted(needed | set(loading.loaded)):
             folder = self.loaded_folder / module
-            # Only loaded modules have this file; built-in ones do not.
-            if not (folder / "initstate").exists():
+            if not is_loaded_module(module, self.loaded_folder):
                 continue
             record = {"loaded": "by this run" if module in loading.loaded else "before it"}
             if module in loading.loaded:

@@ -33,14 +33,16 @@ from outcast.engines import (
     doctor,
     limits,
     modules,
+    own_modules,
     private,
     programs,
     require_compiler,
 )
-from outcast.engines.kernel.recipe import OURS
+from outcast.engines.kernel import cache
 from outcast.engines.ledger import Entry, ProcessMark, all_folders, default_folder, restore_settings
 from outcast.engines.modules import Loading, Modules
-from outcast.errors import BusyError, FeatureMissingError, ReadBackError
+from outcast.engines.own_modules import Compiled
+from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
@@ -77,6 +79,10 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "root is missing: the realtime engine makes network namespaces; run it as root"
             )
+        if experiment.kernel is not None and experiment.kernel.build is not None:
+            raise FeatureMissingError(
+                "kernel.build selects a kernel of the virtual engine; use --engine virtual"
+            )
         doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
         programs.require(experiment, in_guest=False)
@@ -93,14 +99,20 @@ class RealtimeEngine:
             self._load([modules.BRIDGE])
             forwarding.require(experiment.routing, why(modules.OPEN_VSWITCH))
         self._needed += controls & listed
+        compiled = _compiled(experiment)
+        guest = cache.find()
+        in_guest = guest.congestion_controls if guest is not None else ()
         for tcp in transports:
             name = tcp.congestion_control
             refused = why(modules.congestion_control(name))
-            transport.require_congestion_control(name, OURS.congestion_controls(), refused)
+            # What a module registers, only the kernel knows once it is loaded.
+            if not compiled:
+                transport.require_congestion_control(name, in_guest, refused)
             if tcp.mptcp is not None:
                 multipath.require()
+        known = kinds & set(doctor.QDISCS)
         queues.require_kinds(
-            kinds, doctor.probe_qdiscs(kinds), lambda kind: why(modules.qdisc(kind))
+            known, doctor.probe_qdiscs(known), lambda kind: why(modules.qdisc(kind))
         )
 
     def _load(self, features: Sequence[str]) -> None:
@@ -113,17 +125,21 @@ class RealtimeEngine:
         """See Engine.run."""
         experiment = load_resolved(directory.config)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
-        with _alone(), _put_back(entry, settings):
+        compiled = _compiled(experiment)
+        with _alone(), _loaded(compiled, entry), _put_back(entry, settings):
             for tcp in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(tcp.congestion_control)
             _stamp_in_order()
             wall_s = _run_inside(directory, directory.read_plan(), entry, on_event)
-        self._record_modules(directory)
+        self._record_modules(directory, compiled)
         return wall_s
 
-    def _record_modules(self, directory: RunDirectory) -> None:
+    def _record_modules(self, directory: RunDirectory, compiled: Sequence[Compiled]) -> None:
         """Adds to the manifest which modules were used, and which of them this run loaded."""
-        records = self._modules.record(self._needed, self._loading)
+        records: dict[str, Mapping[str, object]] = {
+            **self._modules.record(self._needed, self._loading),
+            **own_modules.records(compiled),
+        }
         if records:
             manifest = directory.read_manifest()
             kernel = {**manifest.kernel, "modules": records}
@@ -138,6 +154,42 @@ def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
     for host in plan.hosts:
         needed |= queues.kinds(ports.host_queue(experiment, plan, host))
     return needed
+
+
+def _compiled(experiment: Experiment) -> list[Compiled]:
+    """The experiment's own modules, compiled. Raises as own_modules.compile_all."""
+    if experiment.kernel is None or not experiment.kernel.modules:
+        return []
+    return own_modules.compile_all(experiment.kernel.modules, own_modules.of_this_machine())
+
+
+@contextmanager
+def _loaded(compiled: Sequence[Compiled], entry: Entry) -> Iterator[None]:
+    """Loads the user's modules into this machine's kernel, and unloads them at the end.
+
+    Raises:
+        RunError: a module is loaded already, or the kernel refused one.
+        DeadlineError: a module stayed in use after the run.
+    """
+    for module in compiled:
+        if modules.is_loaded_module(module.name):
+            raise RunError(
+                f"kernel.modules: this machine's kernel has a module {module.name} already; "
+                f"unload it (rmmod {module.name}) or rename the file"
+            )
+    try:
+        for module in compiled:
+            entry.modules.append(module.name)
+            entry.write()
+            modules.insert(module.program, module.arguments)
+        yield
+    finally:
+        for module in reversed(compiled):
+            if modules.is_loaded_module(module.name):
+                modules.unload(module.name)
+            if module.name in entry.modules:
+                entry.modules.remove(module.name)
+        entry.write()
 
 
 @contextmanager

@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Literal
 
 from outcast.emulation.commands import python_module
-from outcast.engines import INSIDE, EventReader, OnEvent, doctor, limits, programs, require_compiler
+from outcast.engines import (
+    INSIDE,
+    EventReader,
+    OnEvent,
+    doctor,
+    limits,
+    own_modules,
+    programs,
+    require_compiler,
+)
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.kernel.recipe import OURS
 from outcast.engines.ledger import Entry, ProcessMark
+from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
@@ -24,9 +33,9 @@ from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 
-def require_congestion_control(name: str) -> None:
+def require_congestion_control(name: str, kernel: Kernel) -> None:
     """Raises FeatureMissingError where the virtual engine's kernel lacks a congestion control."""
-    available = OURS.congestion_controls()
+    available = kernel.congestion_controls
     if name not in available:
         raise FeatureMissingError(
             f"the virtual engine's kernel has no congestion control {name} "
@@ -43,7 +52,7 @@ class VirtualEngine:
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         doctor.require_programs()
-        kernel = _kernel()
+        kernel = kernel_of(experiment)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
@@ -51,16 +60,20 @@ class VirtualEngine:
                     raise FeatureMissingError(
                         f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
                     )
+        compiled = _compiled(experiment, kernel)
         for tcp in plan_transport.all_of(experiment):
-            require_congestion_control(tcp.congestion_control)
+            # What a module registers, only the kernel knows once it is loaded.
+            if not compiled:
+                require_congestion_control(tcp.congestion_control, kernel)
         require_compiler(experiment)
         programs.require(experiment, in_guest=True)
         boot.require(limits.processes(make_plan(experiment)))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
-        kernel = _kernel()
         experiment = load_resolved(directory.config)
+        kernel = kernel_of(experiment)
+        modules = _compiled(experiment, kernel)
         plan = directory.read_plan()
         has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
@@ -98,6 +111,7 @@ class VirtualEngine:
                     processes=limits.processes(plan),
                     open_files=limits.open_files(plan),
                     needed=() if plan.command is None else (plan.command.folder,),
+                    modules=modules,
                 )
             except StallError as error:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
@@ -115,7 +129,7 @@ class VirtualEngine:
         if why is not None:
             raise why
         if plan.command is None:
-            _record_kernel(directory, kernel)
+            _record_kernel(directory, kernel, own_modules.records(modules))
         return reader.wall_s
 
 
@@ -130,20 +144,36 @@ def _why(reader: EventReader) -> str:
     )
 
 
-def _record_kernel(directory: RunDirectory, kernel: Kernel) -> None:
+def _record_kernel(
+    directory: RunDirectory, kernel: Kernel, modules: Mapping[str, Mapping[str, object]]
+) -> None:
     """Adds to the manifest what the guest cannot know about its own kernel."""
     manifest = directory.read_manifest()
-    built_from = {
+    built_from: dict[str, object] = {
         "source": f"{kernel.source} {kernel.version}",
         "recipe": kernel.recipe,
         "sha256": kernel.sha256,
     }
+    if kernel.own:
+        built_from["own"] = list(kernel.own)
+    if modules:
+        built_from["modules"] = modules
     directory.write_manifest(
         manifest.model_copy(update={"kernel": {**manifest.kernel, **built_from}})
     )
 
 
-def _kernel() -> Kernel:
+def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
+    """The experiment's own modules, compiled. Raises as own_modules.compile_all."""
+    if experiment.kernel is None or not experiment.kernel.modules:
+        return []
+    return own_modules.compile_all(experiment.kernel.modules, own_modules.of_guest(kernel))
+
+
+def kernel_of(experiment: Experiment) -> Kernel:
+    """The kernel that the experiment's guest boots. Raises FeatureMissingError if it is missing."""
+    if experiment.kernel is not None and experiment.kernel.build is not None:
+        return cache.find_key(experiment.kernel.build)
     kernel = cache.find()
     if kernel is None:
         raise FeatureMissingError(

@@ -8,6 +8,7 @@ from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
+from outcast.experiment.kernel import Kernel, Module
 from outcast.experiment.links import (
     LayerLinks,
     Layers,
@@ -59,12 +60,14 @@ __all__ = [
     "GroupKind",
     "GroupTransport",
     "Incast",
+    "Kernel",
     "LayerLinks",
     "Layers",
     "Limit",
     "Link",
     "LinkOverride",
     "Links",
+    "Module",
     "Mptcp",
     "Network",
     "NetworkError",

@@ -10,6 +10,7 @@ from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
+from outcast.experiment.kernel import Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
 from outcast.experiment.parts import NAME_PATTERN, Part, TimeNs
@@ -68,6 +69,9 @@ class Experiment(Part):
     samples: Samples = Field(default=Samples(), description="how often sockets and queues are read")
     analysis: Analysis = Field(
         default=Analysis(), validate_default=True, description="how captures are summed up"
+    )
+    kernel: Kernel | None = Field(
+        default=None, description="modules of your own; see docs/own-kernel-code.md"
     )
     engine: Literal["auto", "realtime", "virtual"] = Field(
         default="auto",

@@ -197,6 +197,7 @@ class Effective:
         min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
             does not tell its tick.
         controller_framework: Ryu or os-ken.
+        modules: by module of the user's that was loaded, its parameters as the kernel showed them.
     """
 
     hosts: HostSettings
@@ -213,6 +214,7 @@ class Effective:
     controller_framework: str
     mtus: Mapping[int, Sequence[str]] = field(default_factory=dict)
     losses: Sequence[LossSettings] = ()
+    modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Returns them as manifest.json has them, a map from setting to value."""
@@ -231,6 +233,11 @@ class Effective:
             **self.load,
             _MIN_RTO: self.min_rto_ns,
             "controller_framework": self.controller_framework,
+            **{
+                f"module.{module}.{name}": value
+                for module, parameters in self.modules.items()
+                for name, value in parameters.items()
+            },
         }
 
 

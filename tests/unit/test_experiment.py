@@ -256,6 +256,7 @@ def test_the_json_schema_knows_every_key() -> None:
             "samples",
             "analysis",
             "engine",
+            "kernel",
         ),
         *("seed", "repetitions", "sweep"),
     }

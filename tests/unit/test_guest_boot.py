@@ -18,6 +18,7 @@ import pytest
 from outcast.engines import ledger
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import init
+from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError
 from tests.deadlines import HANG_S
 from tests.processes import is_alive
@@ -87,6 +88,25 @@ def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Pa
             "echo 'Kernel panic - not syncing: Out of memory'; echo trace; kill -ABRT $$",
             "the guest: its kernel panicked: Kernel panic - not syncing: Out of memory",
         ),
+        (
+            "echo 'Modules linked in: tcp_mine(O)'; echo 'RIP: 0033:[<00007f>]'; "
+            "echo 'RIP: 0033:mine_acked+0x2/0xaf0 [tcp_mine]'; "
+            "echo 'Kernel panic - not syncing: Kernel mode fault at addr 0x1'; kill -ABRT $$",
+            "the guest: its kernel panicked: Kernel panic - not syncing: Kernel mode fault at addr "
+            "0x1, in mine_acked+0x2/0xaf0 [tcp_mine]",
+        ),
+        (
+            f"echo 'boots'; echo '{init.SAID_LINE}'; echo 'x: loading out-of-tree module taints "
+            f"kernel.'; echo 'x: no'; echo 'x: never'; echo '{init.REFUSED_LINE}: x.ko: File "
+            f"exists'; echo '{init.EXIT_LINE} 126'",
+            "the guest's kernel refused the module x.ko: File exists; the kernel says: x: no | "
+            "x: never",
+        ),
+        (
+            f"echo '{init.SAID_LINE}'; echo '{init.REFUSED_LINE}: x.ko: Exec format error'; "
+            f"echo '{init.EXIT_LINE} 126'",
+            "the guest's kernel refused the module x.ko: Exec format error",
+        ),
         ("echo last words; kill -KILL $$", "the guest's kernel was killed by signal 9 (SIGKILL)"),
         ("exit 3", "the guest's kernel: exit status 3"),
         (
@@ -132,6 +152,24 @@ def test_each_message_is_handed_on_as_it_comes(tmp_path: Path) -> None:
             memory_mib=1,
         )
     assert messages == ["one", "two"]
+
+
+def test_the_boot_directory_has_the_modules(tmp_path: Path) -> None:
+    program = tmp_path / "cache" / "tcp_mine.ko"
+    program.parent.mkdir()
+    program.write_text("module")
+    lines: list[str] = []
+    guest.boot(
+        kernel(tmp_path, f"cat boot.json; echo; cat tcp_mine.ko; {ENDS}"),
+        tmp_path,
+        ["/bin/true"],
+        seed=7,
+        on_line=lines.append,
+        memory_mib=1,
+        modules=[Compiled("tcp_mine", program, "beta=717", {})],
+    )
+    assert json.loads(lines[0])["modules"] == [{"file": "tcp_mine.ko", "arguments": "beta=717"}]
+    assert lines[1] == "module"
 
 
 def test_the_boot_directory_is_told_before_it_is_made(
@@ -280,7 +318,7 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     noted: list[Path] = []
-    boot_directory = guest._boot_directory({}, noted.append)
+    boot_directory = guest._boot_directory({}, [], noted.append)
     boot_directory.__enter__()
     assert noted[0].is_dir()
     entry = ledger.open_entry(tmp_path / "ledger")

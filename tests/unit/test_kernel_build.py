@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outcast.engines.kernel import build, cache, programs
 from outcast.engines.kernel.recipe import Recipe
-from outcast.errors import CommandError, FeatureMissingError, KernelError
+from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError
 
 CONFIGURED = "CONFIG_NET=y\n"
 
@@ -40,6 +41,10 @@ class FakePrograms:
             case "tar":
                 (cwd / "arch/um").mkdir(parents=True)
                 (cwd / "arch/um/Kconfig").touch()
+                (cwd / "net/ipv4").mkdir(parents=True)
+                (cwd / "net/ipv4/tcp_cubic.c").write_text("cubic")
+                (cwd / "net/ipv4/tcp_cubic.o").write_text("object")
+                (cwd / "Makefile").touch()
             case "make allnoconfig":
                 assert output is not None
                 (output / ".config").write_text(self.configured)
@@ -51,6 +56,11 @@ class FakePrograms:
                 for line in ("  CC      init/main.o", "make[1]: Entering", "  LD      vmlinux"):
                     on_line(line)
                 (output / "linux").write_text("elf")
+                (output / "vmlinux.symvers").write_text("0x0\ttcp_slow_start\tvmlinux\n")
+            case "make modules_prepare":
+                assert output is not None
+                (output / "include/generated").mkdir(parents=True)
+                (output / "include/generated/autoconf.h").touch()
             case "strip":
                 Path(argv[2]).write_text("stripped")
         return ""
@@ -74,7 +84,8 @@ def tarball(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def boots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_check", lambda program: "7.3.4")
+    said = {"release": "7.3.4", "congestion_controls": ["cubic", "reno"]}
+    monkeypatch.setattr(build, "_check", lambda program: said)
     monkeypatch.setattr(programs, "require", lambda: None)
 
 
@@ -85,7 +96,11 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
     kernel = build.build(
         tarball=tarball, folder=folder, recipe=recipe, run=run, on_progress=seen.append
     )
-    assert run.ran == ["tar", "patch", "make allnoconfig", "make linux", "strip"]
+    assert run.ran == [
+        *("tar", "patch", "make allnoconfig"),
+        *("make linux", "make modules_prepare", "strip"),
+    ]
+    assert kernel.congestion_controls == ("cubic", "reno")
     assert kernel.program.read_text() == "stripped"
     assert kernel.release == "7.3.4"
     assert cache.find(folder, recipe) == kernel
@@ -177,3 +192,88 @@ def test_programs_get_a_clean_environment(tmp_path: Path, monkeypatch: pytest.Mo
     assert "MAKEFLAGS" not in told
     assert "A=1\n" in told
     assert "http_proxy=" in told
+
+
+def test_what_modules_are_compiled_against_is_kept(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    kernel = build.build(
+        tarball=tarball, folder=tmp_path / "kernels", recipe=recipe, run=FakePrograms()
+    )
+    kept = {str(p.relative_to(kernel.headers)) for p in kernel.headers.rglob("*") if p.is_file()}
+    assert kept == {
+        *("source/Makefile", "source/arch/um/Kconfig", "source/net/ipv4/tcp_cubic.c"),
+        *("output/.config", "output/Module.symvers", "output/include/generated/autoconf.h"),
+    }
+
+
+def test_ones_own_fragment_and_patch_make_another_kernel(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    folder = tmp_path / "kernels"
+    ours = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+    fragment, patch = tmp_path / "nv.config", tmp_path / "mine.patch"
+    fragment.write_text("CONFIG_TCP_CONG_NV=y\n")
+    patch.write_text("-a\n+b\n")
+    run = FakePrograms(configured=CONFIGURED + "CONFIG_TCP_CONG_NV=y\n")
+    own = recipe.with_own([fragment], [patch])
+    theirs = build.build(tarball=tarball, folder=folder, recipe=own, run=run)
+    assert run.ran.count("patch") == 2
+    assert theirs.own == ("nv.config", "mine.patch")
+    assert theirs.key != ours.key
+    assert cache.find(folder, recipe) == ours
+    assert cache.find_key(theirs.key[:8], folder) == theirs
+    assert {kernel.key for kernel in cache.find_all(folder)} == {ours.key, theirs.key}
+    with pytest.raises(FeatureMissingError, match=f"abcdef .*{theirs.key}"):
+        cache.find_key("abcdef", folder)
+    patch.write_text("-a\n+c\n")
+    assert recipe.with_own([fragment], [patch]).digest != theirs.recipe
+
+
+def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    patch = tmp_path / "bbr3.patch"
+    patch.touch()
+
+    class OursFits(FakePrograms):
+        def run(self, argv: Sequence[str], **options: Any) -> str:
+            if argv[0] == "patch" and argv[-1] == str(patch):
+                raise CommandError(argv, 1, "patching file net/ipv4/tcp_bbr.c | Hunk #1 FAILED")
+            return super().run(argv, **options)
+
+    own = recipe.with_own([], [patch])
+    with pytest.raises(KernelError, match=r"bbr3\.patch does not fit .*tcp_bbr\.c \| Hunk #1"):
+        build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=own, run=OursFits())
+
+
+@pytest.mark.parametrize(
+    ("own", "effective", "lacking"),
+    [
+        ("CONFIG_X=y\n", "CONFIG_NET=y\n", "CONFIG_X=y"),
+        ("# CONFIG_NET is not set\n", "# CONFIG_NET is not set\n", ""),
+        ("CONFIG_NET=n\n", "# CONFIG_NET is not set\n", ""),
+        ("CONFIG_NET=y\nCONFIG_NET=n\n", "", ""),
+        ("CONFIG_X=3\n", "CONFIG_NET=y\nCONFIG_X=4\n", "CONFIG_X=3"),
+        ("", "", "CONFIG_NET=y"),
+    ],
+)
+def test_a_fragment_of_ones_own_comes_last(
+    tmp_path: Path, recipe: Recipe, own: str, effective: str, lacking: str
+) -> None:
+    fragment = tmp_path / "own.config"
+    fragment.write_text(own)
+    both = recipe.with_own([fragment], [])
+    assert both.configuration() == f"{CONFIGURED}\n{own}"
+    if not lacking:
+        both.require_configured(effective)
+        return
+    with pytest.raises(KernelError, match=rf"with own\.config does not take {lacking};"):
+        both.require_configured(effective)
+
+
+def test_a_fragment_that_cannot_be_read_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        recipe.with_own([tmp_path / "none.config"], [])
+    with pytest.raises(InputError, match="a folder; allowed is a regular file"):
+        recipe.with_own([], [tmp_path])

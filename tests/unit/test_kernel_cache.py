@@ -112,4 +112,4 @@ def test_our_recipe_has_what_the_experiments_name() -> None:
         assert f"CONFIG_NET_SCH_{name}=y" in words
     for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
         assert f"CONFIG_TCP_CONG_{name}=y" in words
-    assert [path.name[:5] for path in OURS.patches] == ["0001-", "0002-", "0003-", "0004-"]
+    assert [path.name[:5] for path in OURS.patches] == [f"000{n}-" for n in range(1, 6)]

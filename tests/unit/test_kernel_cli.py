@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,19 @@ def test_a_failure_is_one_line(
     monkeypatch.setattr(build, "build", fail)
     assert cli.invoke(["kernel", "build"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_info_lists_all_kernels_the_default_first(
+    kernel: Kernel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = cache.default_folder()
+    folder.mkdir(parents=True)
+    default = cache.keep(kernel, folder)
+    own = cache.keep(replace(kernel, recipe="cd" * 32, own=("nv.config",)), folder)
+    assert cli.invoke(["kernel", "info"]) == 0
+    told = capsys.readouterr().out
+    assert told.index(f"kernel.build={default.key}") < told.index(f"kernel.build={own.key}")
+    assert "with nv.config" in told
+    shutil.rmtree(default.program.parent)
+    assert cli.invoke(["kernel", "info"]) == 3
+    assert f"(there are others: {own.key})" in capsys.readouterr().err

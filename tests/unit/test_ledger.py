@@ -11,9 +11,9 @@ import pytest
 
 from outcast import workflow as execute
 from outcast.emulation import transport
-from outcast.engines import ledger, private, realtime
+from outcast.engines import ledger, modules, private, realtime
 from outcast.engines.ledger import Entry, ProcessMark
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, DeadlineError
 
 
 def dead_entry(folder: Path, **things: object) -> Entry:
@@ -313,3 +313,30 @@ def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path: Path) -> None
     assert json.loads(entry.file.read_text())["owner"]["pid"] == os.getpid()
     entry.remove()
     assert list((tmp_path / "ledger").iterdir()) == []
+
+
+def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = {"tcp_mine", "sch_mine", "busy"}
+    unloaded = []
+
+    def unload(name: str) -> None:
+        if name == "busy":
+            raise DeadlineError("the module busy to be unused", 10, "in use")
+        loaded.remove(name)
+        unloaded.append(name)
+
+    monkeypatch.setattr(modules, "is_loaded_module", lambda name: name in loaded)
+    monkeypatch.setattr(modules, "unload", unload)
+    names = ["tcp_mine", "gone", "busy", "sch_mine", "../x"]
+    dead_entry(tmp_path / "ledger", modules=names)
+    done = ledger.clean(tmp_path / "ledger")
+    assert unloaded == ["sch_mine", "tcp_mine"]
+    assert done[0].startswith("skipped the module ../x: not the name of a module")
+    assert done[2] == "left the module busy: waited 10 s for the module busy to be unused: in use"
+    (entry,) = ledger.read_entries(tmp_path / "ledger")
+    assert entry.modules == ["busy"]
+    loaded.remove("busy")
+    assert ledger.clean(tmp_path / "ledger") == []
+    assert ledger.read_entries(tmp_path / "ledger") == []

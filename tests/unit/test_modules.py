@@ -15,7 +15,7 @@ from outcast.emulation import openvswitch, transport
 from outcast.engines import doctor, modules, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules
-from outcast.errors import FeatureMissingError
+from outcast.errors import DeadlineError, FeatureMissingError, RunError
 from outcast.experiment import load
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
@@ -335,3 +335,29 @@ def test_doctors_json_has_the_state_beside_what_it_had(
     assert features["qdisc sfq"]["state"] == "loadable"
     table = CliRunner().invoke(doctor_command.command, [], standalone_mode=False)
     assert "loadable" in table.output
+
+
+def test_a_module_of_the_users_is_loaded_and_unloaded() -> None:
+    ran: list[tuple[str, ...]] = []
+    answers = [Answer(0), Answer(1, "", "rmmod: ERROR: Module tcp_mine is in use"), Answer(0)]
+
+    def run(*argv: str) -> Answer:
+        ran.append(argv)
+        return answers.pop(0)
+
+    modules.insert(Path("/cache/tcp_mine.ko"), "beta=717 fast=1", run)
+    modules.unload("tcp_mine", run=run)
+    assert ran == [
+        ("insmod", "/cache/tcp_mine.ko", "beta=717", "fast=1"),
+        ("rmmod", "tcp_mine"),
+        ("rmmod", "tcp_mine"),
+    ]
+    assert answers == []
+
+
+def test_what_insmod_and_rmmod_say_is_said() -> None:
+    refuse = lambda *argv: Answer(1, "", f"{argv[0]}: ERROR: no")  # noqa: E731
+    with pytest.raises(RunError, match="the module tcp_mine was not loaded: insmod: ERROR: no"):
+        modules.insert(Path("/cache/tcp_mine.ko"), "", refuse)
+    with pytest.raises(DeadlineError, match="module tcp_mine to be unused: rmmod: ERROR: no"):
+        modules.unload("tcp_mine", 0.1, refuse)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
@@ -68,8 +68,10 @@ def examples() -> Iterator[QueueKind]:
         given = {"kind": name, "limit": "100 packets", "threshold": "12 packets"}
         if name in ("bfifo", "red", "cake"):
             given["limit"] = "1MB"
+        if name == "custom":
+            given = {"kind": name, "qdisc": "mine"}
         if "threshold" not in each.model_fields:
-            del given["threshold"]
+            given.pop("threshold", None)
         yield TypeAdapter(Queue).validate_python(given)
 
 
@@ -77,7 +79,9 @@ def examples() -> Iterator[QueueKind]:
 def test_what_a_kind_says_is_known_everywhere(queue: QueueKind) -> None:
     assert queue.drops in get_args(Drops)
     qdiscs = queue.tc()
-    assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS)
+    # Only the kernel knows what qdisc a user's module registers.
+    own = {"mine"} if queue.model_dump()["kind"] == "custom" else set()
+    assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS) | own
     assert set(queue.probe) <= set(doctor.QDISCS)
     assert set(queue.counters) <= {qdiscs[0].kind}
     # tc's batch runs first, so below a qdisc that it cannot set up there is none of tc's.
@@ -109,3 +113,45 @@ def test_a_qdisc_that_the_kernel_does_not_know_is_a_missing_feature(
     monkeypatch.setattr(netlink, "replace_qdisc", refuse(errno.EINVAL))
     with pytest.raises(RunError, match="s1-eth1: qdisc 3: mine: Invalid argument"):
         rtnetlink.replace_qdisc("s1-eth1", "mine", **how)
+
+
+def custom(**keys: object) -> QueueKind:
+    given = {"kind": "custom", "qdisc": "mine", **keys}
+    queue: QueueKind = TypeAdapter(Queue).validate_python(given)
+    return queue
+
+
+def test_a_custom_qdisc_gets_the_numbers_and_shows_them() -> None:
+    words = custom(options=[11, 7])
+    (qdisc,) = words.tc()
+    assert qdisc == Qdisc("mine", bytes([11, 0, 0, 0, 7, 0, 0, 0]))
+    assert [setting.shown for setting in words.check(qdisc.options + bytes(4))] == [11, 7]  # type: ignore[operator]
+    assert [setting.shown for setting in words.check(b"\x0b\0\0\0\x09")] == [11, None]
+    attributes = custom(options={"2": 1000, "1": 5000})
+    (qdisc,) = attributes.tc()
+    assert qdisc.options == netlink.encode(1, b"\x88\x13\0\0") + netlink.encode(2, b"\xe8\x03\0\0")
+    assert [(s.requested, s.shown) for s in attributes.check(qdisc.options[:8])] == [  # type: ignore[arg-type]
+        (5000, 5000),
+        (1000, None),
+    ]
+    assert custom().tc() == (Qdisc("mine", b""),)
+    assert list(custom().check(b"")) == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"qdisc": "a b"},
+        {"qdisc": ""},
+        {"qdisc": "x" * 16},
+        {"options": [-1]},
+        {"options": [1 << 32]},
+        {"options": {"0": 1}},
+        {"options": {"16384": 1}},
+        {"options": "limit 11"},
+        {"limit": "11 packets"},
+    ],
+)
+def test_what_no_custom_qdisc_can_be(keys: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        custom(**keys)

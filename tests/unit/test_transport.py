@@ -8,6 +8,7 @@ import pytest
 
 from outcast.emulation import transport
 from outcast.engines import virtual
+from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
 from outcast.plan import transport as plan_transport
@@ -70,13 +71,34 @@ def test_a_congestion_control_that_the_kernel_lacks(
         transport.require_congestion_control("cubik", ["bic", "cubic"])
 
 
-def test_a_congestion_control_that_the_guest_lacks() -> None:
-    for name in ("reno", "cubic", "bic", "dctcp", "bbr"):
-        virtual.require_congestion_control(name)
+def test_a_congestion_control_that_the_guest_lacks(tmp_path: Path) -> None:
+    said = ("bic", "cubic", "reno")
+    kernel = Kernel("source", "1", "recipe", "7.3.4", 1.0, "ab", tmp_path / "linux", said)
+    for name in said:
+        virtual.require_congestion_control(name, kernel)
     with pytest.raises(FeatureMissingError, match=r"no congestion control illinois .*--engine"):
-        virtual.require_congestion_control("illinois")
+        virtual.require_congestion_control("illinois", kernel)
     with pytest.raises(FeatureMissingError, match=r"no congestion control cubik .* mean 'cubic'\?"):
-        virtual.require_congestion_control("cubik")
+        virtual.require_congestion_control("cubik", kernel)
+
+
+def test_a_congestion_control_that_no_module_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    available = tmp_path / "available"
+    available.write_text("reno cubic mine\n")
+    monkeypatch.setattr(transport, "AVAILABLE_CONGESTION_CONTROLS", available)
+
+    class Kernel(type(tmp_path)):  # type: ignore[misc]
+        """The kernel answers with ENOENT to a name that it does not know."""
+
+        def write_text(self, data: str, *_args: object, **_options: object) -> int:
+            raise FileNotFoundError(2, "No such file or directory")
+
+    allowed = Kernel(tmp_path / "allowed")
+    Path(allowed).write_text("reno cubic\n")
+    with pytest.raises(FeatureMissingError, match=r"has no .* min \(it has .*mine'\?"):
+        transport.allow_congestion_control("min", allowed)
 
 
 def test_offloads_are_checked() -> None:

@@ -129,7 +129,8 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         actual = message.get_attr("TCA_KIND") if message is not None else None  # type: ignore[attr-defined]
         check(f"qdisc {handle}:", kind, actual)
         assert message is not None
-        return message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
+        # A qdisc without settings shows none.
+        return message.get_attr("TCA_OPTIONS") or ""  # type: ignore[attr-defined]
 
     queue = port_queue.queue
     if port_queue.has_netem:

@@ -36,6 +36,7 @@ from pathlib import Path
 from outcast.emulation.commands import SystemCommands
 from outcast.engines import ledger, limits, private
 from outcast.engines.guest import init
+from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError, StallError, how_ended
 
 RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
@@ -67,6 +68,7 @@ WHO = "the virtual engine's guest"
 
 BOOT_PREFIX = "outcast-guest-"
 _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
+_CRASHED_AT = re.compile(r"RIP: [0-9a-f]{4}:([A-Za-z_][^ ]*\+0x[^ ]+(?: \[\w+\])?)")
 STALL_S = 600.0
 """The guest hangs if it prints no line and passes no second of virtual time for this long. A busy
 emulated processor took more than two minutes from one line of the boot to the next."""
@@ -135,6 +137,7 @@ def boot(
     open_files: int = 0,
     environment: Mapping[str, str] | None = None,
     needed: Sequence[str] = (),
+    modules: Sequence[Compiled] = (),
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
@@ -158,11 +161,12 @@ def boot(
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         environment: variables of the program, besides ENVIRONMENT.
         needed: more folders that the guest has to see, wherever they are.
+        modules: what the guest's kernel loads before the program starts.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
             small, or it cannot start it.
-        GuestError: the guest panicked, or was killed; with the console's last lines.
+        GuestError: the guest panicked, was killed, or refused a module; with what its console said.
         StallError: the guest showed no sign of life for `stall_s`.
     """
     compile_own_modules()
@@ -174,8 +178,12 @@ def boot(
         "environment": {**ENVIRONMENT, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
         "open_files": open_files,
+        "modules": [
+            {"file": module.program.name, "arguments": module.arguments} for module in modules
+        ],
     }
-    with _boot_directory(description, on_folder) as directory, _free_core() as core:
+    programs = [module.program for module in modules]
+    with _boot_directory(description, programs, on_folder) as directory, _free_core() as core:
         argv_of_kernel = command_line(kernel, seed, memory_mib)
         with limits.raised(limits.of_guest(processes, memory_mib), WHO):
             process = _start(argv_of_kernel, directory, memory_directory, core)
@@ -306,16 +314,17 @@ def require(processes: int) -> None:
 
 @contextlib.contextmanager
 def _boot_directory(
-    description: Mapping[str, object], on_folder: Callable[[Path], None]
+    description: Mapping[str, object], modules: Sequence[Path], on_folder: Callable[[Path], None]
 ) -> Iterator[Path]:
-    """A folder with init.py and the description of its work."""
+    """A folder with init.py, the description of its work, and the modules that it loads."""
     # tempfile would make the folder before the ledger could note its name. The ledger removes only
     # folders whose names have this length.
     directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(4)}"
     on_folder(directory)
     directory.mkdir(mode=0o700)
     try:
-        shutil.copyfile(init.__file__, directory / "init.py")
+        for path in (Path(init.__file__), *modules):
+            shutil.copyfile(path, directory / path.name)
         (directory / init.BOOT).write_text(json.dumps(description), encoding="utf-8")
         yield directory
     finally:
@@ -428,6 +437,8 @@ def _follow(
         raise GuestError(f"the guest: it closed its console and did not end{last()}") from None
     if status is None or _panics(console):
         raise GuestError(_why(ended, console, last()))
+    if refused := _refused(console):
+        raise GuestError(refused)
     return GuestResult(status, boot_s, time.monotonic() - began, tuple(console))
 
 
@@ -447,15 +458,36 @@ class _Lines:
             self._take(line.rstrip(b"\r").decode(errors="replace"))
 
 
+def _panicked_in(console: Iterable[str]) -> str:
+    """The function in which the kernel crashed, as `, in cubictcp_acked+0x2/0xaf0 [tcp_mine]`."""
+    places = [match[1] for line in console if (match := _CRASHED_AT.match(line))]
+    return f", in {places[-1]}" if places else ""
+
+
 def _panics(console: Iterable[str]) -> list[str]:
     return [line for line in console if "Kernel panic" in line]
+
+
+def _refused(console: Iterable[str]) -> str:
+    """Why the guest's kernel refused a module, in its words; empty if it took them all."""
+    said: list[str] = []
+    for line in console:
+        if line == init.SAID_LINE:
+            said = []
+        elif line.startswith(init.REFUSED_LINE):
+            why = line.removeprefix(init.REFUSED_LINE).removeprefix(": ")
+            words = f"; the kernel says: {' | '.join(said)}" if said else ""
+            return f"the guest's kernel refused the module {why}{words}"
+        elif "taints kernel" not in line:
+            said.append(line)
+    return ""
 
 
 def _why(ended: int, console: Sequence[str], last: str) -> str:
     """Why a guest ended before its program did."""
     host = _host_failure(console)
     if panics := _panics(console):
-        panicked = f"its kernel panicked: {panics[0]}"
+        panicked = f"its kernel panicked: {panics[0]}{_panicked_in(console)}"
         return f"{host}; {panicked}" if host else f"the guest: {panicked}"
     if ended < 0:
         return f"the guest's kernel{how_ended(ended)}"

@@ -1,4 +1,4 @@
-"""Checks in the guest whether its kernel has what experiments use, and prints its release.
+"""Checks in the guest whether its kernel has what experiments use, and prints what it is.
 
 It stands alone like init.py. It uses every feature, because a feature that is listed may not work.
 """
@@ -11,6 +11,20 @@ import re
 import subprocess
 import sys
 import time
+from typing import TypedDict
+
+
+class Said(TypedDict):
+    """What a kernel says of itself.
+
+    Attributes:
+        release: what `uname -r` says.
+        congestion_controls: all that it has. It loads no module by itself.
+    """
+
+    release: str
+    congestion_controls: list[str]
+
 
 QDISCS = {
     "choke": "limit 100 bandwidth 1gbit avpkt 1000",
@@ -42,8 +56,7 @@ def lacking() -> list[str]:
         for kind, since, words in json.load(stream):
             if at_least(os.uname().release, since) and not _ran(*words):
                 missing.append(f"qdisc {kind}")
-    with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
-        available = stream.read().split()
+    available = congestion_controls()
     missing += [
         f"congestion control {name}" for name in CONGESTION_CONTROLS if name not in available
     ]
@@ -54,6 +67,12 @@ def lacking() -> list[str]:
     if time.clock_getres(_CLOCK_MONOTONIC_COARSE) > JIFFY_S:
         missing.append("HZ=1000")
     return missing
+
+
+def congestion_controls() -> list[str]:
+    """The congestion controls that the kernel has."""
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as stream:
+        return sorted(stream.read().split())
 
 
 def at_least(release: str, since: str) -> bool:
@@ -67,13 +86,14 @@ def _ran(*argv: str) -> bool:
 
 
 def main() -> int:
-    """Prints the kernel's release; or a line for each missing feature, with exit status 1."""
+    """Prints a line of JSON (`Said`); or a line for each missing feature, with exit status 1."""
     missing = lacking()
     for what in missing:
         print(what)
     if missing:
         return 1
-    print(os.uname().release)
+    said = Said(release=os.uname().release, congestion_controls=congestion_controls())
+    print(json.dumps(said))
     return 0
 
 

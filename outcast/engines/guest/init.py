@@ -32,6 +32,8 @@ EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openv
 # handler. No real machine starts it that early. Sleeping costs nothing here.
 UPTIME_S = 11
 
+SAID_LINE = "outcast guest: the kernel said, while it loaded modules"
+REFUSED_LINE = "outcast guest: module refused"
 START_LINE = "outcast guest: start"
 EXIT_LINE = "outcast guest: exit"
 BEAT_LINE = "outcast guest: beat"
@@ -40,7 +42,11 @@ BEAT_S = 1.0
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
 _RB_POWER_OFF = 0x4321FEDC
 _RLIMIT_NOFILE = 7
+_FINIT_MODULE = 313
+"""The number of finit_module(2) on x86-64; libc has no function for it."""
 _CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
+_READ_ALL, _CONSOLE_OFF, _CONSOLE_ON = 3, 6, 7
+_MESSAGES_BYTES = 1 << 20
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +71,53 @@ def mount(kind: str, target: str, *, source: str = "", flags: int = 0, options: 
         ),
         f"mount {kind or source} on {target}",
     )
+
+
+def load_modules(modules: list[dict[str, str]]) -> list[str]:
+    """Loads the user's modules from the boot directory; each has a `file` and its `arguments`.
+
+    It is done before anything else, and while the kernel writes nothing to the console. So a run
+    with modules goes on as one without them, because what the console writes raises interrupts,
+    and their times are among the kernel's random numbers.
+
+    Returns:
+        What the kernel said meanwhile.
+
+    Raises:
+        OSError: the kernel refused a module. What it said has been written to the console.
+    """
+    if not modules:
+        return []
+    before = len(kernel_messages())
+    _libc.klogctl(_CONSOLE_OFF, None, 0)
+    try:
+        for module in modules:
+            load(module["file"], module["arguments"])
+    except OSError as error:
+        for line in (SAID_LINE, *kernel_messages()[before:], f"{REFUSED_LINE}: {error.strerror}"):
+            say(line)
+        raise
+    finally:
+        _libc.klogctl(_CONSOLE_ON, None, 0)
+    return kernel_messages()[before:]
+
+
+def load(file: str, arguments: str) -> None:
+    """Loads a module from the boot directory. Raises OSError, which names it."""
+    descriptor = os.open(os.path.join(BOOT_DIRECTORY, file), os.O_RDONLY)
+    try:
+        result = _libc.syscall(_FINIT_MODULE, descriptor, arguments.encode(), 0)
+        _checked(result, file)
+    finally:
+        os.close(descriptor)
+
+
+def kernel_messages() -> list[str]:
+    """The kernel's ring buffer without its priorities; see syslog(2)."""
+    buffer = ctypes.create_string_buffer(_MESSAGES_BYTES)
+    size = _libc.klogctl(_READ_ALL, buffer, _MESSAGES_BYTES)
+    lines = buffer.raw[: max(size, 0)].decode(errors="replace").splitlines()
+    return [line.partition(">")[2] for line in lines]
 
 
 def build_root(run_directory: str, needed: list[str]) -> None:
@@ -230,6 +283,7 @@ def main() -> None:
     try:
         with open(os.path.join(BOOT_DIRECTORY, BOOT), encoding="utf-8") as stream:
             boot = json.load(stream)
+        said = load_modules(boot["modules"])
         build_root(boot["run_directory"], boot["needed"])
         os.dup2(open_console("/dev/tty1"), 2)
         allow_open_files(boot["open_files"])
@@ -239,6 +293,8 @@ def main() -> None:
         say(f"{START_LINE} {boot['argv'][0]}")
         status = wait_for(start(boot["argv"], boot["environment"]), boot["virtual_limit_s"])
         end_others()
+        for line in said:
+            say(line)
     except OSError as error:
         say(f"outcast guest: {error}")
     except Exception:

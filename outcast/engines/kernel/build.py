@@ -17,8 +17,9 @@ from typing import Literal
 from outcast import netlink
 from outcast.engines import doctor
 from outcast.engines.guest import boot, check
-from outcast.engines.kernel import cache, programs
+from outcast.engines.kernel import cache, headers, programs
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.headers import VARIABLES
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
@@ -31,11 +32,6 @@ COMPILE_STEPS = 800
 """Roughly the number of lines that make prints, for the progress display alone."""
 
 _STEP = re.compile(r"^  [A-Z]+ ")
-_VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
-"""Variables for make. Rust's compiler and pahole are switched off, although the build needs
-neither, because the kernel contains its configuration, which would name their versions. A machine
-that has them would otherwise build another program."""
-
 _GUEST_PYTHON = "/usr/bin/python3"
 
 # The same in every build, because the kernel mixes its own version text into its random numbers.
@@ -109,18 +105,22 @@ def build(
         _patch(tree, recipe, run)
         output = _configure(tree, recipe, run, on_progress)
         program = _compile(tree, output, jobs or len(os.sched_getaffinity(0)), run, on_progress)
+        for_modules = workshop / "headers"
+        headers.keep(tree, output, for_modules)
         on_progress(Progress("check"))
-        release = _check(program)
+        said = _check(program)
         kernel = Kernel(
             source=source.name,
             version=source.version,
             recipe=recipe.digest,
-            release=release,
+            release=said["release"],
             built_s=round(time.monotonic() - began, 1),
             sha256=hashlib.sha256(program.read_bytes()).hexdigest(),
             program=program,
+            congestion_controls=tuple(said["congestion_controls"]),
+            own=tuple(path.name for path in (*recipe.own_fragments, *recipe.own_patches)),
         )
-        return cache.keep(kernel, folder)
+        return cache.keep(kernel, folder, for_modules)
 
 
 def _choose(
@@ -161,7 +161,7 @@ def _unpack(
 
 
 def _patch(tree: Path, recipe: Recipe, run: Programs) -> None:
-    for path in recipe.patches:
+    for path in (*recipe.patches, *recipe.own_patches):
         try:
             run.run(["patch", "--strip=1", "--forward", "--fuzz=0", "--input", str(path)], cwd=tree)
         except CommandError as error:
@@ -174,8 +174,10 @@ def _configure(
     on_progress(Progress("configure"))
     output = tree.parent / "output"
     output.mkdir()
-    fragment = f"KCONFIG_ALLCONFIG={recipe.fragment}"
-    run.run(["make", *_VARIABLES, f"O={output}", fragment, "allnoconfig"], cwd=tree)
+    whole = tree.parent / "fragment.config"
+    whole.write_text(recipe.configuration(), encoding="utf-8")
+    fragment = f"KCONFIG_ALLCONFIG={whole}"
+    run.run(["make", *VARIABLES, f"O={output}", fragment, "allnoconfig"], cwd=tree)
     recipe.require_configured((output / ".config").read_text(encoding="utf-8"))
     return output
 
@@ -195,15 +197,21 @@ def _compile(
             done += 1
             on_progress(Progress("compile", min(done, COMPILE_STEPS), COMPILE_STEPS, line.strip()))
 
-    argv = ["make", *_VARIABLES, f"O={output}", f"--jobs={jobs}", "linux"]
-    run.run(argv, cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
+    argv = ["make", *VARIABLES, f"O={output}", f"--jobs={jobs}"]
+    for target in ("linux", "modules_prepare"):
+        run.run([*argv, target], cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
     program = tree.parent / "linux"
     run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
     return program
 
 
-def _check(program: Path) -> str:
-    """Boots the kernel, which sets up all that experiments use; its release. Raises GuestError."""
+def _check(program: Path) -> check.Said:
+    """Boots the kernel, which sets up all that experiments use; what it says of itself.
+
+    Raises:
+        GuestError: it does not boot.
+        KernelError: it lacks something.
+    """
     # The check has a folder of its own, because the guest may write to it.
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
@@ -213,7 +221,8 @@ def _check(program: Path) -> str:
         raise KernelError(
             f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"
         )
-    return lines[-1]
+    said: check.Said = json.loads(lines[-1])
+    return said
 
 
 def prepare_check(folder: Path) -> list[str]:

@@ -1,7 +1,8 @@
 """The kernels that this user has built.
 
-`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux` and `kernel.json`. The folder gets its name
-by a rename when everything in it is whole, so a kernel that is there can be used.
+`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, and in `headers` what modules
+are compiled against. The folder gets its name by a rename when everything in it is whole, so a
+kernel that is there can be used. Nothing in it is ever changed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.errors import KernelError
+from outcast.errors import FeatureMissingError, KernelError
 
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
+_HEADERS = "headers"
 _UNFINISHED = "unfinished-"
 
 
@@ -37,6 +39,8 @@ class Kernel:
         built_s: seconds that the build took.
         sha256: the hash of the program.
         program: the program's file.
+        congestion_controls: what it listed as available when it was booted.
+        own: the names of the user's fragments and patches that it was built with.
     """
 
     source: str
@@ -46,6 +50,18 @@ class Kernel:
     built_s: float
     sha256: str
     program: Path
+    congestion_controls: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name of its folder, by which `kernel.build` selects it."""
+        return key(self.source, self.version, self.recipe)
+
+    @property
+    def headers(self) -> Path:
+        """What modules are compiled against; see `outcast.engines.kernel.headers`."""
+        return self.program.with_name(_HEADERS)
 
 
 def default_folder() -> Path:
@@ -61,10 +77,32 @@ def key(source: str, version: str, recipe: str) -> str:
 
 def find(folder: Path | None = None, recipe: Recipe = OURS) -> Kernel | None:
     """The kernel that was built last with this recipe, or None."""
-    candidates = [
-        kernel for kernel in _all(folder or default_folder()) if kernel.recipe == recipe.digest
-    ]
-    return max(candidates, key=lambda kernel: kernel.program.stat().st_mtime, default=None)
+    digest = recipe.digest
+    return next((kernel for kernel in find_all(folder) if kernel.recipe == digest), None)
+
+
+def find_key(beginning: str, folder: Path | None = None) -> Kernel:
+    """The kernel whose key begins so.
+
+    Raises:
+        FeatureMissingError: there is none, or more than one; the error names all that there are.
+    """
+    kernels = find_all(folder)
+    matching = [kernel for kernel in kernels if kernel.key.startswith(beginning)]
+    if len(matching) != 1:
+        which = "several kernels have" if matching else "there is no kernel with"
+        there = ", ".join(kernel.key for kernel in kernels) or "none"
+        raise FeatureMissingError(
+            f"kernel.build: {which} a key that begins with {beginning} (here: {there}); "
+            "outcast kernel build makes one and says its key"
+        )
+    return matching[0]
+
+
+def find_all(folder: Path | None = None) -> list[Kernel]:
+    """All kernels, the one that was built last first."""
+    kernels = _all(folder or default_folder())
+    return sorted(kernels, key=lambda kernel: kernel.program.stat().st_mtime, reverse=True)
 
 
 def find_exactly(source: str, version: str, recipe: Recipe, folder: Path) -> Kernel | None:
@@ -72,13 +110,21 @@ def find_exactly(source: str, version: str, recipe: Recipe, folder: Path) -> Ker
     return _read(folder / key(source, version, recipe.digest))
 
 
-def keep(kernel: Kernel, folder: Path) -> Kernel:
-    """Puts a built program into the cache, whole or not at all. Returns the cached kernel."""
+def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
+    """Puts a built kernel into the cache, whole or not at all. Returns the cached kernel.
+
+    Args:
+        kernel: the kernel, whose program is copied.
+        folder: the cache.
+        headers: the folder that `headers.keep` filled. It is moved.
+    """
     target = folder / key(kernel.source, kernel.version, kernel.recipe)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
         whole = Path(name) / "whole"
         whole.mkdir()
         shutil.copy2(kernel.program, whole / _PROGRAM)
+        if headers is not None:
+            headers.rename(whole / _HEADERS)
         record = asdict(kernel)
         del record["program"]
         (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -125,7 +171,8 @@ def _all(folder: Path) -> Iterator[Kernel]:
 def _read(folder: Path) -> Kernel | None:
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        record |= {name: tuple(record[name]) for name in ("congestion_controls", "own")}
         kernel = Kernel(program=folder / _PROGRAM, **record)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return kernel if kernel.program.is_file() else None

@@ -1,55 +1,83 @@
-"""What the kernel is built from besides its source: our configuration fragment and patches."""
+"""What the kernel is built from besides its source: configuration fragments and patches."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outcast.errors import KernelError
+from outcast import handed_in
+from outcast.errors import InputError, KernelError
 
 FOLDER = Path(__file__).parent
+_MOST_BYTES = 64 << 20
 _OPTIONAL = "# Only in some versions\n"
-_CONGESTION_CONTROL = re.compile(r"^CONFIG_TCP_CONG_([A-Z0-9]+)=y", re.MULTILINE)
-_SYMBOL = re.compile(r"^(CONFIG_[A-Z0-9_]+=\S+)$", re.MULTILINE)
+_SYMBOL = re.compile(r"^((CONFIG_[A-Z0-9_]+)=\S+)$", re.MULTILINE)
+_SWITCHED_OFF = re.compile(r"^(?:# )?(CONFIG_[A-Z0-9_]+)(?:=n| is not set)$", re.MULTILINE)
+_KEPT = 1
+"""A number for what is kept of a build besides the program (see `headers`): raise it when that
+changes, so that kernels that were kept before are built anew."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything of ours that decides what the built program is.
+    """Everything besides the source that decides what is built.
 
     Attributes:
         fragment: the file of the configuration, which is applied on top of allnoconfig.
         patches: the files of the changes to the source, in the order in which they are applied.
+        own_fragments: the user's files of configuration, which come after ours. The later counts.
+        own_patches: the user's patches, applied after ours.
     """
 
     fragment: Path
     patches: tuple[Path, ...]
+    own_fragments: tuple[Path, ...] = ()
+    own_patches: tuple[Path, ...] = ()
 
     @property
     def digest(self) -> str:
         """A hash of the names and contents of all files."""
-        digest = hashlib.sha256()
-        for path in (self.fragment, *self.patches):
+        digest = hashlib.sha256(f"kept {_KEPT}\n".encode())
+        for path in (self.fragment, *self.patches, *self.own_fragments, *self.own_patches):
             text = path.read_bytes()
             digest.update(f"{path.name} {len(text)}\n".encode() + text)
         return digest.hexdigest()
 
-    def congestion_controls(self) -> list[str]:
-        """TCP's congestion controls that the configuration builds in; reno always is one."""
-        built = _CONGESTION_CONTROL.findall(self.fragment.read_text())
-        return sorted({"reno", *(name.lower() for name in built)} - {"advanced"})
+    def with_own(self, fragments: Sequence[Path], patches: Sequence[Path]) -> Recipe:
+        """The recipe with the user's files. Raises InputError where one cannot be read."""
+        for path in (*fragments, *patches):
+            try:
+                content = handed_in.read_bytes(path, _MOST_BYTES)
+            except FileNotFoundError:
+                raise InputError(f"{path}: there is no such file") from None
+            if path in fragments and not content.isascii():
+                raise InputError(f"{path}: allowed is text of lines as CONFIG_X=y")
+        return replace(self, own_fragments=tuple(fragments), own_patches=tuple(patches))
+
+    def configuration(self) -> str:
+        """All fragments in one text, for KCONFIG_ALLCONFIG; the later line of a symbol counts."""
+        fragments = (self.fragment, *self.own_fragments)
+        return "\n".join(path.read_text(encoding="utf-8") for path in fragments)
 
     def require_configured(self, effective: str) -> None:
         """Raises KernelError, which names the symbols that the effective configuration lacks."""
-        present = set(_SYMBOL.findall(effective))
-        required, _, _ = self.fragment.read_text().partition(_OPTIONAL)
-        lacking = [symbol for symbol in _SYMBOL.findall(required) if symbol not in present]
+        required, _, _ = self.fragment.read_text(encoding="utf-8").partition(_OPTIONAL)
+        requested = {name: symbol for symbol, name in _SYMBOL.findall(required)}
+        for path in self.own_fragments:
+            text = path.read_text(encoding="utf-8")
+            requested.update({name: symbol for symbol, name in _SYMBOL.findall(text)})
+            for name in _SWITCHED_OFF.findall(text):
+                requested.pop(name, None)
+        present = {symbol for symbol, _ in _SYMBOL.findall(effective)}
+        lacking = ", ".join(symbol for symbol in requested.values() if symbol not in present)
         if lacking:
+            own = ", ".join(path.name for path in self.own_fragments)
             raise KernelError(
-                f"the kernel's configuration does not take {', '.join(lacking)}; "
-                "this source is too old or too new for it"
+                f"the kernel's configuration{own and f' with {own}'} does not take {lacking}; "
+                "this source is too old or too new for it, or what it depends on is off"
             )
 
 

@@ -14,6 +14,7 @@ from outcast.experiment.queues.base import QueueKind
 from outcast.experiment.queues.bfifo import Bfifo
 from outcast.experiment.queues.cake import Cake
 from outcast.experiment.queues.codel import Codel
+from outcast.experiment.queues.custom import Custom
 from outcast.experiment.queues.dualpi2 import DualPi2
 from outcast.experiment.queues.ecn_threshold import EcnThreshold
 from outcast.experiment.queues.fq import Fq, PacingFq
@@ -40,7 +41,8 @@ Queue = Annotated[
     | FqCodel
     | Pie
     | Cake
-    | DualPi2,
+    | DualPi2
+    | Custom,
     Field(discriminator="kind"),
 ]
 

@@ -1,0 +1,80 @@
+"""The kernel that a run uses: the user's own modules, and a build of the guest's kernel."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from outcast.experiment.parts import Part, UserFile
+
+_SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}\.c")
+"""The kernel has room for a module's name of 55 bytes (MODULE_NAME_LEN in linux/moduleparam.h)."""
+
+ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+ParameterText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:/+-]{1,100}$")]
+"""The kernel splits parameters at spaces, and quotes would have to be escaped."""
+
+
+class Module(Part):
+    """A module of the kernel, compiled from a C file before the run and loaded for it."""
+
+    path: UserFile = Field(description="the C file; its name without `.c` is the module's name")
+    parameters: dict[ParameterName, bool | int | ParameterText] = Field(
+        default={}, description="the module's parameters (module_param in the C file)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        """`tcp_mine.c` is short for `{path: tcp_mine.c}`."""
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_a_source(self) -> Module:
+        if not _SOURCE.fullmatch(self.path.name):
+            raise ValueError(
+                f"{self.path.name!r}: allowed is a C file whose name has up to 40 letters, digits, "
+                "_ and -, begins with a letter and ends with .c"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """The module's name in the kernel, which writes every `-` as `_`."""
+        return self.path.stem.replace("-", "_")
+
+    @property
+    def arguments(self) -> str:
+        """The parameters as finit_module(2) takes them."""
+        return " ".join(f"{name}={argument(value)}" for name, value in self.parameters.items())
+
+
+def argument(value: bool | int | str) -> str:
+    """A parameter's value in the kernel's words."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+class Kernel(Part):
+    """What the run's kernel has besides what it always has."""
+
+    modules: tuple[Module, ...] = Field(
+        default=(), description="C files that are compiled and loaded, in this order"
+    )
+    build: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{6,20}$",
+        description="the guest's kernel, by its key in `outcast kernel info`; the default is ours",
+    )
+
+    @field_validator("modules")
+    @classmethod
+    def _names_differ(cls, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+        names = [module.name for module in modules]
+        for module in modules:
+            if names.count(module.name) > 1:
+                raise ValueError(
+                    f"two files give the module {module.name}; allowed is one of each name"
+                )
+        return modules

@@ -1,0 +1,66 @@
+"""A qdisc of the user's own: any that the run's kernel has, by its name."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from outcast import netlink
+from outcast.experiment.parts import Limit
+from outcast.experiment.queues.base import Counters, Drops, Probe, Qdisc, Setting, Shaped
+
+_Word = Annotated[int, Field(ge=0, lt=1 << 32)]
+_Type = Annotated[int, Field(ge=1, lt=1 << 14)]
+"""An attribute's type has 14 bits (NLA_TYPE_MASK in linux/netlink.h)."""
+
+
+class Custom(Shaped):
+    """Any qdisc of the run's kernel by its name, under a shaper; see docs/own-kernel-code.md.
+
+    It is set up by rtnetlink, because tc(8) does not know it. Its settings are the parameters of
+    its module (`kernel.modules`), or `options`.
+    """
+
+    # Nothing is known about it, so nothing is promised.
+    drops: ClassVar[Drops] = "later"
+    # Only the kernel knows the qdisc, so the kernel is asked when it is set up.
+    probe: ClassVar[Probe] = {}
+    counters: ClassVar[Counters] = {}
+
+    kind: Literal["custom"]
+    qdisc: str = Field(pattern=r"^[A-Za-z0-9_]{1,15}$", description="its `id` in struct Qdisc_ops")
+    options: tuple[_Word, ...] | dict[_Type, _Word] = Field(
+        default=(),
+        description="TCA_OPTIONS: a list is a struct of 32-bit numbers, a mapping has the number "
+        "of each attribute; what the qdisc shows has to agree",
+    )
+
+    @property
+    def wire_limit(self) -> Limit:
+        return Limit()
+
+    def tc(self) -> tuple[Qdisc, ...]:
+        if isinstance(self.options, Mapping):
+            attributes = sorted(self.options.items())
+            encoded = b"".join(netlink.encode(kind, _word(number)) for kind, number in attributes)
+        else:
+            encoded = b"".join(map(_word, self.options))
+        return (Qdisc(self.qdisc, encoded),)
+
+    def check(self, *shown: bytes) -> Iterator[Setting]:
+        if isinstance(self.options, Mapping):
+            actual = netlink.numbers(shown[0])
+            for kind, number in sorted(self.options.items()):
+                yield Setting(f"attribute {kind}", number, actual.get(kind))
+        else:
+            words = shown[0][: len(shown[0]) // 4 * 4]
+            numbers = [number for (number,) in struct.iter_unpack("=I", words)]
+            for place, number in enumerate(self.options):
+                yield Setting(f"option {place}", number, (numbers[place : place + 1] or [None])[0])
+
+
+def _word(number: int) -> bytes:
+    return struct.pack("=I", number)

@@ -1,0 +1,239 @@
+"""Modules of the user's: compiled once, named in errors by the user's file, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import configs
+from outcast import experiment
+from outcast.emulation import own_modules as inside
+from outcast.engines import own_modules
+from outcast.engines.own_modules import Headers
+from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
+from outcast.experiment import Experiment, Kernel, Module
+
+FIG3C = configs.find("fig3c")
+HEADERS = Headers("guest abc", ("-C", "/headers/source"))
+
+
+class FakeMake:
+    """A compiler: it gives a module for each C file, or says what was wrong with it."""
+
+    def __init__(self, said: Sequence[str] = (), version: str = "gcc 12.2.0") -> None:
+        self.said = said
+        self.version = version
+        self.compiled: list[str] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        if argv[0] == "gcc":
+            return f"{self.version}\nCopyright\n"
+        assert list(argv[:3]) == ["make", *HEADERS.make]
+        place = Path(next(word[2:] for word in argv if word.startswith("M=")))
+        assert on_line is not None
+        for line in self.said:
+            on_line(line.replace("PLACE", str(place)))
+        if self.said:
+            raise CommandError(argv, 2, "make failed")
+        stem = (place / "Makefile").read_text().split()[-1].removesuffix(".o")
+        (place / f"{stem}.ko").write_bytes((place / f"{stem}.c").read_bytes())
+        self.compiled.append(stem)
+        return ""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "mine" / "tcp_mine.c"
+    path.parent.mkdir()
+    path.write_text('#include <linux/module.h>\n#include "mine.h"\n#include "none.h"\n')
+    (path.parent / "mine.h").write_text("int x;\n")
+    return path
+
+
+def compile_one(path: Path, run: FakeMake, **keys: object) -> own_modules.Compiled:
+    module = Module.model_validate({"path": str(path), **keys})
+    (compiled,) = own_modules.compile_all([module], HEADERS, run, path.parents[1] / "cache")
+    return compiled
+
+
+def test_a_module_is_compiled_once(source: Path) -> None:
+    run = FakeMake()
+    first = compile_one(source, run, parameters={"beta": 717, "fast": True})
+    assert first.name == "tcp_mine"
+    assert first.arguments == "beta=717 fast=1"
+    assert set(first.sha256) == {"tcp_mine.c", "mine.h"}
+    assert first.program.name == "tcp_mine.ko"
+    again = compile_one(source, run)
+    assert again.program == first.program
+    assert run.compiled == ["tcp_mine"]
+    assert [path.name for path in first.program.parents[1].iterdir()] == [first.program.parent.name]
+
+
+def test_what_decides_the_module_decides_its_place(source: Path) -> None:
+    places = {compile_one(source, FakeMake()).program}
+    places.add(compile_one(source, FakeMake(version="gcc 13")).program)
+    (source.parent / "mine.h").write_text("long x;\n")
+    places.add(compile_one(source, FakeMake()).program)
+    source.write_text("int y;\n")
+    places.add(compile_one(source, FakeMake()).program)
+    module = Module.model_validate({"path": str(source)})
+    other = Headers("guest def", HEADERS.make)
+    (compiled,) = own_modules.compile_all([module], other, FakeMake(), source.parents[1] / "cache")
+    assert len(places | {compiled.program}) == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            ["  CC [M]  tcp_mine.o", "tcp_mine.c:12:3: error: expected ';'", "make: Error 2"],
+            "{path}:12:3: error: expected ';'",
+        ),
+        (
+            ["PLACE/tcp_mine.c: In function 'f':", "PLACE/tcp_mine.c:4: error: nothing"],
+            "{path}:4: error: nothing",
+        ),
+        (
+            [
+                "./mine.h:1:2: fatal error: a",
+                "b.c:2:1: error: b",
+                "b.c:3:1: error: c",
+                "d.c:1: error: d",
+            ],
+            "{folder}/mine.h:1:2: fatal error: a; b.c:2:1: error: b; b.c:3:1: error: c; and 1 more",
+        ),
+        (
+            ["ERROR: modpost: missing MODULE_LICENSE() in tcp_mine.o"],
+            "{path}: missing MODULE_LICENSE() in tcp_mine.o",
+        ),
+        (["ld: something else"], "{path}: make -C"),
+    ],
+)
+def test_an_error_is_the_compilers_with_the_users_file(
+    source: Path, said: Sequence[str], shown: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        compile_one(source, FakeMake(said))
+    text = str(raised.value)
+    assert text.startswith(shown.format(path=source, folder=source.parent))
+    assert "\n" not in text
+    assert list((source.parents[1] / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.unlink(), "there is no such file"),
+        (lambda path: (path.unlink(), path.mkdir()), "a folder; allowed is a regular file"),
+        (lambda path: path.write_bytes(b" " * (5 << 20)), "larger than 4 MiB"),
+        (lambda path: path.write_text('#include "../above.h"\n'), "files in its own folder"),
+    ],
+)
+def test_a_file_that_cannot_be_compiled(
+    source: Path, make: Callable[[Path], object], why: str
+) -> None:
+    (source.parents[1] / "above.h").touch()
+    make(source)
+    with pytest.raises(ConfigError, match=why):
+        compile_one(source, FakeMake())
+
+
+def test_missing_programs_are_named(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(FeatureMissingError, match=r"make, gcc, ld missing; install .* binutils"):
+        compile_one(source, FakeMake())
+
+
+def test_this_machines_headers(tmp_path: Path) -> None:
+    if not Path("/proc/modules").exists():
+        with pytest.raises(FeatureMissingError, match=r"takes no modules; .*--engine virtual"):
+            own_modules.of_this_machine(tmp_path)
+        return
+    with pytest.raises(FeatureMissingError, match=r"headers .* missing .*linux-headers-"):
+        own_modules.of_this_machine(tmp_path)
+
+
+def of(*modules: object) -> Experiment:
+    return experiment.load(FIG3C, {"kernel.modules": list(modules)})
+
+
+def test_a_run_directory_has_the_sources(source: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    copied = own_modules.copy_sources(of(str(source)), run)
+    assert copied.kernel is not None
+    assert str(copied.kernel.modules[0].path) == "modules/tcp_mine/tcp_mine.c"
+    assert (run / "modules/tcp_mine/mine.h").read_text() == "int x;\n"
+    # The folder stands alone: the configuration in it names the copies.
+    config = run / "config.yaml"
+    config.write_text(experiment.dump(copied))
+    kernel = experiment.load(config).kernel
+    assert kernel is not None
+    assert kernel.modules[0].path == run / "modules/tcp_mine/tcp_mine.c"
+    assert own_modules.copy_sources(experiment.load(FIG3C), run) == experiment.load(FIG3C)
+
+
+@pytest.mark.parametrize(
+    ("modules", "why"),
+    [
+        (["a b.c"], "'a b.c': allowed is a C file whose name"),
+        (["mine.h"], "'mine.h': allowed is a C file"),
+        (["x/tcp_mine.c", "y/tcp_mine.c"], "two files give the module tcp_mine"),
+        (["tcp_mine.c", "tcp-mine.c"], "two files give the module tcp_mine"),
+        ([3], "modules.0"),
+        ([{"path": "x.c", "parameters": {"a b": 1}}], "parameters.a b"),
+        ([{"path": "x.c", "parameters": {"a": "1 b=2"}}], "parameters.a"),
+        ([{"path": "x.c", "parameter": {}}], "unknown key; .*did you mean 'parameters'"),
+    ],
+)
+def test_what_no_module_can_be(modules: list[object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        of(*modules)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    folder = tmp_path / "module"
+    parameters = folder / "tcp_mine" / "parameters"
+    parameters.mkdir(parents=True)
+    (folder / "tcp_mine" / "initstate").write_text("live\n")
+    for name, value in {"beta": "717", "fast": "Y", "mask": "16", "kind": "new"}.items():
+        (parameters / name).write_text(f"{value}\n")
+    return folder
+
+
+def kernel_with(parameters: Mapping[str, object], name: str = "tcp_mine.c") -> Kernel:
+    return Kernel.model_validate({"modules": [{"path": name, "parameters": parameters}]})
+
+
+def test_parameters_are_read_back(shown: Path) -> None:
+    requested = {"beta": 717, "fast": True, "mask": "0x10", "kind": "new"}
+    assert inside.read_back(kernel_with(requested), shown) == {
+        "tcp_mine": {"beta": "717", "fast": "Y", "mask": "16", "kind": "new"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name", "why"),
+    [
+        ({"beta": 716}, "tcp_mine.c", "parameter beta: requested 716, the kernel shows 717"),
+        ({"fast": False}, "tcp_mine.c", "parameter fast: requested 0, the kernel shows Y"),
+        ({"kind": "old"}, "tcp_mine.c", "requested old, the kernel shows new"),
+        ({"gamma": 1}, "tcp_mine.c", r"shows none; tcp_mine\.c needs module_param\(gamma"),
+        ({}, "tcp_other.c", "requested loaded, the kernel shows no such module"),
+    ],
+)
+def test_a_module_that_is_not_as_requested(
+    shown: Path, parameters: Mapping[str, object], name: str, why: str
+) -> None:
+    with pytest.raises(ReadBackError, match=why):
+        inside.read_back(kernel_with(parameters, name), shown)

@@ -1,0 +1,149 @@
+"""C files of one's own in the guest's kernel: compiled, loaded, used, and refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast.engines.kernel import cache
+from tests.deadlines import HANG_S
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "configs" / "examples" / "own-congestion-control.yaml"
+SCH_MINE = Path(__file__).parent / "modules" / "sch_mine.c"
+SMALL = """
+name: small
+topology: {kind: linear, rivals: 2}
+links: {rate: 100mbit, delay: 50us}
+queue: {kind: pfifo, limit: 20 packets}
+transport: {congestion_control: cubic, min_rto: 10ms}
+flows: [{from: 2-hop}, {from: 3-hop}]
+duration: 200ms
+analysis: {}
+engine: virtual
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def outcast(config: Path, target: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(config)]
+    words += ["-o", str(target)]
+    for setting in settings:
+        words += ["--set", setting]
+    return subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
+
+
+def run(config: Path, target: Path, *settings: str) -> str:
+    """A hash of the captures of a run, which has to be trusted."""
+    done = outcast(config, target, *settings)
+    assert done.returncode == 0, done.stderr
+    captures = sorted((target / "captures").iterdir())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in captures)).hexdigest()
+
+
+def manifest(target: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((target / "manifest.json").read_text())
+    return read
+
+
+def test_cubic_under_another_name_sends_the_same_packets(
+    config: Path, kernel: cache.Kernel, tmp_path: Path
+) -> None:
+    cubic = (kernel.headers / "source/net/ipv4/tcp_cubic.c").read_text()
+    source = tmp_path / "tcp_mine.c"
+    source.write_text(cubic.replace('"cubic"', '"mine"'))
+    assert '.name\t\t= "mine"' in source.read_text()
+    built_in = run(config, tmp_path / "cubic")
+    # Relative to the configuration's file.
+    module = "kernel.modules=[{path: tcp_mine.c, parameters: {beta: 717}}]"
+    mine = "transport.congestion_control=mine"
+    assert run(config, tmp_path / "mine", module, mine) == built_in
+    recorded = manifest(tmp_path / "mine")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert recorded["kernel"]["modules"] == {
+        "tcp_mine": {
+            "loaded": "by this run",
+            "sources": {"modules/tcp_mine/tcp_mine.c": digest},
+            "parameters": "beta=717",
+        }
+    }
+    assert recorded["effective"]["module.tcp_mine.beta"] == "717"
+    assert recorded["flows"][0]["congestion_control"] == "mine"
+    # A parameter takes effect, and the result's own configuration repeats it without the file.
+    beta = module.replace("717", "300")
+    other = run(config, tmp_path / "other", beta, mine)
+    assert other != built_in
+    source.unlink()
+    assert run(tmp_path / "other" / "config.yaml", tmp_path / "again") == other
+
+
+def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -> None:
+    module = f"kernel.modules=[{SCH_MINE}]"
+    run(config, tmp_path / "mine", module, "queue={kind: custom, qdisc: mine, options: [20]}")
+    effective = manifest(tmp_path / "mine")["effective"]
+    assert effective["bottleneck.qdisc 3:"] == "mine"
+    assert effective["bottleneck.option 0"] == 20
+    drops = json.loads((tmp_path / "mine" / "summary.json").read_text())["capture"]
+    assert drops["inferred_drops"] == drops["qdisc_drops"] > 0
+
+
+def test_the_example_answers_its_question(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    run(EXAMPLE, target)
+    summary = json.loads((target / "summary.json").read_text())
+    # A flow that keeps more of its window gets more; Reno itself would get as much.
+    assert summary["compare"]["ratio"] > 1.5
+    assert (target / "report.html").exists()
+
+
+FAILS = """
+#include <linux/module.h>
+static int __init mine(void) { BODY; }
+module_init(mine);
+MODULE_LICENSE("GPL");
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        ("return nothing_there", 2, "mine.c:3:39: error: 'nothing_there' undeclared"),
+        (
+            'pr_err("mine: not on a Sunday\\n"); return -EPERM',
+            1,
+            "refused the module mine.ko: Operation not permitted; the kernel says: mine: not on a "
+            "Sunday",
+        ),
+        ("*(volatile int *)8 = 1; return 0", 1, "Kernel mode fault at addr 0x8"),
+        ("return 0", 3, "no congestion control mine (it has bbr, bic, cubic"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(
+    config: Path, tmp_path: Path, body: str, status: int, why: str
+) -> None:
+    (tmp_path / "mine.c").write_text(FAILS.replace("BODY", body))
+    settings = ("kernel.modules=[mine.c]", "transport.congestion_control=mine")
+    done = outcast(config, tmp_path / "run", *settings)
+    assert done.returncode == status, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("outcast: ")]
+    assert why in line
+    assert not (tmp_path / "run").exists()
