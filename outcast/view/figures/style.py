@@ -68,9 +68,13 @@ class ShownFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
-        with styled():
-            self.savefig(stream, format="png", dpi=100)
+        self.savefig(stream, format="png", dpi=100)
         return stream.getvalue()
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """Stores the figure in our style, so that a PDF has TrueType letters here too."""
+        with styled():
+            super().savefig(*args, **options)
 
 
 class _Borrowed(Figure):
