@@ -138,6 +138,9 @@ def compute(
     if not manifest.bottlenecks:
         raise InputError(f"{directory.manifest}: bottlenecks: none is named")
     joins = [(record, _join(directory, manifest, record)) for record in manifest.bottlenecks]
+    if not any(len(part.joined.departures) for _, part in joins):
+        egress = ", ".join(record.egress for record, _ in joins)
+        raise InputError(f"{directory.captures}: no IP packets; nothing left by {egress}")
     of_programs = program_flows(manifest, [(record, part.joined) for record, part in joins])
     manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})
     _require_few_bins(directory, manifest, bin_ns)
@@ -204,7 +207,13 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
         captures[:-1],
         captures[-1:],
         JoinOptions(
-            watched_ns=(traffic.t_start_ns, traffic.t_end_ns), one_clock=True, release=True
+            watched_ns=(traffic.t_start_ns, traffic.t_end_ns),
+            one_clock=True,
+            release=True,
+            # A program may send nothing in one direction, or nothing at all.
+            may_be_empty=not any(
+                flow.dst_ip in record.destinations for flow in manifest.planned_flows
+            ),
         ),
     )
     return _Join(captures, joined)

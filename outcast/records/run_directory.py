@@ -293,17 +293,20 @@ class Manifest(handed_in.Versioned):
     def compared_flows(self) -> list[FlowRecord]:
         """The flows whose shares are compared: the planned ones, or else those of programs.
 
-        Of the latter those at the first bottleneck, because the others are mostly requests and
-        acknowledgements.
+        Of the latter those at the first bottleneck that has any, because the others are mostly
+        requests and acknowledgements.
         """
-        if self.planned_flows or not self.bottlenecks:
+        if self.planned_flows:
             return self.planned_flows
-        first = self.bottlenecks[0]
-        return [
-            record
-            for record in self.flows
-            if record.ingress in first.ingress and record.dst_ip in first.destinations
-        ]
+        at_ports = (
+            [
+                record
+                for record in self.flows
+                if record.ingress in port.ingress and record.dst_ip in port.destinations
+            ]
+            for port in self.bottlenecks
+        )
+        return next((flows for flows in at_ports if flows), [])
 
     @property
     def groups(self) -> Groups[FlowRecord]:

@@ -333,6 +333,10 @@ def test_ports_are_checked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing left by the output"):
         join([one], [none])
     assert join([none], [one]).counts.early == 1
+    nothing = join([none], [none], JoinOptions(may_be_empty=True))
+    assert (nothing.counts.entered, nothing.counts.left) == (0, 0)
+    unseen = join([one], [none], JoinOptions(may_be_empty=True))
+    assert unseen.counts.entered == 0
 
 
 # --- against the reference switch

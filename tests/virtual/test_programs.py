@@ -120,6 +120,20 @@ def test_programs_stand_in_every_table_and_replay(tmp_path: Path) -> None:
     )
 
 
+def test_a_direction_in_which_no_program_sends_is_no_failure(tmp_path: Path) -> None:
+    one_way = """
+programs:
+  - {name: sink, host: h1, command: [python3, sink.py], files: [sink.py], ready: {port: 4433}}
+  - {name: send, host: h4, command: [python3, send.py, "{h1}"], files: [send.py]}
+"""
+    experiment = asked(tmp_path, one_way)
+    (tmp_path / "sink.py").write_text(RECEIVE.partition("    inside.sendto")[0], encoding="ascii")
+    run = outcast.run(experiment, tmp_path / "run", progress=False)
+    assert run.trusted, run.reasons
+    flows = run.table("flows")
+    assert flows.select("src", "dst", "protocol").rows() == [("h4", "h1", "udp")]
+
+
 @pytest.mark.parametrize(
     ("program", "line"),
     [

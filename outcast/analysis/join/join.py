@@ -82,6 +82,7 @@ class JoinOptions:
         release: the captures are not needed any more, so their columns are emptied to save memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
             captured. The span of their packets counts in any case.
+        may_be_empty: whether it is no error that nothing left by the outputs.
     """
 
     max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
@@ -89,6 +90,7 @@ class JoinOptions:
     one_clock: bool = False
     release: bool = False
     watched_ns: tuple[int, int] | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ def join(
     flows, rows = number_flows([*inputs, *outputs])
     in_rows, out_rows = rows[: len(inputs)], rows[len(inputs) :]
     takes_part = _takes_part(flows, outputs, out_rows)
-    if not any(capture.columns.flow.size for capture in outputs):
+    empty = not any(capture.columns.flow.size for capture in outputs)
+    if empty and not options.may_be_empty:
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
     watched = [(capture.first_ns or 0, capture.last_ns or 0) for capture in outputs]

@@ -168,7 +168,7 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
 
 def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws figure 3(d)-(f): the mean goodput of each class in each window."""
-    if not run.manifest.flows:
+    if not run.summary.classes:
         return None
     windows: list[Window | Summary] = [*run.summary.windows.values()]
     whole = run.summary

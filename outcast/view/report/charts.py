@@ -89,7 +89,8 @@ def line_chart(
         limits: named levels, drawn as dashed lines.
         height: the height of the drawing in CSS pixels.
     """
-    highest = max((float(np.nanmax(line.y)) for line in lines if line.y.size), default=0.0)
+    # A line of a flow that nothing was seen of has no numbers at all.
+    highest = max((float(np.nanmax(line.y, initial=0.0)) for line in lines), default=0.0)
     highest = max([highest, least_top, *(level for _, level in limits)])
     ceiling = top if top is not None else (highest * 1.06 or 1.0)
     low, high = float(x[0]), float(x[-1])
