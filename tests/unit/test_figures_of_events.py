@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from outcast.records.run_directory import PortRates, Rates
 from outcast.view import figures
 from outcast.view.events import Moment, moments, trace_sentences
 from outcast.view.figures.parts import MOST_NAMED_EVENTS
-from outcast.view.report import overview
+from outcast.view.report import overview, timeline
 from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -116,6 +117,14 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run: Run) -> None:
     assert trace_sentences(run) == [
         f"{egress} followed c.csv: 2 rates from 400mbit to 800mbit, 1 left out because they came "
         "too late"
+    ]
+
+
+def test_the_viewer_is_given_the_events_in_nanoseconds(run: Run) -> None:
+    header = json.loads(timeline.make(run).header)
+    assert header["events"][2:] == [
+        {"t_ns": 40 * MS, "until_ns": 50 * MS, "text": "s1-s2: down"},
+        {"t_ns": 50 * MS, "until_ns": None, "text": "s1-s2: back"},
     ]
 
 

@@ -13,6 +13,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
+from outcast.view.events import moments
 from outcast.view.palette import PALETTE, flow_colours, run_colours, series_colour
 from outcast.view.report.packed import Encoding, pack
 
@@ -141,6 +142,14 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
         "duration_ns": run.manifest.traffic.duration_ns,
         "packets": packets.height,
         "every": every,
+        "events": [
+            {
+                "t_ns": round(moment.t_s * 1e9),
+                "until_ns": moment.down_until_s and round(moment.down_until_s * 1e9),
+                "text": moment.text,
+            }
+            for moment in moments(run)
+        ],
         "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],
         "outputs": [_output(run, port) for port in outputs],
         "flows": flows,

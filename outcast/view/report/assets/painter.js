@@ -96,7 +96,41 @@ class OutcastPainter {
       g.fillStyle = "#bbb";
       g.fillRect(0, row.bottom + 1, this.width, 1);
     }
+    this.events();
     if (focus.packet !== null) this.ring(focus.packet);
+  }
+
+  // A dashed line with its text at each event, and a grey band while a link was down.
+  events() {
+    const g = this.context;
+    // Texts stand at three heights in turn, because those of near events would overlap.
+    for (const [place, event] of this.header.events.entries()) {
+      const x = this.x(event.t_ns);
+      if (event.until_ns !== null) {
+        const until = Math.min(this.width, this.x(event.until_ns));
+        g.fillStyle = "rgba(110, 110, 110, 0.18)";
+        g.fillRect(Math.max(0, x), 18, Math.max(0, until - Math.max(0, x)), this.height - 18);
+      }
+      if (x < 0 || x > this.width) continue;
+      g.strokeStyle = "#555";
+      g.lineWidth = 1;
+      g.setLineDash([4, 3]);
+      g.beginPath();
+      g.moveTo(Math.round(x) + 0.5, 18);
+      g.lineTo(Math.round(x) + 0.5, this.height);
+      g.stroke();
+      g.setLineDash([]);
+      g.font = OUTCAST_FONT;
+      const wide = g.measureText(event.text).width;
+      const left = x + 4 + wide > this.width ? x - 4 - wide : x + 4;
+      const top = this.height - 14 * (1 + place % 3);
+      g.fillStyle = "rgba(255, 255, 255, 0.85)";
+      g.fillRect(left - 1, top, wide + 2, 13);
+      g.fillStyle = "#333";
+      g.textAlign = "left";
+      g.textBaseline = "top";
+      g.fillText(event.text, left, top + 1);
+    }
   }
 
   x(time) {
