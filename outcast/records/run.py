@@ -31,8 +31,8 @@ from outcast.records.run_directory import (
 from outcast.records.summary import GroupSummary, Summary
 from outcast.records.tables import read_table, refusing, scan_table
 
-_MOST_IN_LABEL = 4
-"""The most groups in a port's label, because grouped by sender there can be hundreds."""
+_MOST_IN_LABEL = 2
+"""The most groups that a port's label names; of more it tells the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class Run:
         """
         labels = [label for label in self.port_groups(port) if label != port.partition(">")[0]]
         if len(labels) > _MOST_IN_LABEL:
-            labels = [*labels[:_MOST_IN_LABEL], f"{len(labels) - _MOST_IN_LABEL} more"]
+            labels = [f"{len(labels)} {grouping.GROUPINGS[self.summary.group_by].noun}s"]
         return ", ".join(dict.fromkeys([*labels, *grouping.controls(self._by_port(port))]))
 
     def _by_port(self, port: str) -> list[FlowRecord]:

@@ -561,3 +561,13 @@ def test_a_summary_of_other_flows_is_refused_in_one_line(
     assert refused.count("\n") == 1
     with pytest.raises(InputError):
         _ = Run(run).groups
+
+
+def test_figures_have_room_for_every_sender(run: RunDirectory) -> None:
+    run.config.write_text(
+        run.config.read_text().replace("analysis: {", "analysis: {group_by: sender, ")
+    )
+    assert outcast(["analyze", str(run.path)]) == 0
+    assert len(Run(run).groups) == 13
+    assert (run.path / "chains.png").exists()
+    assert (run.path / "classes.png").exists()

@@ -23,7 +23,7 @@ ZOOM_PACKETS = 40
 LONGEST_BAR = 10
 """Chains that are longer than this share one bar."""
 MOST_PORTS = 6
-"""If there are more input ports than this, their chains are added up."""
+"""If there are more input ports or groups than this, their chains are added up."""
 
 
 def chain_counts(chains: Mapping[str, int], longest: int) -> list[int]:
@@ -50,6 +50,10 @@ def chain_lengths(run: Run, on: Canvas = OWN) -> Figure:
 def _by_group(run: Run) -> list[Bars]:
     colours = run_colours(run)
     groups = []
+    if len(run.groups) > MOST_PORTS:
+        every = [chain_counts(group.summary.chains, LONGEST_BAR) for group in run.groups]
+        flows = sum(len(group.flows) for group in run.groups)
+        return [Bars(f"all {flows} flows (mean)", GREY, np.sum(every, axis=0) / flows)]
     for group in run.groups:
         flows = group.summary.flows
         label = f"{group.counted} (mean)" if flows > 1 else group.counted

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
-from outcast.view.figures.parts import Bars, draw_bars
+from outcast.view.figures.parts import Bars, draw_bars, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, run_colours
 from outcast.view.terminal.tables import format_bps, format_ratio, main_ratio, noun, ratio_name
@@ -174,11 +174,14 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     whole = run.summary
     if all((window.start_s, window.end_s) != (whole.start_s, whole.end_s) for window in windows):
         windows.append(whole)
-    figure = on.new((3.2 + 1.4 * len(windows), 3.4))
+    groups_inches = max(1.4, 0.3 * len(shown_groups(run)))
+    legend = 0.6 + legend_inches(len(shown_groups(run)))
+    figure = on.new((3.2 + groups_inches * len(windows), max(3.4, legend)))
     axes = figure.subplots()
     groups = []
     colours = run_colours(run)
-    for group in run.groups:
+    shown = shown_groups(run)
+    for group in shown:
         parts = [window.grouped(run.summary.group_by)[group.label] for window in windows]
         means = np.array([part.mean_goodput_bps / 1e6 for part in parts])
         groups.append(Bars(group.counted, colours[group.label], means))
@@ -217,7 +220,8 @@ def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     )
     if not 1 < flows.height <= MOST_CURVES:
         return None
-    figure = on.new((2.2 + 0.42 * flows.height, 3.2))
+    legend = 0.6 + legend_inches(len(run.groups))
+    figure = on.new((2.2 + 0.42 * flows.height, max(3.2, legend)))
     axes = figure.subplots()
     for group in run.groups:
         places = flows["flow"].is_in(list(group.flows)).arg_true()

@@ -15,9 +15,12 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
+from outcast.records.run import FlowsOfGroup, Run
 from outcast.view.events import Moment
 from outcast.view.palette import GREY
 
+MOST_GROUPS = 24
+"""The most groups in one figure; grouped by sender there can be hundreds."""
 LOGARITHMIC_FROM = 20.0
 """An axis is logarithmic if its greatest amount is at least this many times its least amount."""
 
@@ -211,3 +214,16 @@ def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> 
         axes.set_xscale("log")
     axes.set_xticks(amounts, labels)
     axes.set_xticks([], minor=True)
+
+
+def shown_groups(run: Run) -> list[FlowsOfGroup]:
+    """The groups that a figure has room for: the first ones, and the marked one."""
+    first = list(run.groups[:MOST_GROUPS])
+    if run.marked is not None and all(group.label != run.marked for group in first):
+        first[-1] = next(group for group in run.groups if group.label == run.marked)
+    return first
+
+
+def legend_inches(entries: int, columns: int = 1) -> float:
+    """The height of a legend of so many entries."""
+    return 0.24 * -(-entries // columns)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
-from outcast.view.figures.parts import Line, draw_lines
+from outcast.view.figures.parts import Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, flow_colours, run_colours
 from outcast.view.terminal.tables import noun
@@ -44,7 +44,7 @@ def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
 
 
 def _over_time(run: Run, lines: list[Line], what: str, title: str, on: Canvas) -> Figure:
-    figure = on.new((8, 3.2))
+    figure = on.new((8, 2.8 + max(0.4, legend_inches(len(lines), columns=3))))
     axes = figure.subplots()
     draw_lines(axes, lines)
     axes.set_xlim(0, run.summary.duration_s)
@@ -106,7 +106,7 @@ def _group_bands(run: Run, frame: pl.DataFrame) -> list[Line]:
     """Returns the mean of each group over time. A group of several flows has a band of extremes."""
     lines = []
     colours = run_colours(run)
-    for group in reversed(run.groups):
+    for group in reversed(shown_groups(run)):
         flows, colour = group.flows, colours[group.label]
         if frame.is_empty():
             continue
@@ -141,10 +141,11 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
     if not run.groups:
         return None
-    figure = on.new((max(7, 1.6 * len(run.groups)), 3))
+    shown = shown_groups(run)
+    figure = on.new((max(7, 1.6 * len(shown)), 3))
     colours = run_colours(run)
     counts, shares = [], []
-    for group in run.groups:
+    for group in shown:
         part = group.summary
         # The kernel's count is better, but it is missing if a host sends flows of several groups.
         total = part.timeouts if part.timeouts is not None else part.timeouts_seen or 0
@@ -156,9 +157,10 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         ("timeouts of a flow", "time waiting for timeouts (%)"),
         strict=True,
     ):
-        bars = axes.bar(np.arange(len(colours)), values, 0.6, color=list(colours.values()))
+        of_shown = [colours[group.label] for group in shown]
+        bars = axes.bar(np.arange(len(shown)), values, 0.6, color=of_shown)
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
-        axes.set_xticks(range(len(colours)), [group.title for group in run.groups])
+        axes.set_xticks(range(len(shown)), [group.title for group in shown])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
         axes.axhline(0, color=GREY, lw=0.5)
