@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shlex
 import signal
@@ -137,13 +138,11 @@ boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r
 
 def test_its_kernel_has_what_experiments_use(kernel: Path, tmp_path: Path) -> None:
     command = shlex.join(prepare_check(tmp_path))
-    assert output(kernel, tmp_path, command)[-1] == os.fspath(release())
-
-
-def release() -> str:
     found = cache.find()
     assert found is not None
-    return found.release
+    said = json.loads(output(kernel, tmp_path, command)[-1])
+    assert said["release"] == found.release
+    assert tuple(said["congestion_controls"]) == found.congestion_controls
 
 
 RANDOM = """
