@@ -241,7 +241,7 @@ class Run:
         """
         labels = [label for label in self.port_groups(port) if label != port.partition(">")[0]]
         if len(labels) > _MOST_IN_LABEL:
-            labels = [f"{len(labels)} {grouping.GROUPINGS[self.summary.group_by].noun}s"]
+            labels = [f"{len(labels)} groups"]
         return ", ".join(dict.fromkeys([*labels, *grouping.controls(self._by_port(port))]))
 
     def _by_port(self, port: str) -> list[FlowRecord]:
