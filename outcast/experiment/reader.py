@@ -299,6 +299,9 @@ def _refusal(error: ValidationError, source: Source) -> str:
     elif not first["msg"].startswith("Value error"):
         message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
         message = message.replace("a valid tuple", "a list")
+        # "Tuple should have at most 2 items after validation, not 3"
+        message = re.sub(r"[A-Z][a-z]+ should have", "allowed is", message)
+        message = message.replace(" after validation", "")
         if kind == "literal_error":
             message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
     place = source.place(at)

@@ -123,6 +123,10 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["queue={kind: tbf, limt: 3KB}"], "--set queue: queue.limt: unknown key; "),
         (["str=1"], "--set str: unknown key; "),
         (
+            ["analysis.compare=[a, b, c]"],
+            '--set analysis.compare: ["a", "b", "c"]: allowed is at most 2 items',
+        ),
+        (
             ["links.overrides=[{between: [s1, s2], queue: {kind: tbf, limit: 3KB, limt: 1}}]"],
             "--set links.overrides: links.overrides.0.queue.limt: unknown key; ",
         ),
