@@ -128,7 +128,7 @@ def sources(path: Path) -> dict[str, bytes]:
             beside = os.path.normpath(os.path.join(os.path.dirname(name), os.fsdecode(included)))
             if not (path.parent / beside).is_file():
                 continue
-            if beside.startswith(".."):
+            if os.path.isabs(beside) or Path(beside).parts[0] == "..":
                 raise ConfigError(
                     f"kernel.modules: {path}: includes {os.fsdecode(included)!r}; allowed are "
                     "files in its own folder and the kernel's headers"

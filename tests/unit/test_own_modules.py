@@ -136,6 +136,10 @@ def test_an_error_is_the_compilers_with_the_users_file(
         (lambda path: (path.unlink(), path.mkdir()), "a folder; allowed is a regular file"),
         (lambda path: path.write_bytes(b" " * (5 << 20)), "larger than 4 MiB"),
         (lambda path: path.write_text('#include "../above.h"\n'), "files in its own folder"),
+        (
+            lambda path: path.write_text(f'#include "{path.parents[1]}/above.h"\n'),
+            "files in its own folder",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_compiled(
