@@ -35,6 +35,7 @@ SAMPLE = SocketSample(
     congestion_control="cubic",
     sack=True,
     ecn=False,
+    accurate_ecn=False,
     backoff=0,
     rto_us=8000,
     rtt_us=2393,

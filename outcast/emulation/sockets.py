@@ -35,6 +35,8 @@ _ANSWER_BYTES = 32 * 1024
 _SACK, _ECN = 2, 8
 """TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""
 _UNLIMITED = 2**64 - 1
+_ECN_MODE_AT, _MODE_ACCURATE_ECN = 276, 2
+"""Offset of tcpi_ecn_mode in struct tcp_info, and TCPI_ECN_MODE_ACCECN (linux/tcp.h, Linux 7)."""
 
 _VARIATION_MARGIN = 8.0
 """The kernel shows a quarter of the variation that it adds at the least, and keeps peaks longer."""
@@ -51,7 +53,8 @@ class SocketSample:
         local_port, peer_port: its TCP ports.
         is_established: whether both ends are open; else it is being opened or closed.
         congestion_control: the kernel's name.
-        sack, ecn: whether they were negotiated.
+        sack, ecn: whether they were negotiated; `ecn` also where it is AccECN.
+        accurate_ecn: whether AccECN was negotiated (tcpi_ecn_mode).
         backoff: timeouts in a row.
         rto_us, rtt_us, rttvar_us: the retransmission timeout, the smoothed round trip and its
             variation; a round trip of 0 was not measured yet.
@@ -70,6 +73,7 @@ class SocketSample:
     congestion_control: str
     sack: bool
     ecn: bool
+    accurate_ecn: bool
     backoff: int
     rto_us: int
     rtt_us: int
@@ -160,7 +164,7 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         return None
     local_port, peer_port = _ports(message)
     # The kernel adds to the structure's end only.
-    info = info.ljust(256, b"\0")
+    info = info.ljust(_ECN_MODE_AT + 4, b"\0")
 
     def number(format_: str, offset: int) -> int:
         value: int = struct.unpack_from(f"={format_}", info, offset)[0]
@@ -176,6 +180,7 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         congestion_control=attributes.get(_INET_DIAG_CONG, b"").rstrip(b"\0").decode("ascii"),
         sack=bool(options & _SACK),
         ecn=bool(options & _ECN),
+        accurate_ecn=number("I", _ECN_MODE_AT) & 3 == _MODE_ACCURATE_ECN,
         backoff=number("B", 4),
         rto_us=number("I", 8),
         rtt_us=number("I", 68),
@@ -220,6 +225,7 @@ def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> Non
         for name, is_on, is_wanted in (
             ("sack", sender.sack, flow.transport.sack),
             ("ecn", sender.ecn, flow.transport.negotiates_ecn),
+            ("accurate ECN", sender.accurate_ecn, flow.transport.ecn == "accurate"),
         ):
             if is_on is not is_wanted:
                 raise ReadBackError(at, name, _on(is_wanted), _on(is_on))

@@ -30,12 +30,17 @@ _ETHTOOL_COMMANDS = {
 """What `offloads: false` switches off: commands that get and set, by ethtool(8)'s long names."""
 
 
+_TCP_ECN = {False: "0", True: "1", "accurate": "3"}
+"""Values of tcp_ecn (Documentation/networking/ip-sysctl.rst): none, ECN and AccECN, both for
+connections that a host opens and for those that it accepts."""
+
+
 def sysctls(transport: Transport) -> dict[str, str]:
     """The settings of a host under /proc/sys/net: values by path (tcp(7), ip-sysctl)."""
     return {
         "ipv4/tcp_congestion_control": transport.congestion_control,
         "ipv4/tcp_sack": str(int(transport.sack)),
-        "ipv4/tcp_ecn": str(int(transport.ecn)),
+        "ipv4/tcp_ecn": _TCP_ECN[transport.ecn],
         # What one flow learns about a path must not shape the next flow of the same host.
         "ipv4/tcp_no_metrics_save": "1",
     }

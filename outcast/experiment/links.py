@@ -243,7 +243,9 @@ class Layers(Part):
         default=None, alias="host-edge", description="hosts and their switches"
     )
     edge_edge: LayerLinks | None = Field(
-        default=None, alias="edge-edge", description="between the switches of `linear`"
+        default=None,
+        alias="edge-edge",
+        description="between the switches of `linear`, or of your own topology",
     )
     edge_aggregation: LayerLinks | None = Field(
         default=None, alias="edge-aggregation", description="below 1 to 1: over-subscribed"

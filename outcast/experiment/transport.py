@@ -12,11 +12,17 @@ _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
 _MIN_RTO = "smallest RTO, in whole milliseconds; the kernel rounds it up to its tick"
 _SACK = "selective acknowledgements (RFC 2018)"
-_ECN = "explicit congestion notification (RFC 3168)"
+_ECN = (
+    "explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC 9768), which "
+    "tells the sender how many packets were marked, and needs Linux 7"
+)
 _PACING = "what spaces a flow's packets over its RTT: TCP itself, or fq at the sender's port"
 _PACING_RATE = "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
 _MPTCP = "several TCP connections for one flow (RFC 8684)"
 _TCPRAND = "payloads of random sizes (TCPRand, section 4)"
+
+Ecn = bool | Literal["accurate"]
+"""No ECN, that of RFC 3168, or Accurate ECN."""
 
 MOST_RTO_NS = 120 * 10**9
 """The kernel's TCP_RTO_MAX (include/net/tcp.h)."""
@@ -75,7 +81,7 @@ class Transport(Part):
     congestion_control: str = Field(default="cubic", pattern=_NAME, description=_CONGESTION_CONTROL)
     min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", description=_MIN_RTO)
     sack: bool = Field(default=True, description=_SACK)
-    ecn: bool = Field(default=False, description=_ECN)
+    ecn: Ecn = Field(default=False, description=_ECN)
     offloads: bool = Field(default=False, description="TSO, GSO, GRO and checksum offloads")
     pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
     pacing_rate_bps: KernelRateBps | None = Field(
@@ -123,7 +129,7 @@ class Transport(Part):
     @property
     def negotiates_ecn(self) -> bool:
         """Whether connections mark their packets ECN-capable; those of DCTCP always do."""
-        return self.ecn or self.congestion_control == "dctcp"
+        return bool(self.ecn) or self.congestion_control == "dctcp"
 
     def beyond_the_generator(self) -> str | None:
         """The first setting here that generated TCP traffic (`workloads`) cannot have, if any."""
@@ -140,7 +146,7 @@ class GroupTransport(Part):
     )
     min_rto_ns: TimeNs | None = Field(default=None, alias="min_rto", description=_MIN_RTO)
     sack: bool | None = Field(default=None, description=_SACK)
-    ecn: bool | None = Field(default=None, description=_ECN)
+    ecn: Ecn | None = Field(default=None, description=_ECN)
     pacing: Literal["none", "fq", "internal"] | None = Field(default=None, description=_PACING)
     pacing_rate_bps: KernelRateBps | None = Field(
         default=None, alias="pacing_rate", description=_PACING_RATE

@@ -145,7 +145,7 @@ def _require_transport(
             "min_rto": src.min_rto_ns == base.min_rto_ns,
             "pacing": (src.pacing == "fq") == (base.pacing == "fq"),
             "sack": (src.sack and dst.sack) == base.sack,
-            "ecn": (src.ecn and dst.ecn) == base.ecn,
+            "ecn": transport.negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
         }
         for name, is_alike in agrees.items():
             if not is_alike and flow.size_bytes is not None:

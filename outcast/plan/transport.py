@@ -7,11 +7,13 @@ from typing import Literal, Protocol
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Transport
+from outcast.experiment.transport import Ecn
 
 ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
 """What the connections of one listening socket share: congestion control, and the program."""
 
-
+_ECN_KINDS: tuple[Ecn, ...] = (False, True, "accurate")
+"""From the least to the most: an end with more also takes connections with less."""
 _OF_A_HOST = ("min_rto_ns", "sack", "ecn")
 
 
@@ -70,13 +72,19 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
     hosts = {host: settings.model_copy(update=common) for host, settings in senders.items()}
     for host, received in receivers.items():
         offered = {
-            name: any(getattr(settings, name) for settings in received) for name in ("sack", "ecn")
+            "sack": any(settings.sack for settings in received),
+            "ecn": max((settings.ecn for settings in received), key=_ECN_KINDS.index),
         }
         mine = senders.get(host)
         if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
             raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
         hosts[host] = (mine or base).model_copy(update={**common, **offered})
     return hosts
+
+
+def negotiated_ecn(one: Ecn, other: Ecn) -> Ecn:
+    """The ECN of a connection between two hosts: the lesser of what they have."""
+    return min(one, other, key=_ECN_KINDS.index)
 
 
 def _disagree(host: str, setting: str) -> str:

@@ -20,7 +20,7 @@ _INFO, _CONTROL, _ULP = 2, 4, 19
 def message(state: int = 1, mptcp: bool = False, **fields: tuple[int, int]) -> bytes:
     """A socket's struct inet_diag_msg. A field is its place in struct tcp_info and its value."""
     head = struct.pack("=BBBB", socket.AF_INET, state, 0, 0) + struct.pack("!HH", 20001, 5001)
-    info = bytearray(240)
+    info = bytearray(280)
     for offset, value in fields.values():
         size = {4: 1, 5: 1}.get(offset, 8 if offset in (112, 120, 128, 200) else 4)
         info[offset : offset + size] = value.to_bytes(size, "little")
@@ -53,11 +53,13 @@ def test_a_message_of_the_kernel_is_read() -> None:
             options=(5, 0b1000),
             most=(112, 12_500_000),
             marked=(196, 7),
+            ecn_mode=(276, 0b0110),
         ),
         5,
     )
     assert other is not None
     assert (other.is_established, other.sack, other.ecn) == (False, False, True)
+    assert other.accurate_ecn
     assert (other.backoff, other.delivered_ce) == (3, 7)
     assert (other.most_pacing_bps, other.mptcp_token) == (100_000_000, 2)
     unlimited = sockets.parse_socket(message(most=(112, 2**64 - 1)), 5)
@@ -132,6 +134,16 @@ def test_a_pacing_rate_shows_at_the_socket() -> None:
 def test_dctcp_always_negotiates_ecn() -> None:
     shown = [replace(end, congestion_control="dctcp", ecn=True) for end in (SAMPLE, RECEIVER)]
     sockets.check_sockets([wants(congestion_control="dctcp")], shown)
+
+
+def test_accurate_ecn_must_show_at_the_socket() -> None:
+    accurate, marking = wants(ecn="accurate"), replace(SAMPLE, ecn=True)
+    with pytest.raises(ReadBackError, match=r"accurate ECN: requested on, .* off"):
+        sockets.check_sockets([accurate], [marking, RECEIVER])
+    shown = replace(marking, accurate_ecn=True)
+    sockets.check_sockets([accurate], [shown, RECEIVER])
+    with pytest.raises(ReadBackError, match=r"accurate ECN: requested off, .* on"):
+        sockets.check_sockets([wants(ecn=True)], [shown, RECEIVER])
 
 
 def test_the_minimum_rto_must_show_at_some_socket() -> None:

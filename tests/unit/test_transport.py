@@ -19,6 +19,7 @@ def test_sysctls_of_a_transport() -> None:
     assert wanted["ipv4/tcp_congestion_control"] == "bic"
     assert wanted["ipv4/tcp_sack"] == "0"
     assert wanted["ipv4/tcp_ecn"] == "1"
+    assert transport.sysctls(Transport(ecn="accurate"))["ipv4/tcp_ecn"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,14 @@ def test_a_receiver_offers_what_any_sender_wants() -> None:
         "h3": (False, True),
     }
     assert plan_transport.of_hosts(base, [Sent("h2", base)])["h1"] == base
+    accurate = [Sent("h2", Transport(ecn=True)), Sent("h3", Transport(ecn="accurate"))]
+    assert plan_transport.of_hosts(base, accurate)["h1"].ecn == "accurate"
+
+
+def test_a_connection_has_the_ecn_that_both_ends_have() -> None:
+    assert plan_transport.negotiated_ecn("accurate", True) is True
+    assert plan_transport.negotiated_ecn(False, "accurate") is False
+    assert plan_transport.negotiated_ecn("accurate", "accurate") == "accurate"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from outcast.engines.kernel import cache
 from tests.deadlines import HANG_S
 
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
-SYN, ACK, CE = 0x02, 0x10, 3
+SYN, ACK, ECE, CWR, CE = 0x02, 0x10, 0x40, 0x80, 3
+ACCURATE_ECN = 0x01
+"""The flag AE in the byte before the other flags (RFC 9768, section 3.1)."""
 SACK_PERMITTED, MULTIPATH, JOIN = 4, 30, 1
 
 
@@ -147,3 +149,13 @@ def test_multipath_tcp_has_its_subflows(tmp_path: Path) -> None:
     used = packets.group_by("flow").agg(pl.col("sport").n_unique())
     assert used["flow"].max() == len(flows) - 1
     assert used["sport"].to_list() == [3] * len(flows)
+
+
+def test_accurate_ecn_is_negotiated(tmp_path: Path) -> None:
+    queue = "queue={kind: ecn_threshold, limit: 64KB, threshold: 16KB}"
+    run(tmp_path / "run", queue, "transport.ecn=accurate")
+    asked = ECE | CWR
+    opening = [tcp for _, tcp in tcp_packets(tmp_path / "run") if tcp[13] & (SYN | ACK) == SYN]
+    assert len(opening) == 13
+    assert all(tcp[12] & ACCURATE_ECN and tcp[13] & asked == asked for tcp in opening)
+    assert sum(ip[1] & 3 == CE for ip, _ in tcp_packets(tmp_path / "run")) > 10
