@@ -13,10 +13,11 @@ from typing import Literal
 from pydantic import ValidationError
 
 from outcast import units
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError
 from outcast.experiment import Event, Experiment, Queue
 from outcast.experiment.links import MOST_DELAY_NS
 from outcast.plan import ports
+from outcast.plan.links import no_link
 from outcast.plan.model import Plan
 from outcast.plan.ports import PortQueue
 
@@ -174,17 +175,9 @@ _KEYS = {
 def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:
     """The directions that an event names. Raises ConfigError where there is no such link."""
     one, other = event.between or (str(event.source), str(event.to))
-    for name in (one, other):
-        if name not in plan.graph:
-            raise ConfigError(
-                f"{where}.{event.place}: no node {name!r} in this topology"
-                f"{did_you_mean(name, plan.graph)}"
-            )
     if not plan.graph.has_edge(one, other):
-        linked = ", ".join(sorted(plan.graph.adj[one])[:8])
-        raise ConfigError(
-            f"{where}.{event.place}: no link from {one} to {other}; {one} is linked to {linked}"
-        )
+        directions = [end for edge in plan.graph.edges for end in (edge, edge[::-1])]
+        raise ConfigError(f"{where}.{event.place}: {no_link((one, other), directions)}")
     yield one, other
     if event.between is not None:
         yield other, one

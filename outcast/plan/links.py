@@ -10,7 +10,7 @@ An edge of the graph has its own settings in `own`: by sending node, the keys of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -82,7 +82,7 @@ def _override(
         where = f"links.overrides.{number}"
         for direction in override.directions:
             if direction not in settings:
-                raise ConfigError(f"{where}: {_no_link(direction, settings)}")
+                raise ConfigError(f"{where}: {no_link(direction, settings)}")
             if direction in by:
                 raise ConfigError(
                     f"{where}: {direction[0]} to {direction[1]} is in {by[direction]} already; "
@@ -101,15 +101,15 @@ def _override(
                 raise ConfigError(f"{where}: {error}") from None
 
 
-def _no_link(direction: Direction, settings: Mapping[Direction, Link]) -> str:
+def no_link(direction: Direction, links: Collection[Direction]) -> str:
     """What an error says where there is no such link: with what either node is linked."""
-    nodes = list(dict.fromkeys(node for node, _ in settings))
+    nodes = list(dict.fromkeys(node for node, _ in links))
     for name in direction:
         if name not in nodes:
             some = ", ".join(nodes[:_SOME]) + (", ..." if len(nodes) > _SOME else "")
             return f"no node {name!r}; there are {some}{did_you_mean(name, nodes)}"
     near, far = direction
-    neighbours = [neighbour for node, neighbour in settings if node == near]
+    neighbours = [neighbour for node, neighbour in links if node == near]
     return f"{near} has no link to {far}; it has links to {', '.join(neighbours)}"
 
 
