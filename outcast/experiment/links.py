@@ -12,6 +12,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
     model_validator,
@@ -35,7 +36,18 @@ LEAST_MTU_BYTES, MOST_MTU_BYTES = 576, 9216
 """What every host must accept (RFC 1122, section 3.3.3), and what switches carry at most."""
 STANDARD_MTU_BYTES = 1500
 
-Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+
+def _loss(value: object, share: ValidatorFunctionWrapHandler) -> float:
+    """A link's loss. Says what a share is, because people write `1%`."""
+    try:
+        return float(share(value))
+    except ValidationError:
+        raise ValueError(
+            f"{value!r} is not a loss; allowed is a share from 0 to {MOST_LOSS}, as 0.01 for 1 %"
+        ) from None
+
+
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS), WrapValidator(_loss)]
 Mtu = Annotated[int, Field(ge=LEAST_MTU_BYTES, le=MOST_MTU_BYTES)]
 _LOSS = "share of the packets that are lost on the wire, at random: 0.01 is 1 %"
 _MTU = "the largest IP packet in bytes: 9000 for jumbo frames"

@@ -295,10 +295,16 @@ def _refusal(error: ValidationError, source: Source) -> str:
     elif kind == "string_pattern_mismatch":
         message = f"{_short(first['input'])}: allowed is text of the form {context['pattern']}"
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
-        message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{kind: ...}}"
+        message = f"{_short(first['input'])}: allowed is a mapping of keys, as {{KEY: VALUE}}"
     elif not first["msg"].startswith("Value error"):
         message = f"{_short(first['input'])}: {message.replace('Input should be', 'allowed is')}"
-        message = message.replace("a valid tuple", "a list")
+        message = message.replace("a valid tuple", "a list").replace(
+            "a valid integer", "a whole number"
+        )
+        message = message.replace("a valid boolean", "true or false").replace(
+            "a valid number", "a number"
+        )
+        message = re.sub(r", unable to (parse|interpret) .*", "", message)
         # "Tuple should have at most 2 items after validation, not 3"
         message = re.sub(r"[A-Z][a-z]+ should have", "allowed is", message)
         message = message.replace(" after validation", "")

@@ -155,7 +155,7 @@ class Experiment(Part):
             if window_ns > self.duration_ns:
                 raise ValueError(
                     f"analysis.windows.{index}: is longer than the duration; allowed are shorter "
-                    "windows, or none: analysis={}"
+                    "windows, or none: analysis.windows=[]"
                 )
         if self.blackout is not None and self.transport.offloads:
             raise ValueError(

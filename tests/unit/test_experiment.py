@@ -55,6 +55,24 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("queue.limit=16", "queue.limit", "allowed is a size as 16KB"),
         ("links.rate=fast", "links.rate", "as 100mbit"),
         ("links.rate=0bit", "links.rate", "multiples of 8bit"),
+        (
+            "links.loss=1%",
+            "links.loss",
+            "'1%' is not a loss; allowed is a share from 0 to 0.5, as 0.01",
+        ),
+        (
+            "links.loss=1",
+            "links.loss",
+            "1 is not a loss; allowed is a share from 0 to 0.5, as 0.01",
+        ),
+        ("links.loss=-0.1", "links.loss", "allowed is a share from 0 to 0.5"),
+        ("links.mtu=9KB", "links.mtu", "allowed is a whole number"),
+        ("bottleneck=e0-eth1", "bottleneck", "allowed is a mapping of keys, as {KEY: VALUE}"),
+        (
+            "events=[{at: 1ms, between: [a, b], up: down}]",
+            "events.0.up",
+            '"down": allowed is true or false',
+        ),
         ("links.jitter=6us", "links", "half a full frame"),
         ("links.layers={host-edge: {jitter: 6us}}", "links", "layers.host-edge: jitter 6us"),
         (
@@ -87,7 +105,7 @@ def test_overrides_reach_lists_and_new_sections() -> None:
         ("flows=[]", "flows", "flows, workloads or programs"),
         ("flows.0.hosts=0", "flows.0.hosts", "greater than or equal to 1"),
         ("flows.0.start=600ms", "flows.0.start", "before the end"),
-        ("analysis.windows=[1s]", "analysis.windows.0", "longer than the duration"),
+        ("analysis.windows=[1s]", "analysis.windows.0", "or none: analysis.windows=[]"),
         ("engine=fast", "engine", "'realtime'"),
         ("seed=-1", "seed", "greater than or equal to 0"),
         ("name=a/b", "name", "text of the form"),
