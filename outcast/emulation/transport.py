@@ -93,21 +93,27 @@ def congestion_controls() -> list[str]:
         return []
 
 
-def require_congestion_control(name: str, in_guest: Collection[str], why: str = "") -> None:
+def require_congestion_control(name: str, in_guest: Collection[str] | None, why: str = "") -> None:
     """Raises FeatureMissingError where this kernel cannot use a congestion control.
 
     Args:
         name: the kernel's name of it.
-        in_guest: the congestion controls that the virtual engine's kernel has.
+        in_guest: the congestion controls that the virtual engine's kernel has; None where none is
+            built, because it lists them when it is booted first.
         why: the clause of the error that says why its module was not loaded.
     """
     available = congestion_controls()
     if name not in available:
-        elsewhere = "; the virtual engine's kernel has (--engine virtual)"
-        near = did_you_mean(name, {*available, *in_guest})
+        hint = did_you_mean(name, {*available, *(in_guest or ())})
+        if in_guest is None:
+            hint += (
+                "; the virtual engine's kernel has others, once it is built: outcast kernel build"
+            )
+        elif name in in_guest:
+            hint = "; the virtual engine's kernel has (--engine virtual)"
         raise FeatureMissingError(
             f"this kernel has no congestion control {name} (it has {', '.join(available)}){why}"
-            f"{elsewhere if name in in_guest else near}"
+            f"{hint}"
         )
 
 

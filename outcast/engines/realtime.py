@@ -101,7 +101,7 @@ class RealtimeEngine:
         self._needed += controls & listed
         compiled = _compiled(experiment)
         guest = cache.find()
-        in_guest = guest.congestion_controls if guest is not None else ()
+        in_guest = guest.congestion_controls if guest is not None else None
         for tcp in transports:
             name = tcp.congestion_control
             refused = why(modules.congestion_control(name))

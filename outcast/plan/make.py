@@ -65,6 +65,8 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         plan_links.require_mtu(
             links, (("programs", path, None) for w in program_ways for path in w)
         )
+        if not flows and not ways:
+            raise ConfigError(_no_flows(experiment))
         first = _bottleneck(experiment, graph, flows or _way_flows(graph, ways), links)
         measured = (*flows, *_way_flows(graph, program_ways, len(flows))) if program_ways else flows
         bottleneck, *others = (
@@ -170,19 +172,20 @@ def _hosts(graph: Graph, links: Mapping[Direction, Link]) -> schedule.Hosts:
     )
 
 
+def _no_flows(experiment: Experiment) -> str:
+    """What an error says where nothing is sent."""
+    if experiment.workloads:
+        return "workloads: no flow starts within the duration; allowed is more load"
+    return (
+        "programs: none names another host, so nothing would be sent; allowed is a host's address "
+        "in a command, as {h1}, or its name in `to`"
+    )
+
+
 def _way_flows(
     graph: Graph, ways: Sequence[tuple[list[str], list[str]]], first: int = 0
 ) -> tuple[Flow, ...]:
-    """A flow for each path, because a bottleneck is found by flows; `first` is the first's number.
-
-    Raises:
-        ConfigError: there is no path.
-    """
-    if not ways:
-        raise ConfigError(
-            "workloads: no flow starts within the duration; allowed is more load, or a program "
-            "that names another host, as {h1} in its command or in `to`"
-        )
+    """A flow for each path, because a bottleneck is found by flows; they count from `first`."""
     return tuple(
         Flow(
             flow=number,

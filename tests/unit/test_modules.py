@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +211,11 @@ def test_the_realtime_engine_loads_what_the_experiment_needs(
 
 
 def test_what_cannot_be_loaded_is_missing_in_one_line(
-    realtime_engine: realtime.RealtimeEngine, machine: Machine
+    realtime_engine: realtime.RealtimeEngine, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.refused["tcp_bic"] = REFUSED
+    built = replace(guest("7.3.4"), congestion_controls=("bic", "cubic"))
+    monkeypatch.setattr(cache, "find", lambda: built)
     with pytest.raises(FeatureMissingError) as caught:
         realtime_engine.require(load(LINEAR, ["transport.congestion_control=bic"]))
     assert "no congestion control bic" in str(caught.value)

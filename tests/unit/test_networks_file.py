@@ -20,6 +20,7 @@ from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
 from outcast.plan.make import make_plan
+from outcast.records import replay
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
@@ -394,7 +395,6 @@ def test_nothing_that_reads_a_result_runs_its_code(
         ["topo", str(directory.config)],
         ["exec", str(directory.config), "--", "true"],
         ["sweep", str(directory.config), "--dry-run"],
-        ["run", str(DUMBBELL), "--replay-of", run, "-o", str(tmp_path / "replay")],
     ):
         command = [sys.executable, "-m", "outcast", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -402,6 +402,11 @@ def test_nothing_that_reads_a_result_runs_its_code(
         assert not trace.exists(), arguments
         refused = arguments[0] in ("topo", "exec", "sweep") or "-o" in arguments
         assert (done.returncode != 0) is refused, (arguments, done.stderr)
+    # What `run --replay-of` reads of the other run.
+    replay.require_finished(directory)
+    with pytest.raises(InputError, match="allowed is a run of the same configuration"):
+        replay.require_comparable(directory, outcast.load(DUMBBELL))
+    replay.require_equal(directory, directory)
     opened = outcast.open_run(directory.path)
     assert opened.experiment.topology.kind == "file"
     with pytest.raises(OutcastError):

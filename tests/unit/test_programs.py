@@ -113,7 +113,10 @@ def test_the_stored_plan_has_the_programs(tmp_path: Path) -> None:
         ("programs.1.start=1s", "programs.1.start: allowed is a time before the end"),
         ("programs.1.files=[a/x, b/x]", "two are called 'x'"),
         ("programs.1.when=1s", "programs.1.when: unknown key"),
-        ("programs=[{name: a, host: h1, command: [sleep, 1]}]", "a program that names another"),
+        (
+            "programs=[{name: a, host: h1, command: [sleep, 1]}]",
+            "programs: none names another host",
+        ),
     ],
 )
 def test_refusals_are_one_line(tmp_path: Path, override: str, line: str) -> None:

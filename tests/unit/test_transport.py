@@ -70,6 +70,8 @@ def test_a_congestion_control_that_the_kernel_lacks(
     # Another engine is named only if it has the congestion control.
     with pytest.raises(FeatureMissingError, match=r"no congestion control cubik .* mean 'cubic'\?"):
         transport.require_congestion_control("cubik", ["bic", "cubic"])
+    with pytest.raises(FeatureMissingError, match=r"no congestion control bic .*: outcast kernel"):
+        transport.require_congestion_control("bic", None)
 
 
 def test_a_congestion_control_that_the_guest_lacks(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -168,7 +169,12 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     with files.writing(path) as stream, styled(), warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         try:
-            figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi)
+            if kind == "svg":
+                drawn = io.BytesIO()
+                figure.savefig(drawn, format=kind, metadata=_METADATA[kind], dpi=dpi)
+                stream.write(_with_numbered_clips(drawn.getvalue()))
+            else:
+                figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi)
         except UserWarning:
             width, height = figure.get_size_inches()
             raise ValueError(
@@ -176,6 +182,19 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
                 "larger size, or fewer words around it (legend off, title off)"
             ) from None
     return path
+
+
+def _with_numbered_clips(svg: bytes) -> bytes:
+    """The same SVG with its clip paths numbered in their order.
+
+    matplotlib names a clip path by its place in memory (`_get_clip_attrs` of backend_svg.py).
+    """
+    numbers: dict[bytes, int] = {}
+
+    def numbered(match: re.Match[bytes]) -> bytes:
+        return b"%sp%d" % (match[1], numbers.setdefault(match[2], len(numbers)))
+
+    return re.sub(rb'(id="|#)(p[0-9a-f]{10})(?=["\)])', numbered, svg)
 
 
 ENDINGS = f"allowed endings are {', '.join(f'.{kind}' for kind in FORMATS)}"
