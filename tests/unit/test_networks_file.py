@@ -16,6 +16,8 @@ from outcast.assignment import replayed
 from outcast.assignment.folder import Identity
 from outcast.assignment.grade import grade
 from outcast.assignment.tasks import TASKS
+from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
@@ -384,9 +386,12 @@ def foreign(tmp_path: Path) -> tuple[RunDirectory, Path]:
 
 
 def test_nothing_that_reads_a_result_runs_its_code(
-    foreign: tuple[RunDirectory, Path], tmp_path: Path
+    foreign: tuple[RunDirectory, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, trace = foreign
+    # No kernel is built for this, and none is booted.
+    built = Kernel("source", "1", "recipe", "7.3.4", 1.0, "ab", tmp_path / "linux", ("cubic",))
+    monkeypatch.setattr(cache, "find", lambda: built)
     run = str(directory.path)
     for arguments in (
         ["analyze", run],

@@ -172,7 +172,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
             if kind == "svg":
                 drawn = io.BytesIO()
                 figure.savefig(drawn, format=kind, metadata=_METADATA[kind], dpi=dpi)
-                stream.write(_with_numbered_clips(drawn.getvalue()))
+                stream.write(_without_noise(drawn.getvalue()))
             else:
                 figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi)
         except UserWarning:
@@ -184,17 +184,19 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     return path
 
 
-def _with_numbered_clips(svg: bytes) -> bytes:
-    """The same SVG with its clip paths numbered in their order.
+def _without_noise(svg: bytes) -> bytes:
+    """The same SVG with four decimals at most in numbers from 1 on, and with numbered clip paths.
 
-    matplotlib names a clip path by its place in memory (`_get_clip_attrs` of backend_svg.py).
+    The solver of matplotlib's layout adds in another order each time, so that the last digit of a
+    length varies. A clip path is named by a hash of its lengths.
     """
     numbers: dict[bytes, int] = {}
 
     def numbered(match: re.Match[bytes]) -> bytes:
         return b"%sp%d" % (match[1], numbers.setdefault(match[2], len(numbers)))
 
-    return re.sub(rb'(id="|#)(p[0-9a-f]{10})(?=["\)])', numbered, svg)
+    svg = re.sub(rb'(id="|#)(p[0-9a-f]{10})(?=["\)])', numbered, svg)
+    return re.sub(rb"\b[1-9][0-9]*\.[0-9]{5,}", lambda match: b"%.4f" % float(match[0]), svg)
 
 
 ENDINGS = f"allowed endings are {', '.join(f'.{kind}' for kind in FORMATS)}"
