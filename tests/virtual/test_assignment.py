@@ -64,11 +64,11 @@ def submitted() -> Iterator[folder.Folder]:
         made = folder.make_folder(home / "my course/ana", ANA)
         made.config(UNFAIR).write_text(experiment.dump(UNFAIR.expected(ANA.seed)))
         its = home / ".cache/outcast/kernels" / kernel.program.parent.name
-        shutil.copytree(kernel.program.parent, its)
+        shutil.copytree(kernel.program.parent, its, symlinks=True)
         words = [sys.executable, "-c", RUN, str(made.config(UNFAIR)), str(made.run(UNFAIR).path)]
         if os.geteuid() == 0:
             for path in (home, *home.rglob("*")):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
             as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
             words = [*as_nobody, "--inh-caps=-all", "--bounding-set=-all", *words]
         done = subprocess.run(

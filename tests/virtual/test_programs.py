@@ -194,7 +194,7 @@ def test_a_page_loads_sooner_behind_fq_codel(tmp_path: Path) -> None:
         ("drop-tail", {"kind": "tbf", "limit": "128KB"}),
         ("fq_codel", {"kind": "fq_codel", "limit": "1000 packets"}),
     ):
-        fewer = {"queue": queue, "duration": "5s", "programs.1.repeat": 4, "engine": "virtual"}
+        fewer = {"queue": queue, "duration": "8s", "programs.1.repeat": 4, "engine": "virtual"}
         run = outcast.run(outcast.load(example, fewer), tmp_path / name, progress=False)
         assert run.trusted, run.reasons
         programs = run.summary.programs

@@ -168,9 +168,10 @@ def home(kernel: cache.Kernel) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         kernels = folder / ".cache/outcast/kernels"
-        shutil.copytree(kernel.program.parent, kernels / kernel.program.parent.name)
+        its = kernels / kernel.program.parent.name
+        shutil.copytree(kernel.program.parent, its, symlinks=True)
         for path in (folder, *folder.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         yield folder
 
 
