@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
@@ -51,6 +52,124 @@ def require_equal(one: RunDirectory, other: RunDirectory) -> int:
             f"{name} differs first, {at_ns / 1e9:.9f} s after its first packet{because}"
         )
     return len(here)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPacket:
+    """A packet as one of two captures shows it.
+
+    Attributes:
+        at_ns: epoch time on the run's clock.
+        frame_bytes: its length on the link, without the checksum.
+        source, destination: addresses with ports, as `10.0.0.1:20001`; empty if it is not IPv4.
+        what: what it is, as `TCP, ACK, sequence number 7, 1448 bytes of payload`.
+        flow: the number of its flow; None if it belongs to none of the manifest.
+        host: the host that sent it; None if unknown.
+        process: the process that sent it, as `sender of flow 3`; None if unknown.
+    """
+
+    at_ns: int
+    frame_bytes: int
+    source: str
+    destination: str
+    what: str
+    flow: int | None
+    host: str | None
+    process: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first packet in which two runs part, by virtual time over all captures of both.
+
+    Attributes:
+        capture: the capture's name in the run directory, without `.zst`.
+        port, direction: where it was captured.
+        number: how many packets of this capture are equal before it.
+        at_ns: epoch time of the earlier of the two packets.
+        since_start_ns: the same after the traffic's start in the first run; negative before it.
+        since_first_packet_ns: the same after the earliest packet of all compared captures.
+        one, other: the packet in each run; None where the capture has ended.
+    """
+
+    capture: str
+    port: str
+    direction: str
+    number: int
+    at_ns: int
+    since_start_ns: int
+    since_first_packet_ns: int
+    one: SeenPacket | None
+    other: SeenPacket | None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestDifference:
+    """A value that differs between two manifests.
+
+    Attributes:
+        part: the part of the manifest: `config`, `engine`, `seed`, `outcast`, `kernel`, `guest`,
+            `versions`, `effective` or `traffic`.
+        name: the setting's name in that part.
+        one, other: its value in each run; None where it is absent.
+        decides: whether it can decide the packets. A measured value, for example how long
+            connecting took, only follows from them.
+    """
+
+    part: str
+    name: str
+    one: object
+    other: object
+    decides: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Whether two runs are equal, and where they part if not.
+
+    Attributes:
+        equal: whether both have the same captures with the same bytes.
+        captures: how many captures both have.
+        different: names of the captures that both have and that differ.
+        only_one, only_other: names of the captures that only one run has.
+        not_kept: names of different captures whose packets at least one run did not keep.
+        first: the first difference; None if nothing differs or nothing was kept.
+        manifests: what differs between the manifests, causes before effects.
+    """
+
+    equal: bool
+    captures: int
+    different: tuple[str, ...]
+    only_one: tuple[str, ...]
+    only_other: tuple[str, ...]
+    not_kept: tuple[str, ...]
+    first: FirstDifference | None
+    manifests: tuple[ManifestDifference, ...]
+
+    def lines(self) -> list[str]:
+        """The explanation in words, a thought on each line."""
+        return []
+
+
+def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
+    """Finds where two runs part, by virtual time, and what could have caused it.
+
+    Raises:
+        InputError: one of the two is not the directory of a finished run, or a capture is broken.
+    """
+    first, second = one.read_manifest(), other.read_manifest()
+    here, there = _digests(one, first), _digests(other, second)
+    different = tuple(name for name in sorted(here) if name in there and here[name] != there[name])
+    return Explanation(
+        equal=here == there,
+        captures=len(set(here) & set(there)),
+        different=different,
+        only_one=tuple(sorted(set(here) - set(there))),
+        only_other=tuple(sorted(set(there) - set(here))),
+        not_kept=(),
+        first=None,
+        manifests=(),
+    )
 
 
 def require_finished(directory: RunDirectory) -> None:
