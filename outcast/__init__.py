@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         KernelError,
         OutcastError,
         ReplayError,
+        RootError,
         RunError,
         UntrustedError,
     )
@@ -51,6 +52,7 @@ __all__ = [
     "KernelError",
     "OutcastError",
     "ReplayError",
+    "RootError",
     "Run",
     "RunError",
     "Sweep",

@@ -152,6 +152,10 @@ class KernelError(OutcastError):
     """The virtual engine's kernel could not be found, patched, configured or used."""
 
 
+class RootError(OutcastError):
+    """The guest's root could not be fetched, made or used."""
+
+
 class GuestError(RunError):
     """The virtual engine's guest did not boot, panicked, hung or was ended from outside."""
 

@@ -1,0 +1,199 @@
+"""The roots that this user has.
+
+`$XDG_CACHE_HOME/outcast/roots/KEY/` holds `root`, which the guest sees as its `/`, the list of its
+files, and `root.json`. KEY is the beginning of the list's hash, so the name says what is in it. The
+folder gets its name by a rename when everything in it is whole. Nothing in it is ever changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast import files, handed_in
+from outcast.engines.root import files_list, lock
+from outcast.engines.root.lock import Kind, Lock
+from outcast.errors import FeatureMissingError, InputError, RootError
+from outcast.handed_in import Versioned
+
+_ROOT = "root"
+_LIST = "files.tsv"
+_RECORD = "root.json"
+_UNFINISHED = "unfinished-"
+_KEY_CHARACTERS = 20
+REBUILD = "outcast root build --again makes it anew"
+
+
+class _Record(Versioned):
+    """What `root.json` holds; see Root."""
+
+    lock: str
+    packages: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Root:
+    """A root that was made and kept.
+
+    Attributes:
+        folder: what the guest sees as its `/`.
+        key: the beginning of the hash of its list of files. It is the same on every machine.
+        lock: the digest of what the lock pins for it.
+        packages: the version of every package and wheel in it, by its name.
+    """
+
+    folder: Path
+    key: str
+    lock: str
+    packages: Mapping[str, str]
+
+    @property
+    def list_path(self) -> Path:
+        """The list of its files; see `files_list`."""
+        return self.folder.with_name(_LIST)
+
+
+def default_folder() -> Path:
+    """The folder of this user's roots."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "outcast" / "roots"
+
+
+def key_of(content: str) -> str:
+    """The name of a root whose list of files has this hash."""
+    return content[:_KEY_CHARACTERS]
+
+
+def find(
+    kind: Kind = "runtime", folder: Path | None = None, pinned: Lock | None = None
+) -> Root | None:
+    """The root that the lock pins, or None where this user does not have it."""
+    content = (pinned or lock.ours()).content.get(kind)
+    return None if content is None else _read((folder or default_folder()) / key_of(content))
+
+
+def find_key(beginning: str, folder: Path | None = None) -> Root:
+    """The root whose key begins so.
+
+    Raises:
+        FeatureMissingError: there is none, or more than one; the error names all that there are.
+    """
+    roots = find_all(folder)
+    matching = [root for root in roots if root.key.startswith(beginning)]
+    if len(matching) != 1:
+        which = "several roots have" if matching else "there is no root with"
+        there = ", ".join(root.key for root in roots) or "none"
+        raise FeatureMissingError(f"{which} a key that begins with {beginning} (here: {there})")
+    return matching[0]
+
+
+def find_all(folder: Path | None = None) -> list[Root]:
+    """All roots, sorted by key."""
+    records = sorted((folder or default_folder()).glob(f"*/{_RECORD}"))
+    return [root for path in records if (root := _read(path.parent)) is not None]
+
+
+def keep(
+    unpacked: Path, kind: Kind, pinned: Lock, folder: Path, listed: str, again: bool = False
+) -> Root:
+    """Puts a root into the cache, whole or not at all. Returns the kept root.
+
+    Args:
+        unpacked: the root, in the workshop of `folder`. It is moved.
+        kind: which root it is.
+        pinned: the lock that it was made from.
+        folder: the cache.
+        listed: the list of its files.
+        again: whether to replace a root that is there.
+    """
+    target = folder / key_of(files_list.digest(listed))
+    whole = unpacked.parent / "whole"
+    whole.mkdir()
+    unpacked.rename(whole / _ROOT)
+    files.write_text(whole / _LIST, listed)
+    record = _Record(lock=pinned.digest(kind), packages=pinned.versions(kind))
+    files.write_json(whole / _RECORD, record.model_dump())
+    if target.exists() and (again or _read(target) is None):
+        # A run that goes on keeps what it has open. Others find no root for a moment.
+        target.rename(unpacked.parent / "replaced")
+    with contextlib.suppress(OSError):  # another process has just kept the same one
+        whole.rename(target)
+    kept = _read(target)
+    if kept is None:
+        raise RootError(f"{target}: the root cannot be kept there")
+    return kept
+
+
+def verify(root: Root, *, every_byte: bool = False) -> None:
+    """Checks that a root is as it was kept.
+
+    Args:
+        root: the root.
+        every_byte: whether to hash all its files too. Without it, kinds, sizes, times and modes
+            are compared, which takes some hundredths of a second.
+
+    Raises:
+        RootError: it names the first path that differs.
+    """
+    listed = _list_of(root)
+    changed = files_list.first_change(root.folder, files_list.loads(listed))
+    if changed is None and every_byte:
+        now = set(files_list.scan(root.folder))
+        differing = now ^ set(files_list.loads(listed))
+        changed = min((item.path for item in differing), default=None)
+    if changed is not None:
+        raise RootError(
+            f"the guest's root {root.folder} is damaged: {changed} is not as it was kept; {REBUILD}"
+        )
+
+
+def _list_of(root: Root) -> str:
+    """The root's list of files. Raises RootError where it is not the one that names the root."""
+    try:
+        listed = handed_in.read_text(root.list_path, handed_in.MOST_BYTES)
+    except (OSError, InputError):
+        listed = ""
+    if key_of(files_list.digest(listed)) != root.key:
+        raise RootError(
+            f"the guest's root {root.folder} is damaged: {root.list_path.name} is not as it was "
+            f"kept; {REBUILD}"
+        )
+    return listed
+
+
+@contextlib.contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A folder to make a root in, for one process of this user at a time.
+
+    It removes the folders that killed processes have left.
+
+    Raises:
+        RootError: another process is making a root.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RootError(f"another process makes a root in {folder}; wait for it") from None
+        for left in folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+        ) as name:
+            yield Path(name)
+
+
+def _read(folder: Path) -> Root | None:
+    try:
+        record = handed_in.read_model(folder / _RECORD, _Record)
+    except (OSError, InputError):
+        return None
+    root = Root(folder / _ROOT, folder.name, record.lock, record.packages)
+    return root if root.folder.is_dir() else None

@@ -1,0 +1,162 @@
+"""The list of a root's files, by whose hash the root is named.
+
+It is a text with a line for each folder, file and symbolic link, sorted by path. Fields are
+separated by tabs:
+
+```
+d   -     -   -        usr/bin
+f   755   N   SHA256   usr/bin/dash
+l   -     -   TARGET   usr/bin/sh
+```
+
+N is the size in bytes. Modes are 755 or 644. Owners and times are not in it, because no root has
+its own: a root's files all carry the time `TIME_S`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from outcast.errors import RootError
+
+TIME_S = 1_000_000_000
+"""The modification time of every file of a root. It is the time at which the guest boots."""
+
+_LINE = re.compile(
+    r"(?:d\t-\t-\t-|f\t(?P<mode>755|644)\t(?P<size>\d{1,12})\t(?P<sha256>[0-9a-f]{64})"
+    r"|l\t-\t-\t(?P<target>[^\t\n]+))\t(?P<path>[^\t\n]+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A folder, a regular file or a symbolic link of a root.
+
+    Attributes:
+        path: relative to the root, as `usr/bin/dash`.
+        executable: whether a file may be executed.
+        size: a file's size in bytes.
+        sha256: of a file's content; empty for the others.
+        target: where a link leads; empty for the others. It is relative.
+    """
+
+    path: str
+    executable: bool = False
+    size: int = 0
+    sha256: str = ""
+    target: str = ""
+
+    @property
+    def mode(self) -> int:
+        """The permissions of a file or folder."""
+        return 0o644 if self.sha256 and not self.executable else 0o755
+
+
+def dumps(items: Iterable[Item]) -> str:
+    """The text of a list."""
+    lines = []
+    for item in sorted(items, key=lambda item: item.path):
+        if item.sha256:
+            lines.append(f"f\t{item.mode:o}\t{item.size}\t{item.sha256}\t{item.path}\n")
+        elif item.target:
+            lines.append(f"l\t-\t-\t{item.target}\t{item.path}\n")
+        else:
+            lines.append(f"d\t-\t-\t-\t{item.path}\n")
+    return "".join(lines)
+
+
+def loads(text: str) -> list[Item]:
+    """Reads a list. Raises ValueError where a line is none, or leads out of the root."""
+    items = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _LINE.fullmatch(line)
+        if match is None or not is_inside(match["path"]):
+            raise ValueError(f"line {number} is not one of a list of files")
+        items.append(
+            Item(
+                match["path"],
+                match["mode"] == "755",
+                int(match["size"] or 0),
+                match["sha256"] or "",
+                match["target"] or "",
+            )
+        )
+    return items
+
+
+def digest(text: str) -> str:
+    """The hash that names a root with this list."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path is relative, printable, and has no empty part and none that leads upwards."""
+    return path.isprintable() and not {"", ".", ".."} & set(path.split("/"))
+
+
+def scan(folder: Path) -> list[Item]:
+    """Lists what is in a folder, and hashes every file.
+
+    Raises:
+        RootError: it holds something that is no folder, file or link.
+    """
+    return [_described(path, name) for name, path in _walk(folder)]
+
+
+def _walk(folder: Path, above: PurePosixPath | None = None) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        inner = above / name if above else PurePosixPath(name)
+        path = folder / name
+        yield str(inner), path
+        if path.is_dir() and not path.is_symlink():
+            yield from _walk(path, inner)
+
+
+def _described(path: Path, name: str) -> Item:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return Item(name, target=os.readlink(path))
+    if stat.S_ISDIR(status.st_mode):
+        return Item(name)
+    if not stat.S_ISREG(status.st_mode):
+        raise RootError(f"{path}: a root holds folders, regular files and links alone")
+    with path.open("rb") as stream:
+        content = hashlib.file_digest(stream, "sha256").hexdigest()
+    return Item(name, bool(status.st_mode & stat.S_IXUSR), status.st_size, content)
+
+
+def first_change(folder: Path, items: Iterable[Item]) -> str | None:
+    """The first path that is not as it was listed, judged without reading a file; or None.
+
+    A file that was added or removed changes its folder's time, so no folder has to be listed.
+    """
+    for item in items:
+        path = folder / item.path
+        try:
+            status = os.lstat(path)
+            is_same = _has_kind(status.st_mode, item) and (
+                os.readlink(path) == item.target
+                if item.target
+                else status.st_mtime_ns == TIME_S * 10**9
+                and stat.S_IMODE(status.st_mode) == item.mode
+                and (not item.sha256 or status.st_size == item.size)
+            )
+        except OSError:
+            is_same = False
+        if not is_same:
+            return item.path
+    return None
+
+
+def _has_kind(mode: int, item: Item) -> bool:
+    if item.target:
+        return stat.S_ISLNK(mode)
+    return stat.S_ISREG(mode) if item.sha256 else stat.S_ISDIR(mode)
