@@ -195,6 +195,34 @@ def test_what_a_failed_link_lost_is_what_came_in_and_did_not_go_on(run: RunDirec
     assert "failure" not in lost.ports["s2-eth1"].lost
 
 
+def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(
+    run: RunDirectory,
+) -> None:
+    manifest, counters = run.read_manifest(), run.read_counters()
+    analysis.analyze(run)
+    dropped = Run(run).summary.capture.inferred_drops
+    assert dropped is not None
+    assert dropped > 10
+    arrivals = pl.read_parquet(run.path / "packets.parquet")["t_in"]
+    last_ns = int(arrivals.max()) - manifest.traffic.t_start_ns  # type: ignore[call-overload]
+    counted = {"drops": 3 + dropped - 5}
+    ports = {"s1-eth1": counters.ports["s1-eth1"].model_copy(update={"after": counted})}
+    links = (link("s1-eth1", "s1", "h1", dropped - 5), link("h3-eth0", "h3", "s1"))
+
+    def failure(from_ns: int, until_ns: int) -> int:
+        changes = [
+            AppliedChange(0, at_ns, at_ns, "s1", "h1", "s1-eth1", "up", up, up)
+            for up, at_ns in ((0, from_ns), (1, until_ns))
+        ]
+        run.write_manifest(manifest.model_copy(update={"changes": changes}))
+        of_run = losses(lossy(run, *links, ports=ports))
+        return of_run.ports["s1-eth1"].lost.get("failure", 0)
+
+    assert failure(0, last_ns) == 5
+    # Nothing came in while it was down, so the packets are lost in another way.
+    assert failure(last_ns + 50_000_000, last_ns + 51_000_000) == 0
+
+
 def test_only_the_worst_ports_are_named() -> None:
     ports = {
         f"s{n}-eth1": {

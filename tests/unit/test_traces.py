@@ -58,6 +58,28 @@ def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
     assert steps.mean_bps == 7_400_000
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "t_ns", "rate_bps"),
+    [
+        ("time_s,rate_bps", "2,9000", 2 * 10**9, 9000),
+        ("time_ms,rate_kbps", "2,9", 2 * MS, 9000),
+        ("time_us,rate_mbps", "2,9", 2000, 9 * 10**6),
+        ("time_ns,rate_gbps", "2,9", 2, 9 * 10**9),
+        ("time_ns,rate_mbit", "2,9", 2, 9 * 10**6),
+        ("time_s,rate_bit", "86400,9000", 86_400 * 10**9, 9000),
+    ],
+)
+def test_every_unit_of_a_header(header: str, row: str, t_ns: int, rate_bps: int) -> None:
+    trace = parsed(f"{header}\n0,0\n{row}\n")
+    assert (trace.t_ns, trace.rate_bps) == ((0, t_ns), (0, rate_bps))
+
+
+def test_a_step_at_the_end_of_the_run_is_none() -> None:
+    text = "time_ms,rate_mbps\n0,5\n100,8\n"
+    assert traces.steps(parsed(text), 100 * MS).t_ns == (0,)
+    assert traces.steps(parsed(text), 100 * MS + 1).t_ns == (0, 100 * MS)
+
+
 def test_while_the_rate_is_zero_one_frame_is_sent() -> None:
     steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS)
     assert steps.t_ns == (0, 10 * MS, 30 * MS)

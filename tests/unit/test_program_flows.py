@@ -1,0 +1,155 @@
+"""Flows of programs: whose they are, between which hosts, and which flows are nobody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast import analysis
+from outcast.plan import schedule
+from outcast.records.run import Run
+from outcast.records.run_directory import (
+    ControlRecord,
+    ExecutionRecord,
+    FlowRecord,
+    Manifest,
+    PeerRecord,
+    ProgramRecord,
+    RunDirectory,
+)
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(7, 2_000), 16_384, 10**9)
+    return write_run(tmp_path / "run", traffic, 100_000_000)
+
+
+def program(
+    name: str, own: FlowRecord, *, server: bool, times_ns: tuple[int, int]
+) -> ProgramRecord:
+    """A program at one end of a flow: at its receiver if it is a server."""
+    there, back = ["h1", "s1", own.src], [own.src, "s1", "h1"]
+    peer = (
+        PeerRecord(host=own.src, ip=own.src_ip, hops=2, path=there, return_path=back)
+        if server
+        else PeerRecord(host="h1", ip=own.dst_ip, hops=2, path=back, return_path=there)
+    )
+    execution = ExecutionRecord(
+        number=0,
+        t_start_ns=times_ns[0],
+        t_end_ns=times_ns[1],
+        status=0,
+        ended_by="itself",
+        output_bytes=0,
+        kept_bytes=0,
+    )
+    return ProgramRecord(
+        name=name,
+        host="h1" if server else own.src,
+        ip=own.dst_ip if server else own.src_ip,
+        command=["program"],
+        server=server,
+        port=own.dport if server else None,
+        repeat=1,
+        peers=[peer],
+        executions=[execution],
+    )
+
+
+def analysed(run: RunDirectory, manifest: Manifest, **changes: Any) -> list[FlowRecord]:
+    """The flows of programs that the analysis finds where the manifest is changed so."""
+    run.write_manifest(manifest.model_copy(update=changes))
+    analysis.analyze(run)
+    return [flow for flow in Run(run).manifest.flows if flow.of_program]
+
+
+def test_an_unplanned_flow_is_that_of_the_program_at_its_sender(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    (flow,) = analysed(run, manifest, flows=planned, programs=[get], requested={})
+    assert (flow.name, flow.src, flow.dst) == ("get", taken.src, "h1")
+    assert (flow.src_ip, flow.sport, flow.dst_ip, flow.dport) == (
+        taken.src_ip,
+        taken.sport,
+        taken.dst_ip,
+        taken.dport,
+    )
+    assert (flow.path, flow.return_path) == ([taken.src, "s1", "h1"], ["h1", "s1", taken.src])
+    assert flow.ingress == taken.ingress
+    assert flow.flow == max(record.flow for record in planned) + 1
+    assert flow.group == max(record.group for record in planned) + 1
+    assert flow.congestion_control is None
+    assert 0 <= flow.start_ns < flow.start_ns + (flow.duration_ns or 0) <= 100_000_000
+
+
+def test_a_servers_flow_comes_from_its_peer_and_has_the_control_of_its_socket(
+    run: RunDirectory,
+) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    web = program("web", taken, server=True, times_ns=whole)
+    usual = {"transport.congestion_control": "cubic"}
+    changes = {"flows": planned, "programs": [web], "requested": usual}
+    (flow,) = analysed(run, manifest, **changes)
+    assert (flow.name, flow.src, flow.dst) == ("web", taken.src, "h1")
+    assert (flow.path, flow.return_path) == ([taken.src, "s1", "h1"], ["h1", "s1", taken.src])
+    assert flow.congestion_control == "cubic"
+    own = ControlRecord(
+        host=taken.src,
+        port=taken.sport,
+        peer_port=taken.dport,
+        congestion_control="bbr",
+    )
+    (flow,) = analysed(run, manifest, **changes, program_controls=[own])
+    assert flow.congestion_control == "bbr"
+
+
+def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    start, end = manifest.traffic.t_start_ns, manifest.traffic.t_end_ns
+    before = program("before", taken, server=False, times_ns=(start - 2, start - 1))
+    during = program("during", taken, server=False, times_ns=(start, end))
+    (flow,) = analysed(run, manifest, flows=planned, programs=[before, during])
+    assert flow.name == "during"
+    assert flow.group == max(record.group for record in planned) + 2
+    also = program("also", taken, server=False, times_ns=(start, end))
+    (flow,) = analysed(run, manifest, flows=planned, programs=[during, also])
+    assert flow.name == "during or also"
+    after = program("after", taken, server=False, times_ns=(end + 1, end + 2))
+    (flow,) = analysed(run, manifest, flows=planned, programs=[before, after])
+    assert flow.name == "before or after"
+
+
+def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    assert analysed(run, manifest, programs=[get]) == []
+    elsewhere = program("get", planned[0], server=False, times_ns=whole)
+    assert analysed(run, manifest, flows=planned, programs=[elsewhere]) == []
+
+
+def test_a_workloads_flow_is_told_by_both_its_ports(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    changes = {"flows": planned, "programs": [get], "generated_hosts": [taken.src]}
+    assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
+    monkeypatch.setattr(schedule, "TCP_PORT", taken.dport)
+    monkeypatch.setattr(schedule, "FIRST_SOURCE_PORT", taken.sport)
+    assert analysed(run, manifest, **changes) == []
+    monkeypatch.setattr(schedule, "FIRST_SOURCE_PORT", taken.sport + 1)
+    assert [flow.name for flow in analysed(run, manifest, **changes)] == ["get"]
