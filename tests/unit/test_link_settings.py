@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
 from outcast.emulation.commands import Commands
 from outcast.emulation.queues import change
 from outcast.engines import realtime
-from outcast.errors import CommandError, ConfigError, FeatureMissingError
+from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, load
 from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
@@ -296,6 +297,87 @@ def test_netem_is_told_the_loss_and_its_seed_and_shows_them(
     assert netlink.attribute(told[1][24:], netem.PRNG_SEED) is None
 
 
+class FakeKernel:
+    """Netlink that shows for each interface the netem that it was told, changed by `worsen`."""
+
+    def __init__(self, worsen: Callable[[bytes], bytes | None]) -> None:
+        self.told: dict[str, bytes] = {}
+        self._worsen = worsen
+
+    def replace_qdisc(self, interface: str, *_: Any, options: bytes, **__: Any) -> None:
+        self.told[interface] = options
+
+    def __enter__(self) -> FakeKernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def link_lookup(self, ifname: str) -> list[int]:
+        return [[*self.told].index(ifname)]
+
+    def get_qdiscs(self, index: int) -> list[Any]:
+        shown = [self._worsen(options) for options in self.told.values()]
+        return [
+            Shown(index=at, TCA_KIND="netem", TCA_OPTIONS=options.hex(":"))
+            for at, options in enumerate(shown)
+            if options is not None
+        ]
+
+
+def half_the_loss(options: bytes) -> bytes:
+    words = list(struct.unpack_from("=6I", options))
+    words[2] //= 2
+    return struct.pack("=6I", *words) + options[24:]
+
+
+def without_seed(options: bytes) -> bytes:
+    return options[:24]
+
+
+def another_seed(options: bytes) -> bytes:
+    return options[:24] + netlink.encode(netem.PRNG_SEED, (7).to_bytes(8, "little"))
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | None]) -> Any:
+    own = overrides(
+        {"from": "s1", "to": "h1", "loss": 0.25}, {"between": ["s1", "s2"], "loss": 0.5}
+    )
+    whole, plan = resolved(own)
+    kernel = FakeKernel(worsen)
+    monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
+    monkeypatch.setattr(wires, "IPRoute", lambda: kernel)
+    settings = wires.start_losing(whole, plan)
+    seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
+    return settings, seeds
+
+
+def test_a_loss_is_read_back_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, seeds = losing(monkeypatch, lambda options: options)
+    assert {(loss.node, loss.neighbour): (loss.loss, loss.seed) for loss in settings} == {
+        direction: (share, seeds[direction])
+        for direction, share in {("s1", "h1"): 0.25, ("s1", "s2"): 0.5, ("s2", "s1"): 0.5}.items()
+    }
+    # An older kernel has netem without a seed of its own.
+    settings, _ = losing(monkeypatch, without_seed)
+    assert {loss.seed for loss in settings} == {None}
+
+
+@pytest.mark.parametrize(
+    ("worsen", "said"),
+    [
+        (lambda _: None, "no netem"),
+        (half_the_loss, "loss"),
+        (another_seed, "seed of the loss"),
+    ],
+)
+def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | None], said: str
+) -> None:
+    with pytest.raises(ReadBackError, match=said):
+        losing(monkeypatch, worsen)
+
+
 class Without(Commands):
     """A kernel that lacks what redirects packets."""
 
@@ -335,11 +417,14 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
     assert (answered.packets, answered.bytes) == (20, 200)
 
 
-def counted(kind: str, drops: int) -> Any:
-    class Shown(dict[str, Any]):
-        def get_attr(self, name: str) -> Any:
-            return self.get(name)
+class Shown(dict[str, Any]):
+    """A netlink message as pyroute2 gives it."""
 
+    def get_attr(self, name: str) -> Any:
+        return self.get(name)
+
+
+def counted(kind: str, drops: int) -> Any:
     queue = Shown(TCA_STATS_QUEUE={"drops": drops})
     return Shown(TCA_KIND=kind, TCA_STATS2=queue)
 
