@@ -187,8 +187,6 @@ def execute_command(
         directory = RunDirectory(folder)
         resolved = _with_own_files(experiment, engine, directory)
         plan = plan_of_command(make_plan(resolved), host, command, os.getcwd(), within_ns)
-        assert plan.command is not None
-        programs.require_command(plan.command)
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
         directory.write_plan(plan)
         engine.run(directory, entry, on_event)

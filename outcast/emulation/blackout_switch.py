@@ -11,6 +11,7 @@ import random
 import signal
 from pathlib import Path
 
+from outcast.emulation import in_c
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
 from outcast.experiment import Experiment
@@ -18,7 +19,6 @@ from outcast.files import write_text
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.records.run_directory import BlackoutRecord, RunDirectory
 
-SOURCE = Path(__file__).with_name("blackout_switch.c")
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 10.0
 
@@ -61,8 +61,7 @@ class BlackoutSwitch:
         blackout = self._experiment.blackout
         if blackout is None:
             return
-        program = self._scratch / "blackout_switch"
-        self._commands.run(["cc", "-O2", "-o", str(program), str(SOURCE), "-lm"])
+        program = in_c.provide(in_c.BLACKOUT, self._scratch, self._commands)
         seed = random.Random(f"{self._experiment.seed} blackout").getrandbits(64)
         process = self._commands.spawn(
             "the blackout's switch",

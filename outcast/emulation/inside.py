@@ -39,6 +39,7 @@ from outcast.emulation import (
     capture,
     counters,
     forwarding,
+    in_c,
     multipath,
     queues,
     receivers,
@@ -434,9 +435,9 @@ class _Run:
 
     def _preloaded(self) -> Path | None:
         """What programs are started with: under virtual time, a library against spinning."""
-        from outcast.emulation.programs.launch import build_library
-
-        return build_library(self.scratch, self.commands) if self.engine == "virtual" else None
+        if self.engine != "virtual":
+            return None
+        return in_c.provide(in_c.SPINNING, self.scratch, self.commands)
 
     def _programs(self, network: Network) -> UserPrograms | None:
         """The configuration's programs, its servers ready; None if there are none."""
@@ -473,13 +474,13 @@ class _Run:
         return Changer(planned, traces, NetlinkKernel(nodes, netns), t_start_ns)
 
     def _build_senders(self, afterwards: bool) -> tuple[Path | None, Path | None]:
-        """Compiles what flows need: our own sender, and what holds iperf's start back."""
+        """What flows need in C: our own sender, and what holds iperf's start back."""
         flows = self.plan.flows
         stream = held_start = None
         if any(senders.sends(flow) for flow in flows):
-            stream = senders.build(self.scratch, self.commands)
+            stream = in_c.provide(in_c.STREAM, self.scratch, self.commands)
         if afterwards and not all(senders.sends(flow) for flow in flows):
-            held_start = senders.build_held_start(self.scratch, self.commands)
+            held_start = in_c.provide(in_c.HELD_START, self.scratch, self.commands)
         return stream, held_start
 
     def _await_end(

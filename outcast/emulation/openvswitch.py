@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from outcast.emulation import in_c
 from outcast.emulation.commands import Process, SystemCommands, wait_until
 
-_SHIM = Path(__file__).with_name("broadcasts_only.c")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
@@ -51,7 +51,8 @@ class OpenVSwitch:
         self._commands.run(["ovs-vsctl", "--timeout=20", "--no-wait", "init"])
         environment = {}
         if self.datapath == "netdev":
-            environment["LD_PRELOAD"] = str(self._build_shim())
+            shim = in_c.provide(in_c.BROADCASTS_ONLY, self._folder, self._commands)
+            environment["LD_PRELOAD"] = str(shim)
         self._spawn("ovs-vswitchd", [f"unix:{socket}"], environment)
         wait_until(
             lambda: any(self._folder.glob("ovs-vswitchd.*.ctl")),
@@ -65,14 +66,6 @@ class OpenVSwitch:
         if failed is None:
             for process in reversed(self._processes):
                 process.end(signal.SIGTERM, STOP_DEADLINE_S)
-
-    def _build_shim(self) -> Path:
-        """Compiles broadcasts_only.c; that file says why it is needed."""
-        library = self._folder / "broadcasts_only.so"
-        self._commands.run(
-            ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(_SHIM), "-ldl"]
-        )
-        return library
 
     def _spawn(
         self, program: str, arguments: list[str], environment: Mapping[str, str] | None = None

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outcast import handed_in
-from outcast.engines.guest import boot, init
+from outcast.engines.guest import init, world
+from outcast.engines.guest.world import World
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Program
 from outcast.plan.programs import SEARCH_PATH, Command
@@ -17,8 +18,18 @@ from outcast.records.run_directory import RunDirectory
 MOST_FILES_BYTES = 1 << 30
 
 
-def require(experiment: Experiment, *, in_guest: bool) -> None:
+FOLDER_IN_GUEST = "/tmp"
+"""Where a single command runs in a guest that sees no folder of the caller's."""
+
+_INSTEAD = "guest.root=host, which takes this machine's programs"
+
+
+def require(experiment: Experiment, sees: World | None) -> None:
     """Checks that every program and every file of the configuration is there.
+
+    Args:
+        experiment: what is asked for.
+        sees: what the guest sees; None in real time.
 
     Raises:
         ConfigError: a file is missing, is none that can be copied, or the files are too large.
@@ -28,16 +39,23 @@ def require(experiment: Experiment, *, in_guest: bool) -> None:
         where = f"programs.{index}"
         for path in program.files:
             _require_copyable(path, f"{where}.files")
-        _require_program(program, f"{where}.command", in_guest)
+        _require_program(program, f"{where}.command", sees)
 
 
-def require_command(command: Command) -> None:
-    """Raises FeatureMissingError where the program of a single command is not there."""
+def require_command(command: Command, sees: World | None) -> None:
+    """Raises FeatureMissingError where the program of a single command is not there.
+
+    Args:
+        command: the command.
+        sees: as for `require`.
+    """
     name = command.argv[0]
-    if "/" in name:
+    if "/" not in name:
+        _require_named(name, "COMMAND", sees)
+    elif sees is None or sees.is_host:
         _require_executable(Path(command.folder, name), f"COMMAND: {name}")
     else:
-        _require_named(name, "COMMAND")
+        _require_in_root(name, "COMMAND", sees)
 
 
 def _require_copyable(path: Path, where: str) -> None:
@@ -54,10 +72,10 @@ def _require_copyable(path: Path, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _require_program(program: Program, where: str, in_guest: bool) -> None:
+def _require_program(program: Program, where: str, sees: World | None) -> None:
     name = program.command[0]
     if "/" not in name:
-        _require_named(name, where)
+        _require_named(name, where, sees)
         return
     if not os.path.isabs(name):
         at = _of_files(program.files, Path(name))
@@ -66,9 +84,12 @@ def _require_program(program: Program, where: str, in_guest: bool) -> None:
                 f"{where}: {name}: is in none of its `files`; allowed are a program's name, an "
                 "absolute path, or a path in the program's own folder"
             )
+    elif sees is not None and not sees.is_host:
+        _require_in_root(name, where, sees)
+        return
     else:
         at = Path(name)
-        hidden = _hidden(name) if in_guest else None
+        hidden = None if sees is None else _hidden(name)
         if hidden is not None:
             raise FeatureMissingError(
                 f"{where}: {name}: the guest does not see the host's {hidden}; keep the program "
@@ -77,8 +98,29 @@ def _require_program(program: Program, where: str, in_guest: bool) -> None:
     _require_executable(at, f"{where}: {name}")
 
 
-def _require_named(name: str, where: str) -> None:
-    if shutil.which(name, path=SEARCH_PATH) is None:
+def _require_in_root(name: str, where: str, sees: World) -> None:
+    """Checks that a path is a program of the guest's own root."""
+    if not os.path.isabs(name):
+        raise FeatureMissingError(
+            f"{where}: {name}: the guest sees no folder of this machine; allowed are programs of "
+            f"its own root by name or absolute path, or {_INSTEAD}"
+        )
+    path = sees.on_host(name)
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise FeatureMissingError(
+            f"{where}: {name}: no such program in the guest's own root; give it by `files`, or set "
+            f"{_INSTEAD}"
+        )
+
+
+def _require_named(name: str, where: str, sees: World | None) -> None:
+    if sees is not None and not sees.is_host:
+        if sees.which(name, SEARCH_PATH) is None:
+            raise FeatureMissingError(
+                f"{where}: {name}: no such program in the guest's own root; give it by `files`, or "
+                f"set {_INSTEAD}"
+            )
+    elif shutil.which(name, path=SEARCH_PATH) is None:
         raise FeatureMissingError(
             f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
         )
@@ -102,7 +144,7 @@ def _of_files(files: Sequence[Path], name: Path) -> Path | None:
 def _hidden(name: str) -> str | None:
     """The folder that the guest has empty, if the program is below one."""
     path = Path(os.path.realpath(name))
-    if any(path.is_relative_to(folder) for folder in boot.python_folders()):
+    if any(path.is_relative_to(folder) for folder in world.python_folders()):
         return None
     return next((folder for folder in init.EMPTY if path.is_relative_to(folder)), None)
 

@@ -85,7 +85,7 @@ class RealtimeEngine:
             )
         doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
-        programs.require(experiment, in_guest=False)
+        programs.require(experiment, None)
         plan = make_plan(experiment)
         limits.require(_limits(plan), _WHO)
         kinds = _qdiscs(experiment, plan)
@@ -124,13 +124,16 @@ class RealtimeEngine:
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
         experiment = load_resolved(directory.config)
+        plan = directory.read_plan()
+        if plan.command is not None:
+            programs.require_command(plan.command, None)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         compiled = _compiled(experiment)
         with _alone(), _loaded(compiled, entry), _put_back(entry, settings):
             for tcp in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(tcp.congestion_control)
             _stamp_in_order()
-            wall_s = _run_inside(directory, directory.read_plan(), entry, on_event)
+            wall_s = _run_inside(directory, plan, entry, on_event)
         self._record_modules(directory, compiled)
         return wall_s
 

@@ -6,11 +6,11 @@ an ordinary user's process, see `outcast.engines.guest.boot`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation.commands import python_module
 from outcast.engines import (
     INSIDE,
     EventReader,
@@ -21,16 +21,18 @@ from outcast.engines import (
     programs,
     require_compiler,
 )
-from outcast.engines.guest import boot
+from outcast.engines.guest import boot, code, helpers, world
+from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.ledger import Entry, ProcessMark
 from outcast.engines.own_modules import Compiled
+from outcast.engines.root import cache as roots
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
 from outcast.plan.make import make_plan
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import GuestRecord, RunDirectory
 
 
 def require_congestion_control(name: str, kernel: Kernel) -> None:
@@ -51,8 +53,11 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
-        doctor.require_programs()
         kernel = kernel_of(experiment)
+        sees = root_of(experiment)
+        if sees.is_host:
+            doctor.require_programs()
+            require_compiler(experiment)
         for queue in (experiment.queue, *(exception.queue for exception in experiment.queues)):
             for qdisc in queue.tc():
                 remedy = doctor.guest_is_too_old(qdisc.kind, kernel)
@@ -65,8 +70,7 @@ class VirtualEngine:
             # What a module registers, only the kernel knows once it is loaded.
             if not compiled:
                 require_congestion_control(tcp.congestion_control, kernel)
-        require_compiler(experiment)
-        programs.require(experiment, in_guest=True)
+        programs.require(experiment, sees)
         boot.require(limits.processes(make_plan(experiment)))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
@@ -77,7 +81,14 @@ class VirtualEngine:
         plan = directory.read_plan()
         has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
-        argv = [*python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
+        sees = world_of(experiment, kernel, () if plan.command is None else (plan.command.folder,))
+        if plan.command is not None:
+            programs.require_command(plan.command, sees)
+            if not sees.is_host:
+                command = replace(plan.command, folder=programs.FOLDER_IN_GUEST)
+                plan = replace(plan, command=command)
+                directory.write_plan(plan)
+        argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
             def on_line(line: str) -> None:
@@ -110,7 +121,7 @@ class VirtualEngine:
                     stall_s=boot.STALL_OF_PROGRAMS_S if has_programs else boot.STALL_S,
                     processes=limits.processes(plan),
                     open_files=limits.open_files(plan),
-                    needed=() if plan.command is None else (plan.command.folder,),
+                    sees=sees,
                     modules=modules,
                 )
             except StallError as error:
@@ -129,7 +140,7 @@ class VirtualEngine:
         if why is not None:
             raise why
         if plan.command is None:
-            _record_kernel(directory, kernel, own_modules.records(modules))
+            _record_guest(directory, kernel, own_modules.records(modules), sees)
         return reader.wall_s
 
 
@@ -144,10 +155,13 @@ def _why(reader: EventReader) -> str:
     )
 
 
-def _record_kernel(
-    directory: RunDirectory, kernel: Kernel, modules: Mapping[str, Mapping[str, object]]
+def _record_guest(
+    directory: RunDirectory,
+    kernel: Kernel,
+    modules: Mapping[str, Mapping[str, object]],
+    sees: World,
 ) -> None:
-    """Adds to the manifest what the guest cannot know about its own kernel."""
+    """Adds to the manifest what the guest cannot know about its own kernel and root."""
     manifest = directory.read_manifest()
     built_from: dict[str, object] = {
         "source": f"{kernel.source} {kernel.version}",
@@ -159,7 +173,12 @@ def _record_kernel(
     if modules:
         built_from["modules"] = modules
     directory.write_manifest(
-        manifest.model_copy(update={"kernel": {**manifest.kernel, **built_from}})
+        manifest.model_copy(
+            update={
+                "kernel": {**manifest.kernel, **built_from},
+                "guest": GuestRecord(**sees.record),
+            }
+        )
     )
 
 
@@ -168,6 +187,31 @@ def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
     if experiment.kernel is None or not experiment.kernel.modules:
         return []
     return own_modules.compile_all(experiment.kernel.modules, own_modules.of_guest(kernel))
+
+
+def root_of(experiment: Experiment) -> World:
+    """What the experiment's guest sees, without our code."""
+    root = roots.find()
+    if experiment.guest.root == "host" or root is None:
+        return world.of_host()
+    return world.of_root(root)
+
+
+def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
+    """What the experiment's guest sees; our code and programs are made ready for it.
+
+    Args:
+        experiment: what is asked for.
+        kernel: the guest's kernel.
+        needed: folders of this machine that it has to see where it sees the machine's own root.
+
+    Raises:
+        GuestError, RootError: our code or our programs cannot be made ready.
+    """
+    root, compiler = roots.find(), roots.find("build")
+    if experiment.guest.root == "host" or root is None or compiler is None:
+        return world.of_host(needed)
+    return world.of_root(root, code.provide(root, helpers.provide(kernel, compiler)))
 
 
 def kernel_of(experiment: Experiment) -> Kernel:

@@ -10,6 +10,7 @@ from outcast.experiment.blackout import Blackout
 from outcast.experiment.events import Event
 from outcast.experiment.exceptions import QueueException
 from outcast.experiment.flows import FlowGroup
+from outcast.experiment.guest import Guest
 from outcast.experiment.kernel import Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
@@ -72,6 +73,9 @@ class Experiment(Part):
     )
     kernel: Kernel | None = Field(
         default=None, description="modules of your own; see docs/own-kernel-code.md"
+    )
+    guest: Guest = Field(
+        default=Guest(), description="what runs in the virtual engine's guest; see docs/virtual.md"
     )
     engine: Literal["auto", "realtime", "virtual"] = Field(
         default="auto",

@@ -239,16 +239,27 @@ class TrafficRecord(_Record):
         return self
 
 
+class GuestRecord(_Record):
+    """What the virtual engine's guest ran from."""
+
+    root: str = Field(description="the key of its root; `host` for the machine's own programs")
+    lock: str | None = Field(default=None, description="SHA-256 of what is pinned for that root")
+    code: str | None = Field(default=None, description="the key of our code in the guest")
+
+
 class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` map settings to values."""
 
-    format: int = 2
+    format: int = 3
     outcast: str
     name: str
     engine: Literal["realtime", "virtual"]
     datapath: Literal["netdev", "system"]
     seed: int
     kernel: dict[str, Any]
+    guest: GuestRecord | None = Field(
+        default=None, description="None in real time, and where an older version ran it"
+    )
     versions: dict[str, str]
     requested: dict[str, Any]
     effective: dict[str, Any]

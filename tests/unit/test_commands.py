@@ -46,7 +46,7 @@ def test_only_one_place_starts_our_modules() -> None:
     }
     others = {
         "outcast/engines/doctor.py",
-        "outcast/engines/guest/boot.py",
+        "outcast/engines/guest/world.py",
         "outcast/emulation/generator/programs.py",
         "outcast/emulation/programs/launch.py",
         "outcast/networks/resolve.py",

@@ -269,6 +269,7 @@ def test_the_json_schema_knows_every_key() -> None:
         *("name", "topology", "links", "queue", "queues", "routing", "transport", "flows"),
         *(
             "workloads",
+            "guest",
             "events",
             "programs",
             "blackout",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment
-from outcast.emulation import senders
+from outcast.emulation import in_c
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.generator import generator
 from outcast.emulation.generator.programs import check_smallest_payloads, tasks, warnings_of
@@ -256,7 +256,7 @@ def test_a_round_begins_when_all_blocks_of_the_last_have_come(
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return senders.build_library(tmp_path_factory.mktemp("library"), SystemCommands())
+    return in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
 
 
 def tcprand(library: Path, ports: list[int], least: int, adaptive: str | None) -> dict[str, Any]:

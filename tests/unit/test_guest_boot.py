@@ -12,12 +12,14 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from outcast.engines import ledger
 from outcast.engines.guest import boot as guest
-from outcast.engines.guest import init
+from outcast.engines.guest import init, world
+from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError
 from tests.deadlines import HANG_S
@@ -31,7 +33,7 @@ def kernel(tmp_path: Path, script: str) -> Path:
     return path
 
 
-def boot(tmp_path: Path, script: str, **options: float) -> tuple[guest.GuestResult, list[str]]:
+def boot(tmp_path: Path, script: str, **options: Any) -> tuple[guest.GuestResult, list[str]]:
     lines: list[str] = []
     result = guest.boot(
         kernel(tmp_path, script),
@@ -40,7 +42,7 @@ def boot(tmp_path: Path, script: str, **options: float) -> tuple[guest.GuestResu
         seed=7,
         on_line=lines.append,
         memory_mib=1,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     return result, lines
 
@@ -75,10 +77,46 @@ def test_the_kernel_learns_of_the_host_only_what_is_always_the_same(tmp_path: Pa
         if name not in ("PATH", "HOME", "TMPDIR", "PWD", "_", "SHLVL", "OLDPWD"):
             assert f"\n{name}=" not in told
     description = json.loads(lines[-1])
-    assert description["run_directory"] == str(tmp_path)
     assert description["argv"] == ["/bin/true"]
     assert description["environment"]["PYTHONHASHSEED"] == "0"
     assert result.status == 0
+
+
+def test_the_guest_gets_its_folders_as_descriptors_and_no_others(tmp_path: Path) -> None:
+    for name in ("root", "code"):
+        (tmp_path / name).mkdir()
+    show = f"for fd in /proc/$$/fd/*; do echo $fd $(readlink $fd); done; cat boot.json; {ENDS}"
+    beside = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(beside, True)
+    try:
+        sees = World(tmp_path / "root", tmp_path / "code")
+        lines = boot(tmp_path, show, sees=sees)[1]
+    finally:
+        os.close(beside)
+    opened = {
+        int(place.rpartition("/")[2]): target
+        for place, _, target in (line.partition(" ") for line in lines[:-1])
+    }
+    by_number = {number: opened[number] for number in sorted(opened) if number > 1000}
+    (boot_directory,) = [by_number.pop(init.BOOT_FD)]
+    assert boot_directory.rpartition("/")[2].startswith("outcast-guest-")
+    assert by_number == {
+        init.ROOT_FD: str(tmp_path / "root"),
+        init.RUN_FD: str(tmp_path),
+        init.CODE_FD: str(tmp_path / "code"),
+    }
+    # The shell itself has its script open, and a pipe.
+    others = [target for number, target in opened.items() if 2 < number < 1000]
+    assert str(tmp_path) not in others
+    # Nothing in a file that the guest reads names a folder of the host.
+    assert "/" not in json.dumps(
+        {key: value for key, value in json.loads(lines[-1]).items() if key != "environment"}
+    ).replace("/bin/true", "")
+
+
+def test_a_root_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(GuestError, match=r"cannot be given a folder: .*/gone: No such file"):
+        boot(tmp_path, ENDS, sees=World(tmp_path / "gone"))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +324,7 @@ def test_the_guest_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
     code = f"""
 from pathlib import Path
-from outcast.engines.guest.boot import boot, python_folders
+from outcast.engines.guest.boot import boot
 boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
      memory_mib=1)
 """
@@ -392,17 +430,17 @@ def until(condition: object) -> None:
 
 
 def test_the_checkout_is_seen_though_it_is_on_no_path() -> None:
-    assert str(Path(__file__).resolve().parents[2]) in guest.python_folders()
+    assert str(Path(__file__).resolve().parents[2]) in world.python_folders()
 
 
 def test_what_is_seen_is_the_same_wherever_one_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = guest.python_folders()
+    before = world.python_folders()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    guest.python_folders.cache_clear()
-    assert guest.python_folders() == before
+    world.python_folders.cache_clear()
+    assert world.python_folders() == before
     # No mount hides what is below an earlier one.
     assert not [(a, b) for a in before for b in before if Path(a) in Path(b).parents]

@@ -23,6 +23,8 @@ from outcast.emulation.commands import Process, SystemCommands
 from outcast.emulation.programs import launch, runner, single
 from outcast.engines import choice
 from outcast.engines import programs as before_the_run
+from outcast.engines.guest import world
+from outcast.engines.guest.world import World
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
 from outcast.plan import stored
@@ -159,12 +161,10 @@ def test_a_missing_program_is_refused(tmp_path: Path) -> None:
         ("/etc/passwd", "cannot be executed"),
     ):
         with pytest.raises(FeatureMissingError, match=named) as caught:
-            before_the_run.require(
-                asked(tmp_path, f"programs.1.command.0={command}"), in_guest=False
-            )
+            before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), None)
         assert str(caught.value).startswith("programs.1.command: ")
     with pytest.raises(ConfigError, match="is in none of its `files`"):
-        before_the_run.require(asked(tmp_path, "programs.1.command.0=./mine"), in_guest=False)
+        before_the_run.require(asked(tmp_path, "programs.1.command.0=./mine"), None)
 
 
 def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> None:
@@ -172,12 +172,45 @@ def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path: Path) -> Non
     mine.write_text("#!/bin/sh\n", encoding="ascii")
     mine.chmod(0o755)
     wanted = asked(tmp_path, f"programs.1.command.0={mine}")
-    before_the_run.require(wanted, in_guest=False)
+    before_the_run.require(wanted, None)
     if str(tmp_path.resolve()).startswith("/tmp/"):
         with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
-            before_the_run.require(wanted, in_guest=True)
+            before_the_run.require(wanted, world.of_host())
     given_to_it = asked(tmp_path, "programs.1.command.0=./mine", "programs.1.files=[mine]")
-    before_the_run.require(given_to_it, in_guest=True)
+    before_the_run.require(given_to_it, world.of_host())
+
+
+def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "bin").symlink_to("usr/bin")
+    for name in ("curl", "python3.11"):
+        (root / "usr/bin" / name).write_text("")
+        (root / "usr/bin" / name).chmod(0o755)
+    # On the host the first link leads to a program, and in the root to nothing.
+    (root / "usr/bin/sh").symlink_to("/bin/sh.of-the-host")
+    (root / "usr/bin/python3").symlink_to("/usr/bin/python3.11")
+    (root / "usr/bin/out").symlink_to("../../../../../../bin/sh")
+    sees = World(root)
+    for command in ("curl", "/bin/curl", "/usr/bin/python3"):
+        before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
+    for command in ("nginx", "/usr/sbin/nginx", "/bin/sh", "/bin/out"):
+        with pytest.raises(
+            FeatureMissingError, match=r"guest's own root.*guest\.root=host"
+        ) as caught:
+            before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
+        assert str(caught.value).startswith(f"programs.1.command: {command}: ")
+    for word in ("./mine", "bin/mine", "/bin/mine"):
+        command = Command("h1", (word,), str(tmp_path), 1)
+        with pytest.raises(FeatureMissingError, match=r"^COMMAND: .*guest\.root=host"):
+            before_the_run.require_command(command, sees)
+    before_the_run.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
+
+
+def test_a_loop_of_links_in_the_guests_root_ends(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/b")
+    (tmp_path / "b").symlink_to("/a")
+    assert World(tmp_path).which("a", "/:/bin") is None
 
 
 def test_files_are_taken_into_the_run_directory(tmp_path: Path) -> None:
@@ -204,7 +237,7 @@ def test_files_that_cannot_be_copied_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("missing", "links", "fifo"):
         with pytest.raises(ConfigError, match=r"^programs\.0\.files: .*" + name):
-            before_the_run.require(asked(tmp_path, f"programs.0.files=[{name}]"), in_guest=False)
+            before_the_run.require(asked(tmp_path, f"programs.0.files=[{name}]"), None)
 
 
 # --- the runner

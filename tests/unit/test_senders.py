@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.emulation import senders
+from outcast.emulation import in_c, senders
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.experiment import Transport
 from tests import flows
@@ -44,7 +44,7 @@ class Epoch(ctypes.Structure):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The C program's functions."""
-    target = senders.build_library(tmp_path_factory.mktemp("library"), SystemCommands())
+    target = in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
     found = ctypes.CDLL(str(target))
     found.min_payload.argtypes = [ctypes.c_double, Epoch, Adaptive, ctypes.c_int]
     found.after.argtypes = [Epoch, ctypes.c_uint32]
@@ -162,7 +162,7 @@ def free_port() -> int:
 @pytest.mark.parametrize("settings", [{"tcprand": {"min_payload": 700}}, {"mptcp": {}}])
 def test_a_flow_of_so_many_bytes_over_loopback(settings: dict[str, object], tmp_path: Path) -> None:
     commands = SystemCommands()
-    program = senders.build(tmp_path, commands)
+    program = in_c.provide(in_c.STREAM, tmp_path, commands)
     flow = replace(
         wants(FLOW, **settings),
         sport=free_port(),

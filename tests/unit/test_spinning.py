@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from outcast.emulation import in_c
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.programs import launch
 
 SCRIPT = """
 import time, sys
@@ -24,14 +24,14 @@ print(abs(time.time() - time.clock_gettime(time.CLOCK_REALTIME)) < 1)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return launch.build_library(tmp_path_factory.mktemp("library"), SystemCommands())
+    return in_c.provide(in_c.SPINNING, tmp_path_factory.mktemp("library"), SystemCommands())
 
 
 def test_a_loop_over_the_clock_sleeps_where_readings_follow_at_once(
     library: Path, tmp_path: Path
 ) -> None:
     """A reading has to take less than NEAR_NS, as in the guest. So the bound is raised here."""
-    text = launch.SPINNING.read_text(encoding="ascii")
+    text = in_c.SPINNING.sources[0].read_text(encoding="ascii")
     assert "#define NEAR_NS 1000\n" in text
     near = tmp_path / "near.c"
     near.write_text(text.replace("#define NEAR_NS 1000\n", "#define NEAR_NS 100000000\n"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import senders, traffic
+from outcast.emulation import in_c, traffic
 from outcast.emulation.commands import Process, SystemCommands, wait_until
 from outcast.emulation.sockets import sample_sockets
 from outcast.errors import CommandError, ReadBackError, RunError
@@ -141,7 +141,7 @@ def test_flows_start_together_however_long_one_took_to_connect(
         f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac',
     )
     commands = SystemCommands()
-    held = senders.build_held_start(tmp_path, commands)
+    held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
     try:
         servers = traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
@@ -189,7 +189,7 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(
     slow_iperf(tmp_path, monkeypatch, body)
     monkeypatch.setattr(traffic, "CONNECT_DEADLINE_S", 0.5)
     commands = SystemCommands()
-    held = senders.build_held_start(tmp_path, commands)
+    held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     try:
         traffic.start_servers(flows, own_namespace, tmp_path, commands, None, held)
         with pytest.raises(RunError, match=rf"flow 0 \(h2 to h1\) {said}"):

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from outcast.emulation import senders
+from outcast.emulation import in_c, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.generator import generator
 from outcast.errors import ReadBackError
@@ -72,7 +72,7 @@ class Programs:
         )
         library = None
         if self._experiment.transport.tcprand is not None and _any_tcp(self._plan):
-            library = senders.build_library(self._scratch, self._commands)
+            library = in_c.provide(in_c.TCPRAND, self._scratch, self._commands)
         for host, task in tasks(self._experiment, self._plan, library).items():
             task_file = self._scratch / f"generator.{host}.json"
             task_file.write_text(json.dumps(task), encoding="utf-8")
@@ -232,7 +232,7 @@ def tasks(
 ) -> dict[str, dict[str, Any]]:
     """Each host's task, in the form that outcast/emulation/generator/generator.py reads.
 
-    `library` is TCPRand's (senders.build_library). It is needed if `transport` has `tcprand`.
+    `library` is TCPRand's (in_c.TCPRAND). It is needed if `transport` has `tcprand`.
     """
     by_host: dict[str, dict[str, Any]] = {}
 

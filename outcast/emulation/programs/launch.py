@@ -51,21 +51,9 @@ FILES_TIME_S = 1_000_000_000
 """When a program's files were changed, as it sees them: the time at which the guest's clock starts.
 Servers tell the time of a file, and it must not depend on when the user wrote it."""
 
-SPINNING = Path(__file__).with_name("spinning.c")
 _COMMAND_CHARACTERS = 60
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
 _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
-
-
-def build_library(folder: Path, commands: Commands) -> Path:
-    """Compiles the library that lets time pass for programs that spin (spinning.c); its path.
-
-    Raises:
-        CommandError: the compiler failed.
-    """
-    library = folder / "spinning.so"
-    commands.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SPINNING)])
-    return library
 
 
 def environment(folder: Path, seed: int, name: str, library: Path | None) -> dict[str, str]:

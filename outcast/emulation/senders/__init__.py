@@ -2,7 +2,7 @@
 
 These are flows with TCPRand's payloads or Multipath TCP, and flows of a length that iperf rounds.
 
-They are in C and compiled by the run that needs them. At 1 Gbps a flow of small payloads makes some
+They are in C (see `outcast.emulation.in_c`). At 1 Gbps a flow of small payloads makes some
 hundred thousand writes a second, which sendmmsg(2) hands to the kernel. stream.c is a program that
 sends one flow or receives many. tcprand.c has TCPRand's payloads; it is part of that program, and
 also a library of the traffic generator.
@@ -14,14 +14,10 @@ import random
 import re
 from pathlib import Path
 
-from outcast.emulation.commands import Commands
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand, Transport
 from outcast.plan.flows import Flow
 
-PROGRAM = Path(__file__).with_name("stream.c")
-PAYLOADS = Path(__file__).with_name("tcprand.c")
-HELD_START = Path(__file__).with_name("held_start.c")
 IPERF_DURATION_NS = 10_000_000
 """iperf(1) cuts a duration to hundredths of a second."""
 IPERF_LEAST_BYTES = 60
@@ -42,37 +38,6 @@ def sends(flow: Flow) -> bool:
     if flow.size_bytes is not None:
         return flow.size_bytes < IPERF_LEAST_BYTES
     return bool((flow.duration_ns or 0) % IPERF_DURATION_NS)
-
-
-def build(folder: Path, commands: Commands) -> Path:
-    """Compiles the program into a folder and returns its path. Raises CommandError."""
-    program = folder / "stream"
-    commands.run(["cc", "-O2", "-o", str(program), str(PROGRAM), str(PAYLOADS), "-lm"])
-    return program
-
-
-def build_library(folder: Path, commands: Commands) -> Path:
-    """Compiles TCPRand's payloads as a shared library (tcprand.h) and returns its path.
-
-    Raises:
-        CommandError: the compiler failed.
-    """
-    library = folder / "tcprand.so"
-    commands.run(
-        ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(PAYLOADS), "-lm"],
-    )
-    return library
-
-
-def build_held_start(folder: Path, commands: Commands) -> Path:
-    """Compiles the library that makes iperf wait for its start (held_start.c); its path.
-
-    Raises:
-        CommandError: the compiler failed.
-    """
-    library = folder / "held_start.so"
-    commands.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(HELD_START), "-ldl"])
-    return library
 
 
 def receiver_arguments(program: Path, port: int, transport: Transport) -> list[str]:

@@ -6,17 +6,16 @@ stands still while the guest computes, and jumps when every process waits (`time
 kernel's arch/um/kernel/time.c).
 
 The guest sees the same of the host in every boot, because the same seed must give the same run.
-The kernel's command line holds no path, since the kernel mixes it into its random numbers. The
-environment is ours, the clock starts at START_NS, and the run directory has a fixed name.
+The kernel's command line holds no path, since the kernel mixes it into its random numbers: hostfs
+finds the folders of the host by descriptors of fixed numbers. The environment is ours, the clock
+starts at START_NS, and the run directory has a fixed name.
 """
 
 from __future__ import annotations
 
-import compileall
 import contextlib
 import ctypes
 import fcntl
-import functools
 import json
 import os
 import re
@@ -25,7 +24,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -33,9 +31,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.emulation.commands import SystemCommands
+from outcast import files
 from outcast.engines import ledger, limits, private
-from outcast.engines.guest import init
+from outcast.engines.guest import init, world
+from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError, StallError, how_ended
 
@@ -58,10 +57,6 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 """The payload's environment. It has nothing of the host's environment."""
-
-if sys.version_info < (3, 12):
-    # Mininet imports distutils. By default setuptools replaces it by its own and imports itself.
-    ENVIRONMENT["SETUPTOOLS_USE_DISTUTILS"] = "stdlib"
 
 WHO = "the virtual engine's guest"
 """How errors name what needs the limits of `outcast.engines.limits.of_guest`."""
@@ -136,7 +131,7 @@ def boot(
     processes: int = limits.PROCESSES,
     open_files: int = 0,
     environment: Mapping[str, str] | None = None,
-    needed: Sequence[str] = (),
+    sees: World | None = None,
     modules: Sequence[Compiled] = (),
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
@@ -145,7 +140,7 @@ def boot(
         kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
         run_directory: the only folder of the host that the guest can write to. In the guest it is
             RUN_DIRECTORY, the program's working directory.
-        argv: the program, by its absolute path on the host, and its arguments.
+        argv: the program, by its absolute path in the guest, and its arguments.
         seed: decides every random number of the guest, 64 bits.
         on_line: is given each line that the program writes to its standard output.
         on_folder: is given the boot directory before it is made, so that it can be removed if we
@@ -160,7 +155,7 @@ def boot(
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         environment: variables of the program, besides ENVIRONMENT.
-        needed: more folders that the guest has to see, wherever they are.
+        sees: what the guest sees besides the run directory; None is this machine's own programs.
         modules: what the guest's kernel loads before the program starts.
 
     Raises:
@@ -169,13 +164,13 @@ def boot(
         GuestError: the guest panicked, was killed, or refused a module; with what its console said.
         StallError: the guest showed no sign of life for `stall_s`.
     """
-    compile_own_modules()
+    sees = world.of_host() if sees is None else sees
     memory_directory = _memory_directory(memory_mib)
     description = {
-        "run_directory": str(run_directory.resolve()),
         "argv": list(argv),
-        "needed": _outermost([*python_folders(), *needed]),
-        "environment": {**ENVIRONMENT, **(environment or {})},
+        "needed": sees.needed,
+        "has_code": sees.code is not None,
+        "environment": {**ENVIRONMENT, **sees.environment, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
         "open_files": open_files,
         "modules": [
@@ -186,7 +181,13 @@ def boot(
     with _boot_directory(description, programs, on_folder) as directory, _free_core() as core:
         argv_of_kernel = command_line(kernel, seed, memory_mib)
         with limits.raised(limits.of_guest(processes, memory_mib), WHO):
-            process = _start(argv_of_kernel, directory, memory_directory, core)
+            folders = {
+                init.BOOT_FD: directory,
+                init.ROOT_FD: sees.root,
+                init.RUN_FD: run_directory,
+                **({} if sees.code is None else {init.CODE_FD: sees.code}),
+            }
+            process = _start(argv_of_kernel, directory, folders, memory_directory, core)
         try:
             on_start(process.pid)
             # Nobody needs the boot directory after the payload's start. If it is removed then, it
@@ -199,12 +200,12 @@ def boot(
 def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
-    The first process is the distribution's Python. It mounts the boot directory, which is the
-    working directory of the guest's kernel, and runs init.py from there.
+    The first process is the root's Python. It mounts the boot directory and runs init.py from
+    there. hostfs looks for every folder among the descriptors of the guest's kernel.
     """
     first = (
         f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
-        f"b'/proc/self/cwd');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
+        f"b'{init.BOOT_FD}/.');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
     )
     return [
         str(kernel),
@@ -216,7 +217,8 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "norandmaps",
         "root=none",
         "rootfstype=hostfs",
-        "hostfs=/",
+        "hostfs=/proc/self/fd",
+        f"rootflags={init.ROOT_FD}/.",
         "con=null",
         "con0=null,fd:1",
         "con1=null,fd:2",
@@ -232,48 +234,6 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "-c",
         first,
     ]
-
-
-@functools.cache
-def python_folders() -> tuple[str, ...]:
-    """The folders of this Python and of what it can import; the guest sees them all.
-
-    A fresh Python is asked for its path, because ours also has the folder that we were started
-    in. What differs between two starts would make two runs with one seed differ.
-
-    Raises:
-        CommandError: this Python does not start.
-    """
-    # In hexadecimal, because a path is bytes, and the two Pythons may differ in how they read them.
-    code = "import os, sys; print(*(os.fsencode(name).hex() for name in sys.path))"
-    said = SystemCommands().run([sys.executable, "-I", "-c", code])
-    path = [os.fsdecode(bytes.fromhex(name)) for name in said.split()]
-    # An editable installation finds us by a hook, not by the path.
-    own = Path(__file__).resolve().parents[3]
-    named = {sys.prefix, sys.base_prefix, str(own), *path}
-    return _outermost([path for name in named if name for path in (name, os.path.realpath(name))])
-
-
-def _outermost(names: Sequence[str]) -> tuple[str, ...]:
-    """The folders among these that are below none of the others, each once."""
-    folders = set(names)
-    return tuple(
-        name
-        for name in sorted(folders)
-        if os.path.isdir(name) and not any(str(parent) in folders for parent in Path(name).parents)
-    )
-
-
-def compile_own_modules() -> None:
-    """Compiles our packages to bytecode, where that is not done yet.
-
-    Python in the guest reads the clock more often if it has to compile, and that changes the run.
-    So the first run of a fresh checkout would not be repeated by the next. scripts/install.sh has
-    compiled a checkout that this user cannot write to.
-    """
-    root = Path(__file__).resolve().parents[3]
-    for package in ("outcast", "controllers", "topologies"):
-        compileall.compile_dir(root / package, quiet=2)
 
 
 def _memory_directory(memory_mib: int) -> str:
@@ -361,19 +321,43 @@ def _free_core() -> Iterator[int]:
 
 
 def _start(
-    argv: Sequence[str], directory: Path, memory_directory: str, core: int
+    argv: Sequence[str],
+    directory: Path,
+    folders: Mapping[int, Path],
+    memory_directory: str,
+    core: int,
 ) -> subprocess.Popen[bytes]:
+    """Starts the guest's kernel, with open folders of the host by the numbers of `folders`."""
     libc = ctypes.CDLL(None)
+    opened: dict[int, int] = {}
 
     def before_exec() -> None:
         # The guest ends with us, also when we are killed, and its processes end with it.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.sched_setaffinity(0, {core})
+        # Whatever else we have open, or were given, is not the guest's.
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if int(name) > 2:
+                    os.set_inheritable(int(name), False)
+        for number, descriptor in opened.items():
+            os.dup2(descriptor, number)
 
+    try:
+        for number, folder in folders.items():
+            opened[number] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        for descriptor in opened.values():
+            os.close(descriptor)
+        raise GuestError(f"the guest cannot be given a folder: {files.describe(error)}") from None
     try:
         return subprocess.Popen(
             argv,
             cwd=directory,
+            # `pass_fds` takes only numbers that are open here; see before_exec.
+            close_fds=False,
+            # What the guest's programs allow others decides, as on a machine of their own.
+            umask=0,
             env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "TMPDIR": memory_directory},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -384,6 +368,9 @@ def _start(
         )
     except OSError as error:
         raise FeatureMissingError(f"the guest's kernel cannot be started: {error}") from None
+    finally:
+        for descriptor in opened.values():
+            os.close(descriptor)
 
 
 def _follow(

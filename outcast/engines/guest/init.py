@@ -1,11 +1,13 @@
 """The first process of the guest: it builds the file system, runs the payload and halts.
 
-The guest's kernel starts it in the distribution's Python, without site packages. It imports
-nothing else of outcast and writes nothing to the host. BOOT, a file of the boot directory that
-`outcast.engines.guest` made, says what it does.
+The guest's kernel starts it in the Python of the root, without site packages. It imports nothing
+else of outcast. BOOT, a file of the boot directory that `outcast.engines.guest.boot` made, says
+what it does.
 
-The file system is the host's, read-only, under an overlay in memory. Writing reaches the host only
-at RUN_DIRECTORY, a hostfs mount of the run directory.
+Of the host the guest gets four folders, which are open descriptors of its kernel: the boot
+directory, the root, the code that lies over the root, and the run directory. Root and code are
+read-only under an overlay in memory. Writing reaches the host only at RUN_DIRECTORY. Once all are
+mounted, hostfs is sealed, and nothing more of the host can be mounted.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ import termios
 import time
 import traceback
 
+BOOT_FD, ROOT_FD, RUN_FD, CODE_FD = 1001, 1002, 1003, 1004
+"""The descriptors by which the guest's kernel knows folders of the host. hostfs mounts them by
+their numbers, so that no path of the host reaches the guest."""
 BOOT_DIRECTORY = "/mnt"
 BOOT = "boot.json"
 RUN_DIRECTORY = "/mnt/run"
+SEAL = "/sys/module/hostfs/parameters/sealed"
+NO_MORE_MODULES = "/proc/sys/kernel/modules_disabled"
 EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
 
 # ovs-vswitchd counts the cores again ten seconds after the last count, and takes the clock's zero
@@ -39,11 +46,12 @@ EXIT_LINE = "outcast guest: exit"
 BEAT_LINE = "outcast guest: beat"
 BEAT_S = 1.0
 
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE = 2, 4, 8, 4096, 8192
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 1, 2, 4, 8, 4096
+_MNT_DETACH = 2
 _RB_POWER_OFF = 0x4321FEDC
 _RLIMIT_NOFILE = 7
-_FINIT_MODULE = 313
-"""The number of finit_module(2) on x86-64; libc has no function for it."""
+_PIVOT_ROOT, _FINIT_MODULE = 155, 313
+"""The numbers of pivot_root(2) and finit_module(2) on x86-64; libc has no functions for them."""
 _CLOCK_MONOTONIC, _TIMER_ABSTIME = 1, 1
 _READ_ALL, _CONSOLE_OFF, _CONSOLE_ON = 3, 6, 7
 _MESSAGES_BYTES = 1 << 20
@@ -120,20 +128,31 @@ def kernel_messages() -> list[str]:
     return [line.partition(">")[2] for line in lines]
 
 
-def build_root(run_directory: str, needed: list[str]) -> None:
-    """Enters an overlay of the host's file system, with its own /proc, /sys, /dev, /run, /tmp.
+def mount_folder(descriptor: int, target: str, *, flags: int = 0) -> None:
+    """Mounts a folder of the host, by its descriptor in the guest's kernel."""
+    mount("hostfs", target, source="none", flags=flags, options=f"{descriptor}/.")
 
-    The guest does not see what the host keeps in the folders of EMPTY, except the `needed` folders
+
+def build_root(needed: list[str], *, has_code: bool) -> None:
+    """Enters an overlay of root and code, with its own /proc, /sys, /dev, /run, /tmp.
+
+    The guest does not see what the root keeps in the folders of EMPTY, except the `needed` folders
     below them. Every needed folder is mounted, even outside of EMPTY, because then the guest makes
-    the same system calls wherever they are.
+    the same system calls wherever they are. Nothing of what was mounted before can be reached
+    afterwards: only the overlay holds it.
     """
     mount("tmpfs", "/tmp")
-    for name in ("upper", "work", "root"):
+    for name in ("upper", "work", "root", "code"):
         os.mkdir(f"/tmp/{name}")
-    mount("overlay", "/tmp/root", options="lowerdir=/,upperdir=/tmp/upper,workdir=/tmp/work")
+    lower = "/"
+    if has_code:
+        mount_folder(CODE_FD, "/tmp/code", flags=_MS_RDONLY)
+        lower = "/tmp/code:/"
+    mount("overlay", "/tmp/root", options=f"lowerdir={lower},upperdir=/tmp/upper,workdir=/tmp/work")
     os.chdir("/tmp/root")
-    _checked(_libc.mount(b".", b"/", None, _MS_MOVE, None), "move the overlay to /")
-    os.chroot(".")
+    # See pivot_root(2): the old root ends up on top of the new one, and is taken away from there.
+    _checked(_libc.syscall(_PIVOT_ROOT, b".", b"."), "pivot_root")
+    _checked(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
     os.chdir("/")
     quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     mount("proc", "/proc", flags=quiet)
@@ -146,10 +165,21 @@ def build_root(run_directory: str, needed: list[str]) -> None:
     for path, descriptor in kept:
         mount("", path, source=f"/proc/self/fd/{descriptor}", flags=_MS_BIND)
         os.close(descriptor)
-    mount("hostfs", RUN_DIRECTORY, options=run_directory)
+    mount_folder(RUN_FD, RUN_DIRECTORY)
     for link, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1")):
         if not os.path.lexists(f"/dev/{link}"):
             os.symlink(f"/proc/{target}", f"/dev/{link}")
+
+
+def seal() -> None:
+    """Makes the kernel refuse any further folder of the host, and modules, which could undo that.
+
+    A kernel that was built before it could do so is left as it is.
+    """
+    for path, value in ((SEAL, "Y"), (NO_MORE_MODULES, "1")):
+        if os.path.exists(path):
+            with open(path, "w", encoding="ascii") as stream:
+                stream.write(value)
 
 
 def name_host() -> None:
@@ -284,7 +314,8 @@ def main() -> None:
         with open(os.path.join(BOOT_DIRECTORY, BOOT), encoding="utf-8") as stream:
             boot = json.load(stream)
         said = load_modules(boot["modules"])
-        build_root(boot["run_directory"], boot["needed"])
+        build_root(boot["needed"], has_code=boot["has_code"])
+        seal()
         os.dup2(open_console("/dev/tty1"), 2)
         allow_open_files(boot["open_files"])
         sleep_until(UPTIME_S)

@@ -1,0 +1,73 @@
+"""Our own programs in C: compiled where a run needs them, or ready in the guest.
+
+The guest's root has no compiler. `outcast.engines.guest.helpers` compiles for it beforehand.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.emulation.commands import Commands
+
+READY = "OUTCAST_PROGRAMS"
+"""The variable that names the folder where programs lie ready."""
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class InC:
+    """A program or a library in C.
+
+    Attributes:
+        name: the file that the compiler makes.
+        sources: what is compiled.
+        headers: what the sources include from their own folder.
+        libraries: what it is linked with, as the compiler takes it.
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    headers: tuple[Path, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    def arguments(self, target: str) -> list[str]:
+        """The compiler's arguments that make it as the file `target`."""
+        shared = ["-shared", "-fPIC"] if self.name.endswith(".so") else []
+        return ["-O2", *shared, "-o", target, *map(str, self.sources), *self.libraries]
+
+
+_PAYLOADS = _HERE / "senders/tcprand.c"
+_HEADERS = (_HERE / "senders/start.h", _HERE / "senders/tcprand.h")
+
+STREAM = InC("stream", (_HERE / "senders/stream.c", _PAYLOADS), _HEADERS, ("-lm",))
+"""Sends one flow, or receives many."""
+TCPRAND = InC("tcprand.so", (_PAYLOADS,), _HEADERS, ("-lm",))
+"""TCPRand's payloads, for the generator of traffic."""
+HELD_START = InC("held_start.so", (_HERE / "senders/held_start.c",), _HEADERS, ("-ldl",))
+"""Makes iperf wait for its start, in real time."""
+SPINNING = InC("spinning.so", (_HERE / "programs/spinning.c",))
+"""Lets time pass for the configuration's programs that spin, in the virtual engine."""
+BLACKOUT = InC("blackout_switch", (_HERE / "blackout_switch.c",), (), ("-lm",))
+"""Drops packets in a row."""
+BROADCASTS_ONLY = InC("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), ("-ldl",))
+"""Keeps Open vSwitch from forwarding what bridges forward, in real time."""
+
+IN_GUEST = (STREAM, TCPRAND, SPINNING, BLACKOUT)
+"""What runs in the virtual engine's guest."""
+
+
+def provide(program: InC, folder: Path, commands: Commands) -> Path:
+    """The program's path: where it lies ready, or in `folder`, where it is compiled.
+
+    Raises:
+        CommandError: the compiler failed.
+    """
+    ready = os.environ.get(READY)
+    if ready is not None:
+        return Path(ready, program.name)
+    target = folder / program.name
+    commands.run(["cc", *program.arguments(str(target))])
+    return target

@@ -1,0 +1,152 @@
+"""Our code in the guest: a folder that is the same everywhere, compiled by the root's Python.
+
+`$XDG_CACHE_HOME/outcast/code/KEY/` holds `layer`, which lies over the guest's root. KEY is a hash
+of everything in it and of the root, so the outcome of a run depends neither on where our checkout
+stands nor on its Python. The folder gets its name by a rename when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.root.cache import Root
+from outcast.errors import CommandError, RootError
+
+_OURS = Path(__file__).resolve().parents[3]
+_LAYER = "layer"
+_PLACE = "opt/outcast"
+"""Where the code lies in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
+_FORMAT = 1
+"""Raise it when what is kept is made in another way."""
+_UNFINISHED = "unfinished-"
+
+PACKAGES = ("controllers", "topologies")
+ROOMS = ("experiment", "plan", "records", "emulation")
+"""What the inner program imports of `outcast`, besides the modules at its root."""
+_LEFT_OUT = (".c", ".h", ".typed")
+_MODULE_AT_THE_ROOT_LEFT_OUT = ("__main__.py", "workflow.py")
+_TIME_S = 1_000_000_000
+"""When every file was changed, as it seems: the time at which the guest's clock starts."""
+
+_COMPILE = """
+import compileall, py_compile, sys
+whole = compileall.compile_dir(
+    sys.argv[1], quiet=2, stripdir=sys.argv[1], prependdir=sys.argv[2],
+    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+sys.exit(not whole)
+"""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Our code as a guest sees it.
+
+    Attributes:
+        key: names all that is in it.
+        layer: the folder that lies over the root.
+    """
+
+    PROGRAMS: ClassVar[str] = "programs"
+    """The folder of our programs in C, within the code."""
+
+    key: str
+    layer: Path
+
+
+def default_folder() -> Path:
+    """The folder of this user's copies of our code."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "outcast" / "code"
+
+
+def sources(folder: Path = _OURS) -> dict[str, bytes]:
+    """What the inner program consists of, by the path relative to our checkout."""
+    package = folder / "outcast"
+    paths = [path for path in package.glob("*.py") if path.name not in _MODULE_AT_THE_ROOT_LEFT_OUT]
+    for top in (*(package / room for room in ROOMS), *(folder / name for name in PACKAGES)):
+        paths += [path for path in top.rglob("*") if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in paths
+        if path.suffix not in _LEFT_OUT and "__pycache__" not in path.parts
+    }
+
+
+def provide(
+    root: Root,
+    programs: Mapping[str, bytes],
+    *,
+    folder: Path | None = None,
+    run: Programs | None = None,
+) -> Code:
+    """Our code for this root, which is copied and compiled if the cache does not have it.
+
+    Args:
+        root: the guest's root, whose Python compiles.
+        programs: our programs in C, by their names.
+        folder: the cache.
+        run: what starts programs.
+
+    Raises:
+        RootError: the root's Python does not work on this machine.
+    """
+    folder = folder or default_folder()
+    contents = {
+        **sources(),
+        **{f"{Code.PROGRAMS}/{name}": content for name, content in programs.items()},
+    }
+    digest = hashlib.sha256(f"code {_FORMAT}\n{root.key}\n".encode())
+    for name in sorted(contents):
+        digest.update(f"{hashlib.sha256(contents[name]).hexdigest()} {name}\n".encode())
+    key = digest.hexdigest()[:20]
+    layer = folder / key / _LAYER
+    if not layer.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+        ) as name:
+            whole = Path(name) / "whole"
+            _fill(whole / _LAYER, contents, root, run or SystemPrograms())
+            with contextlib.suppress(OSError):  # another run has just kept the same
+                whole.rename(folder / key)
+        if not layer.is_dir():
+            raise RootError(f"{folder / key}: our code for the guest cannot be kept there")
+    return Code(key, layer)
+
+
+def _fill(layer: Path, contents: Mapping[str, bytes], root: Root, run: Programs) -> None:
+    place = layer / _PLACE
+    for name, content in contents.items():
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    try:
+        run.run(
+            [*python_of(root), "-S", "-s", "-P", "-c", _COMPILE, str(place), f"/{_PLACE}"],
+            cwd=Path("/"),
+            environment={"PYTHONHASHSEED": "0"},
+        )
+    except CommandError as error:
+        raise RootError(f"the guest's root cannot compile our code: {error}") from None
+    for path in sorted([layer, *layer.rglob("*")], reverse=True):
+        is_program = path.parent.name == Code.PROGRAMS
+        path.chmod(0o755 if path.is_dir() or is_program else 0o644)
+        os.utime(path, (_TIME_S, _TIME_S))
+
+
+def python_of(root: Root) -> list[str]:
+    """The command that starts a root's Python on this machine, by the root's own libraries."""
+    libraries = root.folder / "usr/lib/x86_64-linux-gnu"
+    return [
+        str(libraries / "ld-linux-x86-64.so.2"),
+        *("--library-path", str(libraries)),
+        str(root.folder / "usr/bin/python3"),
+    ]

@@ -1,0 +1,114 @@
+"""Our programs in C for the guest, compiled once by the locked compiler.
+
+`$XDG_CACHE_HOME/outcast/programs/KEY/` holds them. KEY is a hash of their sources and of the root
+that compiles. That root is booted as a guest, because it needs no rights on the host there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+from outcast.emulation import in_c
+from outcast.emulation.in_c import InC
+from outcast.engines.guest import boot, world
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.root.cache import Root
+from outcast.errors import GuestError
+
+COMPILER = "gcc-12"
+_FORMAT = 1
+"""Raise it when what is kept is made in another way."""
+_UNFINISHED = "unfinished-"
+_STALL_S = 300.0
+
+
+def default_folder() -> Path:
+    """The folder of this user's compiled programs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "outcast" / "programs"
+
+
+def key(compiler: str) -> str:
+    """The name of the folder of our programs, made by the root with this key."""
+    digest = hashlib.sha256(f"programs {_FORMAT}\n{compiler}\n{COMPILER}\n".encode())
+    for program in in_c.IN_GUEST:
+        digest.update(f"{shlex.join(_arguments(program))}\n".encode())
+        for source in (*program.sources, *program.headers):
+            digest.update(f"{hashlib.sha256(source.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:20]
+
+
+def _arguments(program: InC) -> list[str]:
+    """The compiler's arguments in a folder that has the sources, where the result appears too."""
+    here = InC(
+        program.name, tuple(Path(source.name) for source in program.sources), (), program.libraries
+    )
+    return here.arguments(program.name)
+
+
+def find(compiler: str, folder: Path | None = None) -> dict[str, bytes] | None:
+    """The programs by their names, or None where they are not compiled yet."""
+    kept = (folder or default_folder()) / key(compiler)
+    try:
+        return {program.name: (kept / program.name).read_bytes() for program in in_c.IN_GUEST}
+    except OSError:
+        return None
+
+
+def provide(kernel: Kernel, compiler: Root, folder: Path | None = None) -> dict[str, bytes]:
+    """The programs by their names; they are compiled if the cache does not have them.
+
+    Args:
+        kernel: the guest's kernel.
+        compiler: the root with the compiler.
+        folder: the cache.
+
+    Raises:
+        GuestError: the compiler failed, or its guest did.
+    """
+    ready = find(compiler.key, folder)
+    if ready is not None:
+        return ready
+    folder = folder or default_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+    ) as name:
+        place, whole = Path(name) / "place", Path(name) / "whole"
+        place.mkdir()
+        whole.mkdir()
+        _compile(kernel, compiler, place)
+        for program in in_c.IN_GUEST:
+            shutil.move(place / program.name, whole / program.name)
+        with contextlib.suppress(OSError):  # another run has just compiled the same
+            whole.rename(folder / key(compiler.key))
+    made = find(compiler.key, folder)
+    if made is None:
+        raise GuestError(f"{folder}: our programs for the guest cannot be kept there")
+    return made
+
+
+def _compile(kernel: Kernel, compiler: Root, place: Path) -> None:
+    for program in in_c.IN_GUEST:
+        for source in (*program.sources, *program.headers):
+            shutil.copyfile(source, place / source.name)
+    script = " && ".join(shlex.join([COMPILER, *_arguments(program)]) for program in in_c.IN_GUEST)
+    said: list[str] = []
+    result = boot.boot(
+        kernel.program,
+        place,
+        ["/bin/sh", "-c", script],
+        seed=1,
+        on_line=said.append,
+        stall_s=_STALL_S,
+        sees=world.of_root(compiler),
+    )
+    if result.status != 0:
+        words = " | ".join([*said, *result.said()][-5:])
+        raise GuestError(f"our programs for the guest cannot be compiled: {words}")

@@ -1,0 +1,146 @@
+"""Our code and our programs in C for the guest: what is taken, its name, and that it is whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from outcast.emulation import in_c
+from outcast.engines.guest import code, helpers, world
+from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.root.cache import Root
+from outcast.errors import CommandError, RootError
+
+PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}
+
+
+class ThisPython:
+    """Compiles by the Python of the tests, in place of a root's."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: object = None,
+    ) -> str:
+        self.calls += 1
+        assert argv[0].endswith("ld-linux-x86-64.so.2")
+        return SystemPrograms().run([sys.executable, *argv[4:]], cwd=cwd, environment=environment)
+
+
+def root(folder: Path, key: str = "of-the-root") -> Root:
+    return Root(folder, key, "of-the-lock", {})
+
+
+def provide(tmp_path: Path, run: Programs | None = None, **changes: str) -> code.Code:
+    return code.provide(
+        root(tmp_path / "root", **changes),
+        PROGRAMS,
+        folder=tmp_path / "cache",
+        run=run or ThisPython(),
+    )
+
+
+def test_the_code_alone_is_enough_for_the_inner_program(tmp_path: Path) -> None:
+    place = provide(tmp_path).layer / world.CODE.removeprefix("/")
+    argv = [sys.executable, "-P", "-c", "import outcast.emulation.inside, outcast as o; print(o)"]
+    for module in ("outcast.emulation.programs.launch", "outcast.emulation.changes", "controllers"):
+        argv[-1] = f"import {module}; {argv[-1]}"
+    done = subprocess.run(
+        argv, env={**os.environ, "PYTHONPATH": str(place)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(place) in done.stdout
+    # What people look at results with is not there.
+    assert not (place / "outcast/view").exists()
+    assert not list(place.rglob("*.c"))
+
+
+def test_the_code_is_the_same_under_any_umask_and_at_any_time(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        made = provide(tmp_path)
+    finally:
+        os.umask(before)
+    for path in (made.layer, *made.layer.rglob("*")):
+        status = path.lstat()
+        is_program = path.parent.name == "programs"
+        mode = 0o755 if path.is_dir() or is_program else 0o644
+        assert (stat.S_IMODE(status.st_mode), status.st_mtime) == (mode, 1_000_000_000)
+    compiled = list(made.layer.rglob("*.pyc"))
+    assert len(compiled) == len(list(made.layer.rglob("*.py"))) > 50
+    for path in compiled:
+        # Unchecked: the flags say so (PEP 552). No path of the host is in it.
+        assert path.read_bytes()[4:8] == b"\1\0\0\0"
+        assert str(tmp_path).encode() not in path.read_bytes()
+
+
+def test_the_key_names_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ThisPython()
+    first = provide(tmp_path, run)
+    assert provide(tmp_path, run) == first
+    assert run.calls == 1
+    assert provide(tmp_path, key="another").key != first.key
+    monkeypatch.setitem(PROGRAMS, "stream", b"other")
+    assert provide(tmp_path).key != first.key
+    monkeypatch.undo()
+    contents = code.sources()
+    monkeypatch.setattr(code, "sources", lambda: {**contents, "outcast/units.py": b"# other\n"})
+    assert provide(tmp_path).key != first.key
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    class Fails(ThisPython):
+        def run(self, argv: Sequence[str], **_: object) -> str:  # type: ignore[override]
+            raise CommandError(argv, 1, "cannot execute")
+
+    with pytest.raises(RootError, match=r"the guest's root cannot compile our code: .*cannot exec"):
+        provide(tmp_path, Fails())
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_programs_are_named_by_their_sources_and_their_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = helpers.key("one")
+    assert key == helpers.key("one") != helpers.key("another")
+    assert helpers.find("one", tmp_path) is None
+    kept = tmp_path / key
+    kept.mkdir()
+    for program in in_c.IN_GUEST:
+        (kept / program.name).write_bytes(program.name.encode())
+    assert helpers.find("one", tmp_path) == {p.name: p.name.encode() for p in in_c.IN_GUEST}
+    source = tmp_path / "spinning.c"
+    source.write_text("int other;\n")
+    other = in_c.InC("spinning.so", (source,))
+    monkeypatch.setattr(in_c, "IN_GUEST", (*in_c.IN_GUEST[:2], other, *in_c.IN_GUEST[3:]))
+    assert helpers.key("one") != key
+
+
+def test_ready_programs_are_taken_and_others_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Compiles:
+        argv: Sequence[str] = ()
+
+        def run(self, argv: Sequence[str]) -> str:
+            self.argv = argv
+            return ""
+
+    commands = Compiles()
+    assert in_c.provide(in_c.STREAM, tmp_path, commands) == tmp_path / "stream"  # type: ignore[arg-type]
+    assert list(commands.argv[:4]) == ["cc", "-O2", "-o", str(tmp_path / "stream")]
+    assert commands.argv[-1] == "-lm"
+    monkeypatch.setenv(in_c.READY, "/opt/ready")
+    assert in_c.provide(in_c.SPINNING, tmp_path, None) == Path("/opt/ready/spinning.so")  # type: ignore[arg-type]
