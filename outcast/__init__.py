@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outcast.api.archives import Replay, pack, replay
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
     from outcast.api.joins import Join, join_captures
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         UntrustedError,
     )
     from outcast.experiment import Experiment
+    from outcast.records.archive import Packed
 
 __version__ = "0.1.0"
 
@@ -51,6 +53,8 @@ __all__ = [
     "Join",
     "KernelError",
     "OutcastError",
+    "Packed",
+    "Replay",
     "ReplayError",
     "RootError",
     "Run",
@@ -64,6 +68,8 @@ __all__ = [
     "load",
     "open_run",
     "open_sweep",
+    "pack",
+    "replay",
     "run",
     "run_sweep",
 ]
@@ -72,6 +78,8 @@ _MODULES = {
     "Executed": "outcast.api.commands",
     "Experiment": "outcast.experiment",
     "Join": "outcast.api.joins",
+    "Packed": "outcast.records.archive",
+    "Replay": "outcast.api.archives",
     "Run": "outcast.api.runs",
     "Sweep": "outcast.api.sweeps",
     "analyze": "outcast.api.runs",
@@ -80,6 +88,8 @@ _MODULES = {
     "load": "outcast.api.experiments",
     "open_run": "outcast.api.runs",
     "open_sweep": "outcast.api.sweeps",
+    "pack": "outcast.api.archives",
+    "replay": "outcast.api.archives",
     "run": "outcast.api.runs",
     "run_sweep": "outcast.api.run_sweep",
 }

@@ -381,7 +381,8 @@ def _refusal(problem: str, mark: Any) -> _Refused:
     return _Refused(problem=problem, problem_mark=mark)
 
 
-def _require_file_name(name: str) -> str:
+def require_file_name(name: str) -> str:
+    """Returns the name of a file below a folder. Raises ValueError if it could lead out of it."""
     parts = name.split("/")
     path = PurePosixPath(name)
     if path.is_absolute() or {"", ".", ".."} & set(parts) or "\0" in name:
@@ -389,5 +390,5 @@ def _require_file_name(name: str) -> str:
     return name
 
 
-FileName = Annotated[str, AfterValidator(_require_file_name)]
+FileName = Annotated[str, AfterValidator(require_file_name)]
 """The name of a file in a folder's records. It cannot lead out of the folder."""

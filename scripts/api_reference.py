@@ -17,9 +17,10 @@ PAGE = Path(__file__).parents[1] / "docs/api.md"
 HEADING = "## Reference\n"
 
 FUNCTIONS = (
-    *("load", "run", "open_run", "analyze", "run_sweep", "open_sweep", "exec_in", "join_captures"),
+    *("load", "run", "open_run", "analyze", "pack", "replay"),
+    *("run_sweep", "open_sweep", "exec_in", "join_captures"),
 )
-CLASSES = ("Experiment", "Run", "Sweep", "Executed", "Join")
+CLASSES = ("Experiment", "Run", "Packed", "Replay", "Sweep", "Executed", "Join")
 
 
 def markdown() -> str:

@@ -116,20 +116,38 @@ def run(
         OutcastError: the run failed. What it had written stands beside `directory`.
     """
     from outcast import workflow
-    from outcast.api import kernel
-    from outcast.engines import choice
     from outcast.sweep import measured
 
     require_experiment(experiment)
     target = Path(directory) if directory is not None else workflow.default_directory(experiment)
+    made = execute(experiment, target, progress)
+    measured.note(measured.of_single_run(made, experiment), measured.default_file())
+    return Run(target)
+
+
+def execute(
+    experiment: Experiment, target: Path, progress: bool | None = None, *, draw: bool = True
+) -> RunDirectory:
+    """Makes a run, as `run` and every replay do.
+
+    Args:
+        experiment: what `load` returned, or the configuration of a run.
+        target: a new or empty folder.
+        progress: whether to show it; None shows it on a terminal and in a notebook.
+        draw: whether figures and the report are drawn.
+
+    Raises as `run`.
+    """
+    from outcast import workflow
+    from outcast.api import kernel
+    from outcast.engines import choice
+
     workflow.require_free(target)
     with absolute_search_paths():
         kernel.provide(experiment, progress)
         engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         with shown.of_run(progress) as on_event:
-            outcome = workflow.execute(experiment, engine, target, on_event)
-    measured.note(measured.of_single_run(outcome.directory, experiment), measured.default_file())
-    return Run(target)
+            return workflow.execute(experiment, engine, target, on_event, draw=draw).directory
 
 
 @contextmanager

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from outcast import experiment
-from outcast import workflow as execute
+from outcast.api import archives, runs
 from outcast.assignment.seal import is_evidence
-from outcast.engines import OnEvent
 from outcast.engines.kernel import cache
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
@@ -31,26 +30,17 @@ class Runner(Protocol):
 class Guest:
     """The virtual engine."""
 
-    on_event: OnEvent = lambda event: None
-
     def obstacle(self, manifest: Manifest) -> str:
         """See Runner."""
         if manifest.engine != "virtual":
             return "a realtime run cannot be repeated to the byte"
-        kernel = cache.find()
-        if kernel is None:
+        if cache.find() is None:
             return "no kernel here to replay it; build it with: outcast kernel build"
-        sha256 = str(manifest.kernel.get("sha256"))
-        if sha256 != kernel.sha256:
-            return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
-        return ""
+        return archives.other_guest(manifest)
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
-        from outcast.engines import choice
-
-        engine = choice.choose(config)
-        return execute.execute(config, engine, target, self.on_event, draw=False).directory
+        return runs.execute(config, target, progress=False, draw=False)
 
 
 @dataclass(frozen=True, slots=True)

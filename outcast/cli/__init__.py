@@ -28,6 +28,8 @@ VERBS = (
     "analyze",
     "report",
     "figure",
+    "pack",
+    "replay",
     "join",
     "inspect",
     "topo",

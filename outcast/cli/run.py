@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,8 +43,8 @@ from outcast.records.run_directory import RunDirectory
 @click.option(
     "--replay-of",
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Compare the captures with those of an earlier run, from here or elsewhere. "
+    metavar="DIR|FILE",
+    help="Compare the captures with those of an earlier run or archive, from here or elsewhere. "
     "Say what differs first.",
 )
 def command(
@@ -61,7 +62,7 @@ def command(
     Exit status 4 if the captures and counters contradict each other.
     """
     from outcast import experiment
-    from outcast.api import experiments, runs
+    from outcast.api import archives, experiments, runs
     from outcast.records import replay
     from outcast.view.terminal import tables
 
@@ -70,15 +71,17 @@ def command(
         overrides = (*overrides, f"engine={engine}")
     chosen = experiments.checked(experiment.read(config, overrides))
     shared.note_left_out(chosen)
-    if replay_of is not None:
-        replay.require_finished(RunDirectory(replay_of))
-        replay.require_comparable(RunDirectory(replay_of), runs.resolve(chosen, progress=True))
-    run = runs.run(chosen, output, progress=True)
-    console = terminal.console()
-    console.print(tables.render(run.directory))
-    shared.print_drawn(run.path)
-    if replay_of is not None:
-        _compare(RunDirectory(replay_of), run.directory, console)
+    with ExitStack() as stack:
+        earlier = None if replay_of is None else stack.enter_context(archives.opened(replay_of))
+        if earlier is not None:
+            replay.require_finished(earlier)
+            replay.require_comparable(earlier, runs.resolve(chosen, progress=True))
+        run = runs.run(chosen, output, progress=True)
+        console = terminal.console()
+        console.print(tables.render(run.directory))
+        shared.print_drawn(run.path)
+        if earlier is not None:
+            _compare(earlier, run.directory, console)
     if verify_replay:
         with TemporaryDirectory(prefix="outcast-replay-") as folder:
             again = runs.run(chosen, Path(folder) / "again", progress=False)

@@ -196,6 +196,11 @@ def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
             )
 
 
+def digests(directory: RunDirectory) -> dict[str, str]:
+    """The SHA-256 of every capture as it was written. Raises InputError for no finished run."""
+    return _digests(directory, directory.read_manifest())
+
+
 def _digests(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
     """Returns the SHA-256 of every capture as it was written, compressed and removed ones too."""
     known = {**manifest.dropped, **manifest.files}

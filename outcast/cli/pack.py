@@ -1,0 +1,60 @@
+"""`outcast pack`: one archive of a run, which others can read and replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast
+
+import click
+
+from outcast.cli import shared, terminal
+
+
+@click.command(
+    "pack",
+    epilog=shared.examples(
+        "outcast pack results/fig3c -o fig3c.zip",
+        "outcast pack results/fig3c -o fig3c.zip --captures hashes "
+        "--license https://spdx.org/licenses/CC-BY-4.0",
+    ),
+)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="The archive to write, a zip file.",
+)
+@click.option(
+    "--captures",
+    type=shared.Choice(["keep", "hashes"]),
+    default="keep",
+    show_default=True,
+    help="Whether the captures go in, or only their hashes. A replay needs no more than these.",
+)
+@click.option(
+    "--license",
+    "license_url",
+    metavar="URL",
+    help="Where the license stands under which you give the archive away.",
+)
+def command(directory: Path, output: Path, captures: str, license_url: str | None) -> None:
+    """Make one archive of the run in DIR, for others to read and to replay.
+
+    It holds the configuration, the plan, the manifest with all hashes, captures, tables, figures
+    and the report, and describes them by RO-Crate. docs/archive.md has the format.
+    """
+    from outcast.api import archives
+    from outcast.records.archive.contents import listed
+
+    kept = cast(Literal["keep", "hashes"], captures)
+    packed = archives.pack(directory, output, captures=kept, license_url=license_url)
+    for text in packed.notes:
+        shared.note(text)
+    if packed.left_out:
+        names = listed(packed.left_out)
+        shared.note(f"left out, because the run did not write it: {names}")
+    size_mb = packed.path.stat().st_size / 1e6
+    terminal.echo_path(packed.path, f", {packed.files} files, {size_mb:.1f} MB")

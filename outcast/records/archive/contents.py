@@ -1,0 +1,176 @@
+"""What of a run's directory goes into an archive, and what each file is."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outcast.errors import InputError
+from outcast.files import sha256
+from outcast.records import replay, verify
+from outcast.records.run_directory import Manifest, RunDirectory
+
+Captures = Literal["keep", "hashes"]
+
+_DERIVED = (".parquet", ".png", ".html", ".pdf", ".svg")
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What files of one kind are.
+
+    Attributes:
+        pattern: their names in the run's directory, as a shell writes patterns.
+        is_what: what they are, in words.
+        media_type: how they are encoded (IANA's media types); None where that differs.
+    """
+
+    pattern: str
+    is_what: str
+    media_type: str | None = None
+
+
+KINDS = (
+    Kind("config.yaml", "the experiment, with every default filled in", "application/yaml"),
+    Kind("plan.json", "the planned network, its captures and flows", "application/json"),
+    Kind(
+        "manifest.json",
+        "what ran, on what, with which settings in effect, and the SHA-256 of every file",
+        "application/json",
+    ),
+    Kind("counters.json", "the kernel's counters before and after the flows", "application/json"),
+    Kind("summary.json", "what the analysis found", "application/json"),
+    Kind("blackout.json", "the periods of a synthetic blackout", "application/json"),
+    Kind("rates.json", "rates of links over time, as they were set", "application/json"),
+    Kind("log.txt", "the run's progress", "text/plain"),
+    Kind("report.html", "the report, which opens offline in a browser", "text/html"),
+    Kind(
+        "captures/*.pcap",
+        "packets at a switch's port, with time stamps in nanoseconds",
+        "application/vnd.tcpdump.pcap",
+    ),
+    Kind("captures/*.pcap.zst", "a capture, compressed by zstd", "application/zstd"),
+    Kind("flows/*", "logs of senders and receivers, and what the kernel said of their sockets"),
+    Kind("samples/*", "sockets and queues over time, as the kernel's messages"),
+    Kind("programs/*", "a program's files, or what it wrote"),
+    Kind("modules/*", "the source of a kernel module that the run loaded"),
+    Kind("sources/*", "a copy of a file that the run was made from"),
+    Kind("*.parquet", "a table of the analysis", "application/vnd.apache.parquet"),
+    Kind("*.png", "a figure", "image/png"),
+    Kind("*.svg", "a figure", "image/svg+xml"),
+    Kind("*.pdf", "a figure", "application/pdf"),
+    Kind("*.html", "a page", "text/html"),
+)
+"""The first kind whose pattern fits is a file's."""
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a file; `name` is relative to the run's directory."""
+    fitting = (kind for kind in KINDS if fnmatch.fnmatchcase(name, kind.pattern))
+    return next(fitting, Kind(name, "a file of the run"))
+
+
+@dataclass(frozen=True)
+class Described:
+    """A file of the archive.
+
+    Attributes:
+        kind: what it is.
+        bytes: its size.
+        sha256: its hash.
+    """
+
+    kind: Kind
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What of a run goes into an archive.
+
+    Attributes:
+        files: from names in the run's directory to the files.
+        manifest: the manifest, with the hashes of these files.
+        left_out: names of files in the folder that the run did not write.
+    """
+
+    files: Mapping[str, Path]
+    manifest: Manifest
+    left_out: tuple[str, ...]
+
+
+def collect(directory: RunDirectory, captures: Captures) -> Contents:
+    """Chooses the files of a finished run.
+
+    Tables, figures and pages may be newer than the run, because other verbs make them anew. Any
+    other file has to be as the run left it.
+
+    Args:
+        directory: the run's directory.
+        captures: whether the captures go in, or only their hashes.
+
+    Raises:
+        InputError: it is no finished run, or a file of the run was changed or removed.
+    """
+    manifest = directory.read_manifest()
+    differences = verify.differences(directory, manifest)
+    require_unchanged(directory, differences)
+    hashes = {
+        name: digest for name, digest in manifest.files.items() if name not in differences.missing
+    }
+    for name in (*differences.changed, *filter(_is_derived, differences.added)):
+        hashes[name] = sha256(directory.path / name)
+    if captures == "hashes":
+        manifest = _without_captures(directory, manifest)
+        hashes = {name: digest for name, digest in hashes.items() if not _is_capture(name)}
+    hashes = dict(sorted(hashes.items()))
+    return Contents(
+        files={name: directory.path / name for name in hashes},
+        manifest=manifest.model_copy(update={"files": hashes}),
+        left_out=tuple(name for name in differences.added if not _is_derived(name)),
+    )
+
+
+def require_unchanged(directory: RunDirectory, differences: verify.Differences) -> None:
+    """Raises InputError if what a run wrote has changed since, or is missing.
+
+    Tables, figures and pages are not looked at, because other verbs make them anew.
+    """
+    for names, what in (
+        (differences.changed, "changed after the run"),
+        (differences.missing, "missing"),
+    ):
+        wrong = [name for name in names if not _is_derived(name)]
+        if wrong:
+            raise InputError(
+                f"{directory.path}/{listed(wrong)}: {what}; allowed is a run as it was written"
+            )
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _is_derived(name: str) -> bool:
+    """Whether a file is computed from what the run wrote."""
+    return "/" not in name and (name == "summary.json" or name.endswith(_DERIVED))
+
+
+def _is_capture(name: str) -> bool:
+    return name.startswith("captures/")
+
+
+def _without_captures(directory: RunDirectory, manifest: Manifest) -> Manifest:
+    """The manifest with hashes of the captures as they were written, and without the captures."""
+    records = [
+        record.model_copy(update={"file": record.file.removesuffix(replay.COMPRESSED)})
+        for record in manifest.captures
+    ]
+    return manifest.model_copy(update={"captures": records, "dropped": replay.digests(directory)})

@@ -1,0 +1,186 @@
+"""Zip files: written the same to the byte every time, and unpacked though others made them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+from outcast import files, handed_in
+from outcast.errors import InputError
+
+MOST_FILES = handed_in.MOST_ENTRIES
+MOST_LIST_BYTES = 64 << 20
+"""The limit for a zip file's list of its files, which is read as a whole."""
+MOST_BYTES = 16 << 30
+"""The limit for all files of an archive together."""
+MOST_EXPANSION = 200
+"""A file may expand to so many times the size of its archive. Captures compress to a tenth."""
+ALWAYS_BYTES = 64 << 20
+"""A small archive may expand to so much in any case."""
+LONGEST_NAME = 1024
+LONGEST_PART = 255
+"""In bytes; no file system takes more (limits.h, NAME_MAX)."""
+
+_BLOCK_BYTES = 1 << 20
+_LEVEL = 6
+_ENCRYPTED = 0x1
+_UNIX = 3
+_REFUSALS = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError),
+    *(OverflowError, struct.error),
+)
+"""What zipfile raises for a broken file."""
+
+Date = tuple[int, int, int]
+"""Year, month and day. A zip file knows the years 1980 to 2107."""
+
+
+def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
+    """Writes a zip file, whole or not at all.
+
+    The same members and the same date give the same bytes with the same zlib.
+
+    Args:
+        path: the zip file.
+        members: from names in the zip file to their contents, or to the files that have them.
+        date: the date of every member. Its time is noon, so that the day is right in most zones.
+
+    Raises:
+        OSError: a file cannot be read, or the zip file cannot be written; the error names it.
+    """
+    with (
+        files.writing(path) as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive,
+    ):
+        for name in sorted(members):
+            _add(archive, name, members[name], date)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> None:
+    info = zipfile.ZipInfo(name, (*date, 12, 0, 0))
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.create_system = _UNIX
+    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    if isinstance(content, bytes):
+        archive.writestr(info, content, compresslevel=_LEVEL)
+        return
+    with handed_in.opened(content) as source:
+        # Known beforehand, because a file above 2 GiB needs another header.
+        info.file_size = source.seek(0, 2)
+        source.seek(0)
+        with archive.open(info, "w") as target:
+            while block := source.read(_BLOCK_BYTES):
+                target.write(block)
+
+
+class _Bounded(BufferedReader):
+    """A file that is not read in huge pieces.
+
+    zipfile reads the list of files in one piece, whose size the zip file itself says.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= MOST_LIST_BYTES:
+            size = MOST_LIST_BYTES + 1
+        content = super().read(size)
+        if len(content) > MOST_LIST_BYTES:
+            raise InputError(f"its list of files has over {MOST_LIST_BYTES >> 20} MiB, the limit")
+        return content
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpacks a zip file that somebody handed in into a new folder.
+
+    Only regular files are made. Their sizes are bounded before the first one is made.
+
+    Raises:
+        InputError: the file cannot be read, is no zip file, is broken, or holds anything else than
+            regular files with plain names, a name twice, or too much.
+        OSError: a file cannot be written; the error names it.
+    """
+    try:
+        stream = _Bounded(handed_in.opened(path))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
+    try:
+        with stream, zipfile.ZipFile(stream) as archive:
+            for info in _members(archive.infolist(), path):
+                target = folder / info.filename
+                _make_folder(target.parent)
+                with archive.open(info) as source:
+                    _copy(source, target)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    except _REFUSALS as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: not a whole zip file: {what[:200]!a}") from None
+
+
+def _members(infos: Sequence[zipfile.ZipInfo], path: Path) -> list[zipfile.ZipInfo]:
+    """The files of a zip file. Folders are left out, because files make their own."""
+    if len(infos) > MOST_FILES:
+        raise InputError(f"holds more than {MOST_FILES} files")
+    members = [info for info in infos if not (info.is_dir() and info.file_size == 0)]
+    seen: set[str] = set()
+    for info in members:
+        _require_plain(info)
+        if info.filename in seen:
+            raise InputError(f"{info.filename}: is there twice")
+        seen.add(info.filename)
+    size = sum(info.file_size for info in members)
+    most = min(MOST_BYTES, max(ALWAYS_BYTES, MOST_EXPANSION * path.stat().st_size))
+    if size > most:
+        raise InputError(f"expands to {size} bytes; allowed are {most} for an archive of its size")
+    return members
+
+
+def _require_plain(info: zipfile.ZipInfo) -> None:
+    """Raises InputError if a member is no regular file, or has a name that is not plain."""
+    # zipfile cuts a name off at a null character.
+    require_name(info.orig_filename)
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG):
+        raise InputError(f"{info.filename}: is no regular file; allowed are only these")
+    if info.flag_bits & _ENCRYPTED:
+        raise InputError(f"{info.filename}: is encrypted; allowed are files without a password")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{info.filename}: allowed are the methods stored and deflated")
+
+
+def require_name(name: str) -> None:
+    """Raises InputError if an archive of ours cannot have a file of this name."""
+    try:
+        handed_in.require_file_name(name)
+        longest = max(len(os.fsencode(part)) for part in name.split("/"))
+    except ValueError:
+        longest = LONGEST_PART + 1
+    if longest > LONGEST_PART or len(name) > LONGEST_NAME or not name.isprintable() or "\\" in name:
+        shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
+        raise InputError(f"{shown}: allowed are plain names of files within the archive")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder.name!a}: is a file and a folder") from None
+
+
+def _copy(source: IO[bytes], target: Path) -> None:
+    try:
+        with target.open("xb") as sink:
+            while block := source.read(_BLOCK_BYTES):
+                sink.write(block)
+    except (FileExistsError, IsADirectoryError):
+        raise InputError(f"{target.name!a}: is a file and a folder") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None

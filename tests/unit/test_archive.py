@@ -1,0 +1,530 @@
+"""Archives of runs: what is in them, that they are the same each time, and hostile ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rocrate.rocrate import ROCrate
+
+import outcast
+from outcast import analysis
+from outcast.errors import ConfigError, InputError
+from outcast.records import archive
+from outcast.records.archive import zips
+from outcast.records.run import Run
+from outcast.records.run_directory import RunDirectory
+from outcast.sweep.captures import reduce
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+URL = "https://spdx.org/licenses/CC-BY-4.0"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("run") / "run", traffic, 20_000_000)
+    analysis.analyze(directory)
+    (directory.path / "goodput.png").write_bytes(b"a figure")
+    directory.seal(engine="virtual")
+    return directory.path
+
+
+@pytest.fixture
+def run(golden: Path, tmp_path: Path) -> RunDirectory:
+    return RunDirectory(shutil.copytree(golden, tmp_path / "run"))
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as packed:
+        return {info.filename: packed.read(info) for info in packed.infolist()}
+
+
+def unpacked(file: Path, folder: Path) -> RunDirectory:
+    folder.mkdir()
+    return archive.unpack(file, folder).run
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+# What is in an archive.
+
+
+def test_an_archive_holds_the_run(run: RunDirectory, tmp_path: Path) -> None:
+    packed = outcast.pack(run.path, tmp_path / "run.zip")
+    assert (packed.path, packed.left_out, packed.notes) == (tmp_path / "run.zip", (), ())
+    again = unpacked(packed.path, tmp_path / "again")
+    names = [path.relative_to(run.path) for path in run.path.rglob("*") if path.is_file()]
+    assert len(names) > 10
+    for name in names:
+        assert (again.path / name).read_bytes() == (run.path / name).read_bytes(), name
+    assert packed.files == len(contents(packed.path)) == len(names) + 3
+    assert Run(again).summary == Run(run).summary
+
+
+def test_the_same_run_gives_the_same_bytes(run: RunDirectory, tmp_path: Path) -> None:
+    one = outcast.pack(run.path, tmp_path / "one.zip").path.read_bytes()
+    other = tmp_path / "other"
+    # Made in another order, with other modes and times.
+    for path in sorted(run.path.rglob("*"), reverse=True):
+        target = other / path.relative_to(run.path)
+        if path.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+            target.chmod(0o600)
+    made = run.manifest.stat().st_mtime
+    os.utime(other / "manifest.json", (made, made))
+    assert outcast.pack(other, tmp_path / "two.zip").path.read_bytes() == one
+    os.utime(other / "manifest.json", (made, made + 10 * 86_400))
+    assert outcast.pack(other, tmp_path / "two.zip").path.read_bytes() != one
+
+
+def test_dates_and_modes_are_fixed(run: RunDirectory, tmp_path: Path) -> None:
+    os.utime(run.manifest, (0, 1_795_319_999))
+    with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
+        infos = packed.infolist()
+        assert {info.date_time for info in infos} == {(2026, 11, 22, 12, 0, 0)}
+        assert {info.external_attr >> 16 for info in infos} == {stat.S_IFREG | 0o644}
+        assert [info.filename for info in infos] == sorted(info.filename for info in infos)
+    os.utime(run.manifest, (0, 0))
+    with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
+        assert packed.infolist()[0].date_time == (1980, 1, 1, 12, 0, 0)
+
+
+def test_only_hashes_of_captures(run: RunDirectory, tmp_path: Path) -> None:
+    packed = outcast.pack(run.path, tmp_path / "run.zip", captures="hashes")
+    assert not [name for name in contents(packed.path) if "captures" in name]
+    assert "only the hashes" in packed.notes[0]
+    again = unpacked(packed.path, tmp_path / "again").read_manifest()
+    assert again.dropped == {
+        f"captures/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in run.captures.iterdir()
+    }
+
+
+def test_hashes_of_compressed_captures_are_those_of_the_captures(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    plain = {path.name: hashlib.sha256(path.read_bytes()) for path in run.captures.iterdir()}
+    reduce(run, "compress")
+    kept = outcast.pack(run.path, tmp_path / "kept.zip")
+    assert "run/captures/s1-eth1.out.pcap.zst" in contents(kept.path)
+    packed = outcast.pack(run.path, tmp_path / "run.zip", captures="hashes")
+    again = unpacked(packed.path, tmp_path / "again").read_manifest()
+    assert again.dropped == {f"captures/{name}": hash_.hexdigest() for name, hash_ in plain.items()}
+    assert {record.file for record in again.captures} == set(again.dropped)
+
+
+def test_what_others_made_anew_goes_in_and_foreign_files_do_not(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    (run.path / "goodput.png").write_bytes(b"another figure")
+    (run.path / "goodput.pdf").write_bytes(b"for a paper")
+    (run.path / "summary.json").write_text(run.summary.read_text() + "\n")
+    (run.path / "notes.txt").write_text("mine")
+    (run.path / "flows").mkdir(exist_ok=True)
+    (run.path / "flows/mine.pdf").write_text("mine")
+    packed = outcast.pack(run.path, tmp_path / "run.zip")
+    assert packed.left_out == ("flows/mine.pdf", "notes.txt")
+    again = unpacked(packed.path, tmp_path / "again")
+    assert (again.path / "goodput.png").read_bytes() == b"another figure"
+    assert (again.path / "goodput.pdf").read_bytes() == b"for a paper"
+    assert not (again.path / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "captures/s1-eth1.out.pcap", "counters.json"])
+@pytest.mark.parametrize("what", ["changed", "missing"])
+def test_a_changed_run_is_refused(name: str, what: str, run: RunDirectory, tmp_path: Path) -> None:
+    path = run.path / name
+    if what == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(InputError, match=f"{name}: {what}"):
+        outcast.pack(run.path, tmp_path / "run.zip")
+    assert not (tmp_path / "run.zip").exists()
+
+
+def test_an_unfinished_run_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+    run.manifest.unlink()
+    with pytest.raises(InputError, match=r"no manifest\.json; a folder that `outcast run` wrote"):
+        outcast.pack(run.path, tmp_path / "run.zip")
+
+
+def test_what_the_reader_should_know_is_noted(run: RunDirectory, tmp_path: Path) -> None:
+    manifest = run.read_manifest()
+    kernel = {**manifest.kernel, "own": ["tickless.config", "mine.patch"]}
+    run.write_manifest(manifest.model_copy(update={"engine": "realtime", "kernel": kernel}))
+    summary = json.loads(run.summary.read_text())
+    summary["capture"] |= {"trusted": False, "reasons": ["5 packets are missing"]}
+    run.summary.write_text(json.dumps(summary))
+    notes = outcast.pack(run.path, tmp_path / "run.zip").notes
+    assert [note for note in notes if "not to be trusted: 5 packets are missing" in note]
+    assert [note for note in notes if "real time, so it cannot be replayed" in note]
+    assert [note for note in notes if "tickless.config, mine.patch" in note]
+    held = contents(tmp_path / "run.zip")
+    for note in notes:
+        assert note in " ".join(held["README.txt"].decode().split())
+    assert notes[0] in json.loads(held["ro-crate-metadata.json"])["@graph"][0]["description"]
+
+
+@pytest.mark.parametrize("license_url", ["CC-BY-4.0", "", "file:///etc/passwd"])
+def test_a_license_is_an_address(license_url: str, run: RunDirectory, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"license: .*: allowed is an address"):
+        outcast.pack(run.path, tmp_path / "run.zip", license_url=license_url)
+
+
+def test_an_archive_does_not_replace_a_device(run: RunDirectory) -> None:
+    with pytest.raises(OSError, match="not a regular file"):
+        outcast.pack(run.path, "/dev/null")
+
+
+# RO-Crate.
+
+
+@pytest.mark.parametrize("license_url", [None, URL])
+def test_the_metadata_is_that_of_ro_crate(
+    license_url: str | None, run: RunDirectory, tmp_path: Path
+) -> None:
+    """What the specification 1.2 demands of the metadata document, its root and its files."""
+    packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=license_url)
+    held = contents(packed.path)
+    tree = json.loads(held["ro-crate-metadata.json"])
+    assert tree["@context"][0] == "https://w3id.org/ro/crate/1.2/context"
+    entities = {entity["@id"]: entity for entity in tree["@graph"]}
+    assert len(entities) == len(tree["@graph"])
+    # Flattened: an entity stands in the graph and is only referred to elsewhere.
+    for entity in tree["@graph"]:
+        for value in entity.values():
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, dict):
+                    assert set(part) == {"@id"}
+                    assert part["@id"] in entities or part["@id"].startswith("https://w3id.org/ro")
+    descriptor, root = entities["ro-crate-metadata.json"], entities["./"]
+    assert descriptor["@type"] == "CreativeWork"
+    assert descriptor["about"] == {"@id": "./"}
+    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.2"}
+    assert root["@type"] == "Dataset"
+    assert all(root[key] for key in ("name", "description", "datePublished", "license"))
+    files = {name: entity for name, entity in entities.items() if entity["@type"] == "File"}
+    assert {part["@id"] for part in root["hasPart"]} == set(files)
+    assert set(files) == set(held) - {"outcast.json", "ro-crate-metadata.json"}
+    for name, entity in files.items():
+        assert entity["contentSize"] == str(len(held[name]))
+        assert entity["sha256"] == hashlib.sha256(held[name]).hexdigest()
+    assert entities["#run"]["@type"] == "CreateAction"
+    assert {"@id": "run/config.yaml"} in entities["#run"]["object"]
+    assert {"@id": "run/manifest.json"} in entities["#run"]["result"]
+    if license_url is None:
+        assert root["license"].startswith("No license")
+    else:
+        assert entities[license_url]["@type"] == "CreativeWork"
+
+
+def test_the_library_reads_the_archive(run: RunDirectory, tmp_path: Path) -> None:
+    packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=URL)
+    crate = ROCrate(packed.path)
+    assert crate.version == "1.2"
+    assert crate.name == "Run golden of outcast, seed 1"
+    assert crate.get("run/summary.json")["encodingFormat"] == "application/json"
+    assert crate.license["url"] == URL
+
+
+# Hostile archives.
+
+
+@pytest.fixture
+def packed(run: RunDirectory, tmp_path: Path) -> dict[str, bytes]:
+    return contents(outcast.pack(run.path, tmp_path / "run.zip").path)
+
+
+def zipped(path: Path, members: Mapping[str, bytes]) -> Path:
+    """An archive with these members, and their right hashes in outcast.json."""
+    held = dict(members)
+    if "outcast.json" in held:
+        record = json.loads(held["outcast.json"])
+        record["files"] = {
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in held.items()
+            if name != "outcast.json"
+        }
+        held["outcast.json"] = json.dumps(record).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, content in held.items():
+            target.writestr(name, content)
+    return path
+
+
+def refused(file: Path, folder: Path) -> str:
+    """The one line of the refusal. Nothing may be written outside of the folder."""
+    folder.mkdir()
+    inner = folder / "in"
+    inner.mkdir()
+    with pytest.raises(InputError) as refusal:
+        archive.unpack(file, inner)
+    assert [path.name for path in folder.iterdir()] == ["in"]
+    text = str(refusal.value)
+    assert text.startswith(f"{file}: ")
+    assert "\n" not in text
+    assert str(inner) not in text
+    return text
+
+
+def test_an_archive_packed_by_hand_is_read(packed: dict[str, bytes], tmp_path: Path) -> None:
+    """The others below are refused for their one fault alone."""
+    unpacked(zipped(tmp_path / "by-hand.zip", packed), tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../evil", "run/../../evil", "/etc/evil", "a//b", "./a", "a\\..\\b", "C:\\evil"),
+        *("a\x1b[31m", "a\nb", "a\u202eb", "x" * 256, "/".join("x" * 8 for _ in range(200))),
+    ],
+)
+def test_names_that_lead_elsewhere(name: str, packed: dict[str, bytes], tmp_path: Path) -> None:
+    file = zipped(tmp_path / "hostile.zip", {**packed, name: b"evil"})
+    text = refused(file, tmp_path / "folder")
+    assert "allowed are plain names" in text
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR])
+def test_links_and_devices(kind: int, packed: dict[str, bytes], tmp_path: Path) -> None:
+    file = zipped(tmp_path / "hostile.zip", packed)
+    with zipfile.ZipFile(file, "a") as target:
+        info = zipfile.ZipInfo("run/link")
+        info.create_system = 3
+        info.external_attr = (kind | 0o777) << 16
+        target.writestr(info, "/etc/passwd")
+    assert "run/link: is no regular file" in refused(file, tmp_path / "folder")
+
+
+def test_names_that_are_there_twice(packed: dict[str, bytes], tmp_path: Path) -> None:
+    file = zipped(tmp_path / "hostile.zip", packed)
+    with (
+        zipfile.ZipFile(file, "a") as target,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        target.writestr("run/config.yaml", "name: other\n")
+    assert "run/config.yaml: is there twice" in refused(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a/b")])
+def test_a_file_that_is_a_folder_too(names: tuple[str, str], tmp_path: Path) -> None:
+    file = zipped(tmp_path / "hostile.zip", dict.fromkeys(names, b"x"))
+    assert "is a file and a folder" in refused(file, tmp_path / "folder")
+
+
+def test_bombs(packed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zips, "ALWAYS_BYTES", 1 << 20)
+    file = zipped(tmp_path / "bomb.zip", {"bomb": b"\0" * (64 << 20)})
+    assert file.stat().st_size < 100_000
+    assert "expands to 67108864 bytes; allowed are" in refused(file, tmp_path / "folder")
+    monkeypatch.setattr(zips, "MOST_FILES", 10)
+    file = zipped(tmp_path / "many.zip", {str(number): b"" for number in range(11)})
+    assert "holds more than 10 files" in refused(file, tmp_path / "many")
+
+
+def test_a_size_that_lies_is_no_way_around_the_limit(
+    packed: dict[str, bytes], tmp_path: Path
+) -> None:
+    file = zipped(tmp_path / "bomb.zip", {"bomb": b"\0" * (1 << 20)})
+    data = bytearray(file.read_bytes())
+    for at in (data.index(b"PK\x03\x04") + 22, data.index(b"PK\x01\x02") + 24):
+        assert struct.unpack_from("<I", data, at) == (1 << 20,)
+        struct.pack_into("<I", data, at, 10)
+    file.write_bytes(data)
+    assert "not a whole zip file" in refused(file, tmp_path / "folder")
+    assert not [path for path in tmp_path.rglob("bomb") if path.stat().st_size > 10]
+
+
+def test_a_huge_list_of_files_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zips, "MOST_LIST_BYTES", 1 << 17)
+    file = zipped(tmp_path / "long.zip", {f"{number:0200}": b"" for number in range(1000)})
+    assert "its list of files has over" in refused(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_ways_of_compressing(method: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w", method) as target:
+        target.writestr("a", b"x" * 1000)
+    assert "stored and deflated" in refused(tmp_path / "other.zip", tmp_path / "folder")
+
+
+def test_passwords(tmp_path: Path) -> None:
+    file = zipped(tmp_path / "secret.zip", {"a": b"x" * 1000})
+    data = bytearray(file.read_bytes())
+    for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
+        data[at] |= 1
+    file.write_bytes(data)
+    assert "a: is encrypted" in refused(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("what", ["text", "empty", "folder", "fifo", "missing", "device"])
+def test_what_is_no_zip_file(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.zip"
+    if what == "fifo":
+        os.mkfifo(file)
+    elif what == "folder":
+        file.mkdir()
+    elif what == "device":
+        file.symlink_to("/dev/zero")
+    elif what != "missing":
+        file.write_bytes(b"a text\n" * 1000 if what == "text" else b"")
+    refused(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda held: held.pop("outcast.json"), "has no outcast.json"),
+        (lambda held: held.pop("run/config.yaml"), "run/config.yaml: missing"),
+        (lambda held: held.pop("run/manifest.json"), "no manifest.json"),
+        (lambda held: held.update({"run/config.yaml": b"x"}), "config.yaml: changed after the run"),
+        (lambda held: held.update({"run/manifest.json": b"[" * 9999}), "manifest.json: "),
+        (lambda held: held.update({"run/manifest.json": b"{}"}), "outcast: Field required"),
+    ],
+)
+def test_archives_whose_run_is_broken(
+    change: Callable[[dict[str, bytes]], object],
+    says: str,
+    packed: dict[str, bytes],
+    tmp_path: Path,
+) -> None:
+    change(packed)
+    assert says in refused(zipped(tmp_path / "hostile.zip", packed), tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 2}, "made by a newer outcast: its format is 2"),
+        ({"format": 0}, "format: allowed is a whole number above 0"),
+        ({"files": {"../evil": "0" * 64}}, "allowed is the name of a file"),
+        ({"files": {}}, "has no hash in outcast.json"),
+        ({"captures": "some"}, "captures"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_records_that_are_refused(
+    change: dict[str, Any], says: str, packed: dict[str, bytes], tmp_path: Path
+) -> None:
+    file = tmp_path / "hostile.zip"
+    zipped(file, packed)
+    held = contents(file)
+    held["outcast.json"] = json.dumps({**json.loads(held["outcast.json"]), **change}).encode()
+    with zipfile.ZipFile(file, "w") as target:
+        for name, content in held.items():
+            target.writestr(name, content)
+    assert says in refused(file, tmp_path / "folder")
+
+
+@pytest.mark.parametrize("name", ["run/config.yaml", "README.txt", "run/captures/s1-eth1.out.pcap"])
+def test_wrong_hashes(name: str, packed: dict[str, bytes], tmp_path: Path) -> None:
+    file = tmp_path / "hostile.zip"
+    with zipfile.ZipFile(file, "w") as target:
+        for member, content in packed.items():
+            target.writestr(member, content + (b" " if member == name else b""))
+    assert f"{name} has another hash than outcast.json says" in refused(file, tmp_path / "folder")
+
+
+def test_a_file_without_a_hash(packed: dict[str, bytes], tmp_path: Path) -> None:
+    file = zipped(tmp_path / "hostile.zip", packed)
+    with zipfile.ZipFile(file, "a") as target:
+        target.writestr("run/captures/more.pcap", b"more")
+    assert "run/captures/more.pcap has no hash" in refused(file, tmp_path / "folder")
+
+
+@pytest.fixture(scope="module")
+def small(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An archive without captures."""
+    file = tmp_path_factory.mktemp("small") / "run.zip"
+    return outcast.pack(golden, file, captures="hashes").path.read_bytes()
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_damaged_archives_are_refused_or_whole(
+    data: st.DataObject, small: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    file = folder / "run.zip"
+    content = bytearray(small)
+    file.write_bytes(content)
+    whole = contents(file)
+    # The list of files stands at the end, and decides most.
+    first = data.draw(st.sampled_from([0, max(0, len(content) - 6000)]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(first, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    del content[data.draw(st.integers(first, len(content))) :]
+    file.write_bytes(content)
+    inner = folder / "in"
+    inner.mkdir()
+    try:
+        archive.unpack(file, inner)
+    except InputError as error:
+        text = str(error)
+        assert text.startswith(f"{file}: ")
+        assert "\n" not in text
+    else:
+        there = {
+            path.relative_to(inner).as_posix(): path.read_bytes()
+            for path in inner.rglob("*")
+            if path.is_file()
+        }
+        assert there == whole
+    assert sorted(path.name for path in folder.iterdir()) == ["in", "run.zip"]
+    shutil.rmtree(folder)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    members=st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}(/[a-z0-9._-]*[a-z]){0,3}", fullmatch=True),
+        st.binary(max_size=300),
+        max_size=8,
+    ),
+    day=st.dates(date(1980, 1, 1), date(2107, 12, 31)),
+)
+def test_what_is_zipped_is_unpacked(
+    members: dict[str, bytes], day: date, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    names = set(members)
+    if any(
+        f"{name}/" in f"{other}/"[: len(name) + 1] for name in names for other in names - {name}
+    ):
+        return
+    folder = tmp_path_factory.mktemp("zip")
+    numbers = (day.year, day.month, day.day)
+    zips.write(folder / "a.zip", members, numbers)
+    zips.write(folder / "b.zip", dict(reversed(members.items())), numbers)
+    assert (folder / "a.zip").read_bytes() == (folder / "b.zip").read_bytes()
+    inner = folder / "in"
+    inner.mkdir()
+    zips.unpack(folder / "a.zip", inner)
+    there = {
+        path.relative_to(inner).as_posix(): path.read_bytes()
+        for path in inner.rglob("*")
+        if path.is_file()
+    }
+    assert there == members
+    shutil.rmtree(folder)

@@ -1,0 +1,269 @@
+"""Runs that are made again from an archive or a folder, on an engine that takes no time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+import outcast
+from outcast.cli import invoke
+from outcast.engines import ledger
+from outcast.engines.kernel import cache
+from outcast.errors import InputError, RunError
+from outcast.experiment import load_resolved
+from outcast.records.run_directory import RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import CONFIG, write_run
+
+MS_20 = 20_000_000
+
+
+class SeededEngine:
+    """Leaves captures that follow from the seed in place of a network's."""
+
+    name: Literal["realtime", "virtual"] = "virtual"
+
+    def require(self, experiment: object) -> None:
+        """Nothing is missing."""
+
+    def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
+        seed = load_resolved(directory.config).seed
+        traffic = model.drop_tail(model.make_traffic(seed, 1_000), 16_384, 10**9)
+        golden = write_run(directory.path / "golden", traffic, MS_20)
+        golden.write_manifest(
+            golden.read_manifest().model_copy(update={"engine": self.name, "seed": seed})
+        )
+        for path in golden.path.iterdir():
+            if path.name not in ("config.yaml", "plan.json"):
+                shutil.move(path, directory.path / path.name)
+        shutil.rmtree(golden.path)
+        return {"setup": 0.1}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in. Temporary folders are made in `scratch`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+    monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: SeededEngine())
+    monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(place: Path) -> Path:
+    text = CONFIG.replace("{duration}", "20000us").replace("{window}", "10000us")
+    (place / "golden.yaml").write_text(text)
+    return outcast.run(outcast.load("golden.yaml"), place / "run").path
+
+
+@pytest.fixture
+def packed(run: Path, place: Path) -> Path:
+    return outcast.pack(run, place / "run.zip").path
+
+
+def edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
+    """The archive with another configuration and manifest, and with all hashes made anew."""
+    with zipfile.ZipFile(file) as archive:
+        held = {info.filename: archive.read(info) for info in archive.infolist()}
+    config = yaml.safe_load(held["run/config.yaml"])
+    manifest, record = (json.loads(held[f]) for f in ("run/manifest.json", "outcast.json"))
+    change(config, manifest)
+    held["run/config.yaml"] = yaml.safe_dump(config).encode()
+    manifest["files"]["config.yaml"] = hashlib.sha256(held["run/config.yaml"]).hexdigest()
+    held["run/manifest.json"] = json.dumps(manifest).encode()
+    record["files"] = {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in held.items()
+        if name != "outcast.json"
+    }
+    held["outcast.json"] = json.dumps(record).encode()
+    target = file.with_name("edited.zip")
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in held.items():
+            archive.writestr(name, content)
+    return target
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = invoke([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err.strip().splitlines()[-1] if err.strip() else ""
+
+
+def test_a_packed_run_replays(packed: Path, place: Path) -> None:
+    outcome = outcast.replay(packed)
+    assert (outcome.equal, outcome.captures, outcome.difference) == (True, 3, "")
+    assert outcome.directory is None
+    assert list((place / "scratch").iterdir()) == []
+    assert list((place / "ledger").glob("*.json")) == []
+
+
+@pytest.mark.parametrize("captures", ["keep", "hashes"])
+def test_the_verbs(
+    captures: str, run: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = answer(capsys, "pack", run, "-o", "a.zip", "--captures", captures)
+    assert status == 0
+    assert out.startswith("a.zip, ")
+    assert ("only the hashes" in err) == (captures == "hashes")
+    status, out, err = answer(capsys, "replay", "a.zip")
+    assert (status, out) == (0, "equal: 3 captures\n")
+    seed = edited(place / "a.zip", lambda config, manifest: config.update(seed=2))
+    status, out, err = answer(capsys, "replay", seed)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"outcast: {seed}: not equal: captures/s1-eth")
+    assert ("the packet is unknown" in err) == (captures == "hashes")
+    status, out, err = answer(capsys, "replay", seed, "--json", "-o", "again")
+    assert status == 1
+    told = json.loads(out)
+    assert told["equal"] is told["explanation"]["equal"] is False
+    assert err.endswith(told["difference"])
+    assert told["directory"] == "again"
+    assert outcast.open_run("again").manifest.seed == 2
+
+
+def test_a_folder_replays_too(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = answer(capsys, "replay", run, "-o", "again")
+    assert status == 0
+    assert out.startswith("equal: 3 captures\n")
+    assert "again/report.html" in out
+    (run / "captures/s1-eth1.out.pcap").write_bytes(b"another")
+    status, _, err = answer(capsys, "replay", run)
+    assert status == 2
+    assert "captures/s1-eth1.out.pcap: changed after the run" in err
+
+
+def test_a_run_is_compared_with_an_archive(
+    packed: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compared(*arguments: str) -> tuple[int, str, str]:
+        return answer(capsys, "run", "golden.yaml", "--replay-of", packed, *arguments)
+
+    status, out, _ = compared("-o", "again")
+    assert status == 0
+    assert "3 captures, equal byte by byte" in out
+    status, _, err = compared("-o", "other", "--set", "seed=2")
+    assert status == 2
+    assert "run.zip: run/config.yaml: seed is 1" in err
+    assert not (place / "other").exists()
+
+
+def test_a_place_that_is_taken_is_refused_before_the_run(packed: Path, place: Path) -> None:
+    with pytest.raises(outcast.ConfigError, match="allowed is a new or empty folder"):
+        outcast.replay(packed, place)
+
+
+def test_another_kernel_is_told(
+    packed: Path,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = cache.Kernel("s", "v", "r", "7.3", 1.0, "0" * 64, Path("linux"))
+    monkeypatch.setattr(cache, "find", lambda: here)
+    other = edited(packed, lambda config, manifest: manifest.update(kernel={"sha256": "f" * 64}))
+    assert answer(capsys, "replay", other)[0] == 0
+    invoke(["replay", str(other)])
+    assert "made by kernel ffffffffffff, here is 000000000000, so the captures may differ" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+@pytest.mark.parametrize("where", ["config", "manifest", "both"])
+def test_realtime_runs_are_not_replayed(where: str, packed: Path) -> None:
+    """A configuration that says realtime would run on this machine's network, as root."""
+
+    def change(config: dict[str, Any], manifest: dict[str, Any]) -> None:
+        for name, tree in (("config", config), ("manifest", manifest)):
+            if where in (name, "both"):
+                tree["engine"] = "realtime"
+
+    with pytest.raises(InputError, match=r"edited\.zip: ran in real time, so it cannot be replay"):
+        outcast.replay(edited(packed, change))
+    with pytest.raises(InputError, match=r"run/config\.yaml: engine: allowed is virtual"):
+        outcast.replay(edited(packed, lambda config, manifest: config.update(engine="auto")))
+
+
+PROGRAM = {"name": "evil", "host": "h1", "command": ["/bin/sh", "-c", "evil\x7f\u202e"]}
+BROUGHT: dict[str, tuple[dict[str, Any], str]] = {
+    "a program": ({"programs": [{**PROGRAM, "command": ["sh", "-c", "x"]}]}, "'sh -c x'"),
+    "a module": ({"kernel": {"modules": ["tcp_evil.c"]}}, "the kernel module tcp_evil.c"),
+}
+
+
+@pytest.mark.parametrize("what", BROUGHT)
+def test_what_a_run_brings_needs_consent(
+    what: str, packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, named = BROUGHT[what]
+    file = edited(packed, lambda config, manifest: config.update(keys))
+    status, _, err = answer(capsys, "replay", file)
+    assert status == 2
+    assert named in err
+    assert err.endswith("if you trust them, allow it: --allow-programs")
+
+    def started(self: object, *arguments: object) -> Mapping[str, float]:
+        raise RunError("started")
+
+    monkeypatch.setattr(SeededEngine, "run", started)
+    monkeypatch.setattr("outcast.engines.own_modules.copy_sources", lambda made, folder: made)
+    with pytest.raises(RunError, match="started"):
+        outcast.replay(file, allow_programs=True)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../evil", "../../evil", "/proc/self/environ"])
+@pytest.mark.parametrize("what", ["program", "module", "trace"])
+def test_files_of_this_machine_are_not_read(what: str, path: str, packed: Path) -> None:
+    def change(config: dict[str, Any], manifest: dict[str, Any]) -> None:
+        if what == "program":
+            config["programs"] = [{**PROGRAM, "command": ["sh"], "files": [path]}]
+        elif what == "module":
+            config["kernel"] = {"modules": [f"{path}.c"]}
+        else:
+            override = {"between": ["s1", "s2"], "rate": {"trace": path}}
+            config["links"]["overrides"] = [override]
+
+    with pytest.raises(InputError, match="is no file of the run; a replay reads only"):
+        outcast.replay(edited(packed, change), allow_programs=True)
+
+
+def test_a_topology_of_others_is_not_run(packed: Path, place: Path) -> None:
+    (place / "evil.py").write_text(f"open({str(place / 'trace')!r}, 'w')\n")
+    topology = {"kind": "file", "path": str(place / "evil.py"), "topo": "evil"}
+    with pytest.raises(outcast.OutcastError, match="the network that it makes is not in this"):
+        outcast.replay(
+            edited(packed, lambda config, manifest: config.update(topology=topology)),
+            allow_programs=True,
+        )
+    assert not (place / "trace").exists()
+
+
+def test_a_run_without_captures_is_not_called_equal(packed: Path) -> None:
+    with pytest.raises(InputError, match="names no captures"):
+        outcast.replay(edited(packed, lambda config, manifest: manifest.update(captures=[])))
+    with pytest.raises(InputError, match="has no hash of captures/"):
+        outcast.replay(
+            edited(
+                packed, lambda config, manifest: manifest["captures"][0].update(file="captures/x")
+            )
+        )
+
+
+def test_what_is_refused_leaves_nothing(packed: Path, place: Path) -> None:
+    packed.write_bytes(packed.read_bytes()[:-1000])
+    with pytest.raises(InputError, match="not a whole zip file"):
+        outcast.replay(packed)
+    assert list((place / "scratch").iterdir()) == []
