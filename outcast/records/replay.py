@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import zstandard
 
 from outcast import handed_in
 from outcast.errors import InputError, ReplayError, shortened
 from outcast.experiment import Experiment, load_resolved
+from outcast.records import packet_words
 from outcast.records.run_directory import Manifest, RunDirectory
 
 COMPRESSED = ".zst"
 _PCAP_HEADER_BYTES = 24
+_MAGIC = bytes.fromhex("4d3cb2a1")
+"""Of a little-endian pcap file with nanosecond stamps."""
 _RECORD = struct.Struct("<IIII")
+_LONGEST_RECORD = 1 << 18
+"""The largest snaplen that tcpdump allows (MAXIMUM_SNAPLEN of libpcap)."""
+_LONGEST_VALUE = 120
+_MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
+"""Settings in effect that only follow from the packets begin so."""
 
 
 def require_equal(one: RunDirectory, other: RunDirectory) -> int:
@@ -77,6 +85,14 @@ class SeenPacket:
     host: str | None
     process: str | None
 
+    def in_words(self) -> str:
+        """The packet in one line."""
+        way = f" from {self.source} to {self.destination}" if self.source else ""
+        by = f", sent by {self.process or 'an unknown process'}"
+        at = f" at {self.host}" if self.host else ""
+        stamp = f"{self.at_ns // 10**9}.{self.at_ns % 10**9:09d}"
+        return f"{stamp}: {self.what}{way}{by}{at}"
+
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
@@ -88,8 +104,9 @@ class FirstDifference:
         number: how many packets of this capture are equal before it.
         at_ns: epoch time of the earlier of the two packets.
         since_start_ns: the same after the traffic's start in the first run; negative before it.
-        since_first_packet_ns: the same after the earliest packet of all compared captures.
+        since_first_packet_ns: the same after the earliest packet of all captures of both.
         one, other: the packet in each run; None where the capture has ended.
+        only_time: whether the two packets are equal but for their time.
     """
 
     capture: str
@@ -101,6 +118,32 @@ class FirstDifference:
     since_first_packet_ns: int
     one: SeenPacket | None
     other: SeenPacket | None
+    only_time: bool
+
+    def lines(self) -> list[str]:
+        """When and where the runs part, and the packet on each side."""
+        after = self.since_start_ns >= 0
+        when = f"{abs(self.since_start_ns) / 1e9:.9f} s {'after' if after else 'before'}"
+        return [
+            f"they part {when} the traffic's start, "
+            f"{self.since_first_packet_ns / 1e9:.9f} s after the first packet",
+            f"in {self.capture}, after {self.number} equal packets",
+            *(
+                f"{which} run: {'the capture has ended' if seen is None else seen.in_words()}"
+                for which, seen in (("first", self.one), ("second", self.other))
+            ),
+            *([self.same_packet] if self.same_packet else []),
+        ]
+
+    @property
+    def same_packet(self) -> str:
+        """Says that only the time differs; empty if more does."""
+        if self.one is None or self.other is None or not self.only_time:
+            return ""
+        by_ns = self.other.at_ns - self.one.at_ns
+        return (
+            f"what was captured of it is equal: only its time differs, by {by_ns} ns in the second"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +164,14 @@ class ManifestDifference:
     one: object
     other: object
     decides: bool
+
+    def in_words(self) -> str:
+        """The difference in one line."""
+        values = (
+            "absent" if value is None else shortened(str(value), _LONGEST_VALUE)
+            for value in (self.one, self.other)
+        )
+        return f"{self.part}: {self.name}: {' and '.join(values)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +198,179 @@ class Explanation:
     manifests: tuple[ManifestDifference, ...]
 
     def lines(self) -> list[str]:
-        """The explanation in words, a thought on each line."""
-        return []
+        """The explanation in words: what differs, where first, and what can have caused it."""
+        if self.equal and not self.manifests:
+            return [f"equal: {self.captures} captures, byte by byte"]
+        said = []
+        if self.equal:
+            said.append(f"equal: {self.captures} captures, byte by byte, although:")
+        else:
+            said.append(f"different: {len(self.different)} of {self.captures} captures")
+        for names, which in ((self.only_one, "first"), (self.only_other, "second")):
+            if names:
+                said.append(f"only the {which} run captured {', '.join(names)}")
+        if self.first is not None:
+            said += self.first.lines()
+        elif self.different:
+            said.append(
+                f"where they part is unknown, because {', '.join(self.not_kept)} was not kept"
+            )
+        causes = [differ.in_words() for differ in self.manifests if differ.decides]
+        if causes:
+            said += ["what differs and can decide packets:", *(f"  {words}" for words in causes)]
+        elif not self.equal:
+            said.append("their manifests name no cause: same configuration, kernel and versions")
+        return said
 
 
 def explain(one: RunDirectory, other: RunDirectory) -> Explanation:
-    """Finds where two runs part, by virtual time, and what could have caused it.
+    """Finds where two runs part, by virtual time, and what can have caused it.
+
+    A capture that was kept is hashed again, because others may have handed it in.
 
     Raises:
-        InputError: one of the two is not the directory of a finished run, or a capture is broken.
+        InputError: one of the two is not the directory of a finished run, a capture is broken, or
+            it is not the one that the manifest has the hash of.
     """
-    first, second = one.read_manifest(), other.read_manifest()
-    here, there = _digests(one, first), _digests(other, second)
-    different = tuple(name for name in sorted(here) if name in there and here[name] != there[name])
+    runs = [(directory, directory.read_manifest()) for directory in (one, other)]
+    here, there = (
+        {**_digests(directory, manifest), **_digests_again(directory, manifest)}
+        for directory, manifest in runs
+    )
+    both = sorted(set(here) & set(there))
+    different = tuple(name for name in both if here[name] != there[name])
+    kept = [name for name in different if _is_kept(one.path / name) and _is_kept(other.path / name)]
+    paths = [directory.path / name for directory, _ in runs for name in both]
     return Explanation(
         equal=here == there,
-        captures=len(set(here) & set(there)),
+        captures=len(both),
         different=different,
         only_one=tuple(sorted(set(here) - set(there))),
         only_other=tuple(sorted(set(there) - set(here))),
-        not_kept=(),
-        first=None,
-        manifests=(),
+        not_kept=tuple(name for name in different if name not in kept),
+        first=_first_of_all(runs, kept, [path for path in paths if _is_kept(path)]),
+        manifests=tuple(_manifests_differ(runs[0][1], runs[1][1])),
     )
+
+
+def _digests_again(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
+    """The SHA-256 of every capture that was kept, as it is now.
+
+    Raises:
+        InputError: a file is not the one that the manifest has the hash of.
+    """
+    again = {}
+    for record in manifest.captures:
+        name = record.file.removesuffix(COMPRESSED)
+        path = directory.path / name
+        if not _is_kept(path):
+            continue
+        again[name] = _digest(path)
+        if manifest.files.get(name) not in (None, again[name]):
+            raise InputError(
+                f"{path}: was changed after the run, because manifest.json has another hash of it"
+            )
+    return again
+
+
+def _first_of_all(
+    runs: Sequence[tuple[RunDirectory, Manifest]], different: Sequence[str], kept: Sequence[Path]
+) -> FirstDifference | None:
+    """The earliest of the captures' first differences.
+
+    Args:
+        runs: both runs.
+        different: names of captures that differ and that both have kept.
+        kept: all captures that were kept.
+    """
+    (one, manifest), (other, _) = runs
+    parts = {name: _part(one.path / name, other.path / name) for name in different}
+    parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
+    if not parted:
+        return None
+    at_ns, name, part = min(parted, key=lambda entry: entry[:2])
+    record = next(
+        record for record in manifest.captures if record.file.removesuffix(COMPRESSED) == name
+    )
+    stamps = (_first_stamp(path) for path in kept)
+    began_ns = min((stamp_ns for stamp_ns in stamps if stamp_ns is not None), default=at_ns)
+    seen = [_seen(found, *run) for found, run in zip((part.one, part.other), runs, strict=True)]
+    return FirstDifference(
+        capture=name,
+        port=record.port,
+        direction=record.direction,
+        number=part.number,
+        at_ns=at_ns,
+        since_start_ns=at_ns - manifest.traffic.t_start_ns,
+        since_first_packet_ns=at_ns - began_ns,
+        one=seen[0],
+        other=seen[1],
+        only_time=part.only_time,
+    )
+
+
+def _seen(record: _Record | None, directory: RunDirectory, manifest: Manifest) -> SeenPacket | None:
+    """Puts a packet into words, with who sent it."""
+    if record is None:
+        return None
+    header = packet_words.read_header(record.data)
+    plan = directory.read_plan() if directory.plan.exists() else None
+    sender = packet_words.sender_of(header, manifest, plan)
+    source, destination = (
+        "" if address is None else address if port is None else f"{address}:{port}"
+        for address, port in ((header.src, header.sport), (header.dst, header.dport))
+    )
+    return SeenPacket(
+        at_ns=record.at_ns,
+        frame_bytes=record.frame_bytes,
+        source=source,
+        destination=destination,
+        what=header.what,
+        flow=sender.flow,
+        host=sender.host,
+        process=sender.process,
+    )
+
+
+def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDifference]:
+    """What differs between two manifests, what decides first."""
+    first, second = (
+        {
+            "config": manifest.requested,
+            **{
+                part: {part: value}
+                for part, value in (
+                    ("engine", manifest.engine),
+                    ("datapath", manifest.datapath),
+                    ("seed", manifest.seed),
+                    ("outcast", manifest.outcast),
+                )
+            },
+            **{part: getattr(manifest, part, {}) or {} for part in ("kernel", "guest")},
+            "versions": manifest.versions,
+            "effective": manifest.effective,
+            "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
+        }
+        for manifest in (one, other)
+    )
+    differences = [
+        ManifestDifference(
+            part, name, values.get(name), second[part].get(name), _decides(part, name)
+        )
+        for part, values in first.items()
+        for name in [*values, *(name for name in second[part] if name not in values)]
+        if values.get(name) != second[part].get(name)
+    ]
+    here, there = (manifest.files.get("config.yaml") for manifest in (one, other))
+    if here != there and not any(differ.part == "config" for differ in differences):
+        # The file holds more than what is requested of the kernel, for example the analysis.
+        differences.insert(0, ManifestDifference("config", "config.yaml", here, there, True))
+    yield from (differ for differ in differences if differ.decides)
+    yield from (differ for differ in differences if not differ.decides)
+
+
+def _decides(part: str, name: str) -> bool:
+    return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
 
 
 def require_finished(directory: RunDirectory) -> None:
@@ -228,6 +429,11 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _is_kept(path: Path) -> bool:
+    """Whether a capture is there, compressed or not."""
+    return path.exists() or path.with_name(path.name + COMPRESSED).exists()
+
+
 def _opened(path: Path) -> BinaryIO:
     """Opens a capture, compressed or not. Raises InputError if it cannot be read."""
     compressed = path.with_name(path.name + COMPRESSED)
@@ -262,28 +468,86 @@ def _cause(first: Manifest, second: Manifest) -> str:
     return ""
 
 
+class _Record(NamedTuple):
+    """A packet of a capture: its time, its length on the link, and what was kept of it."""
+
+    at_ns: int
+    frame_bytes: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Where two captures part: after so many equal packets, and the next packet of each."""
+
+    number: int
+    at_ns: int
+    one: _Record | None
+    other: _Record | None
+
+    @property
+    def only_time(self) -> bool:
+        """Whether the two packets are equal but for their time."""
+        if self.one is None or self.other is None:
+            return False
+        return self.one._replace(at_ns=self.other.at_ns) == self.other
+
+
 def _first_difference(one: Path, other: Path) -> int | None:
     """Returns when two captures differ, in ns after the first packet; None if one is gone."""
-    if not all(
-        path.exists() or path.with_name(path.name + COMPRESSED).exists() for path in (one, other)
-    ):
+    if not (_is_kept(one) and _is_kept(other)):
         return None
+    part = _part(one, other)
+    if part is None:
+        return 0
+    stamps = [stamp_ns for path in (one, other) if (stamp_ns := _first_stamp(path)) is not None]
+    return part.at_ns - min(stamps)
+
+
+def _part(one: Path, other: Path) -> _Part | None:
+    """Where two captures part; None if their packets are equal."""
     with _opened(one) as first, _opened(other) as second:
-        began_ns = at_ns = None
-        for here, there in zip_longest(_records(first), _records(second)):
-            at_ns = min(record[0] for record in (here, there) if record is not None)
-            began_ns = at_ns if began_ns is None else began_ns
+        pairs = zip_longest(_records(first, one), _records(second, other))
+        for number, (here, there) in enumerate(pairs):
             if here != there:
-                break
-    return (at_ns or 0) - (began_ns or 0)
+                at_ns = min(record.at_ns for record in (here, there) if record is not None)
+                return _Part(number, at_ns, here, there)
+    return None
 
 
-def _records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Gives the time stamp and the bytes of every packet in a capture of ours (pcap-savefile(5)).
+def _first_stamp(path: Path) -> int | None:
+    """The time of a capture's first packet; None if it has none."""
+    with _opened(path) as stream:
+        first = next(_records(stream, path), None)
+    return None if first is None else first.at_ns
+
+
+def _records(stream: BinaryIO, path: Path) -> Iterator[_Record]:
+    """Gives every packet in a capture of ours (pcap-savefile(5)).
 
     Foreign captures are read by outcast.analysis.capture.pcap.
+
+    Raises:
+        InputError: the file is no such capture, or is cut off.
     """
-    stream.read(_PCAP_HEADER_BYTES)
-    while len(header := stream.read(_RECORD.size)) == _RECORD.size:
-        seconds, nanoseconds, length, _ = _RECORD.unpack(header)
-        yield seconds * 10**9 + nanoseconds, stream.read(length)
+    header = _read(stream, _PCAP_HEADER_BYTES, path)
+    if header[:4] != _MAGIC:
+        raise InputError(f"{path}: is no capture of a run; allowed is pcap with nanosecond stamps")
+    while header := _read(stream, _RECORD.size, path):
+        seconds, nanoseconds, length, frame_bytes = _RECORD.unpack(header.ljust(_RECORD.size))
+        data = _read(stream, length, path) if length <= _LONGEST_RECORD else b""
+        if len(header) < _RECORD.size or len(data) < length:
+            raise InputError(f"{path}: is cut off or broken inside a packet")
+        yield _Record(seconds * 10**9 + nanoseconds, frame_bytes, data)
+
+
+def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
+    """Reads so many bytes, or fewer at the end of the file. Raises InputError."""
+    parts = []
+    try:
+        while size and (part := stream.read(size)):
+            parts.append(part)
+            size -= len(part)
+    except zstandard.ZstdError as error:
+        raise InputError(f"{path}{COMPRESSED}: cannot be decompressed: {error}") from None
+    return b"".join(parts)

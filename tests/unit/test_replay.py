@@ -156,13 +156,3 @@ def test_the_run_verb_refuses_what_it_cannot_replay(tmp_path: Path) -> None:
     )
     assert isinstance(said.exception, InputError)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_equal_runs_are_explained_as_equal(tmp_path: Path) -> None:
-    one = run_directory(tmp_path / "one", PACKETS)
-    explained = replay.explain(one, run_directory(tmp_path / "two", PACKETS))
-    assert explained.equal
-    assert (explained.captures, explained.different, explained.first) == (1, (), None)
-    explained = replay.explain(one, run_directory(tmp_path / "three", PACKETS[:1]))
-    assert not explained.equal
-    assert explained.different == ("captures/s1-eth1.out.pcap",)

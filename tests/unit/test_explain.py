@@ -1,0 +1,362 @@
+"""Where two runs part, by virtual time, and what their manifests say of it."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast.errors import InputError
+from outcast.experiment import load
+from outcast.plan.make import make_plan
+from outcast.records import packet_words, replay
+from outcast.records.run_directory import (
+    CaptureRecord,
+    Counters,
+    ExecutionRecord,
+    FlowRecord,
+    Manifest,
+    ProgramRecord,
+    RunDirectory,
+    SubflowRecord,
+    TrafficRecord,
+)
+from outcast.sweep.captures import reduce
+
+CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"
+FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, 1)
+SYN, ACK = 2, 16
+START_NS = 10 * 10**9
+NAMES = ("captures/s1-eth1.out.pcap", "captures/s1-eth2.in.pcap")
+FLOW = FlowRecord(
+    flow=3,
+    group=0,
+    src="h1",
+    src_ip="10.0.0.1",
+    sport=20001,
+    dst="h2",
+    dst_ip="10.0.0.2",
+    dport=5001,
+    hops=2,
+    path=["h1", "s1", "h2"],
+    ingress="s1-eth2",
+    start_ns=0,
+    duration_ns=1,
+    size_bytes=None,
+    congestion_control="bic",
+    subflows=[SubflowRecord(sport=30001, dport=5001)],
+    name="lone",
+)
+
+
+def tcp(
+    ends: tuple[str, int, str, int] = ("10.0.0.1", 20001, "10.0.0.2", 5001),
+    payload_bytes: int = 1448,
+    flags: int = ACK,
+    sequence: int = 7,
+    ip_id: int = 99,
+) -> bytes:
+    """A frame as tcpdump keeps it: the headers, with 12 bytes of options, and no payload."""
+    src, sport, dst, dport = ends
+    ethernet = bytes(12) + struct.pack("!H", 0x0800)
+    addresses = IPv4Address(src).packed + IPv4Address(dst).packed
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 52 + payload_bytes, ip_id, 0, 64, 6, 0) + addresses
+    return (
+        ethernet
+        + ip
+        + struct.pack("!HHIIBBHHH", sport, dport, sequence, 8, 8 << 4, flags, 100, 0, 0)
+        + bytes(12)
+    )
+
+
+def pcap(packets: list[tuple[int, bytes]]) -> bytes:
+    return FILE_HEADER + b"".join(
+        struct.pack("<IIII", t_ns // 10**9, t_ns % 10**9, len(data), len(data) + 1400) + data
+        for t_ns, data in packets
+    )
+
+
+def run_directory(path: Path, captures: list[list[tuple[int, bytes]]], **changes: Any) -> Any:
+    """A finished run with these captures, of NAMES."""
+    (path / "captures").mkdir(parents=True)
+    names = NAMES[: len(captures)]
+    for name, packets in zip(names, captures, strict=True):
+        (path / name).write_bytes(pcap(packets))
+    (path / "config.yaml").write_text(changes.pop("config", "name: x\n"))
+    directory = RunDirectory(path)
+    manifest = Manifest(
+        outcast="0.1.0",
+        name="x",
+        engine="virtual",
+        datapath="system",
+        seed=1,
+        kernel={"release": "7.3.4"},
+        versions={"iperf": "2.1.8"},
+        requested={"queue.limit": 16000},
+        effective={"traffic.connect_s": 0.1},
+        traffic=TrafficRecord(t_start_ns=START_NS, t_end_ns=START_NS + 1, duration_ns=1),
+        flows=[FLOW],
+        bottlenecks=[],
+        captures=[
+            CaptureRecord(
+                port=name[9:16],
+                direction="out" if ".out." in name else "in",
+                file=name,
+                captured=len(packets),
+                received_by_filter=len(packets),
+                dropped_by_kernel=0,
+            )
+            for name, packets in zip(names, captures, strict=True)
+        ],
+    )
+    directory.write_manifest(manifest.model_copy(update=changes))
+    directory.seal()
+    return directory
+
+
+OUT = [(START_NS - 5, tcp(flags=SYN)), (START_NS + 100, tcp()), (START_NS + 300, tcp(ip_id=100))]
+IN = [(START_NS - 9, tcp(flags=SYN)), (START_NS + 50, tcp()), (START_NS + 250, tcp(ip_id=100))]
+
+
+def test_equal_runs(tmp_path: Path) -> None:
+    runs = [run_directory(tmp_path / name, [OUT, IN]) for name in ("one", "two")]
+    explained = replay.explain(runs[0], runs[1])
+    assert explained.equal
+    assert (explained.captures, explained.different, explained.first) == (2, (), None)
+    assert explained.lines() == ["equal: 2 captures, byte by byte"]
+
+
+def test_the_earliest_difference_of_all_captures_is_found(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT, IN])
+    other = run_directory(
+        tmp_path / "two",
+        [[OUT[0], (START_NS + 101, tcp()), OUT[2]], [*IN[:1], (START_NS + 50, tcp(sequence=8))]],
+    )
+    explained = replay.explain(one, other)
+    assert not explained.equal
+    assert explained.different == NAMES
+    first = explained.first
+    assert first is not None
+    assert (first.capture, first.port, first.direction) == (NAMES[1], "s1-eth2", "in")
+    assert (first.number, first.at_ns) == (1, START_NS + 50)
+    assert (first.since_start_ns, first.since_first_packet_ns) == (50, 59)
+    assert not first.only_time
+    assert first.one == replay.SeenPacket(
+        at_ns=START_NS + 50,
+        frame_bytes=len(tcp()) + 1400,
+        source="10.0.0.1:20001",
+        destination="10.0.0.2:5001",
+        what="TCP ACK, sequence number 7, acknowledges 8, 1448 bytes, IP id 99",
+        flow=3,
+        host="h1",
+        process="the sender of flow 3 (lone)",
+    )
+    text = "\n".join(explained.lines())
+    assert "they part 0.000000050 s after the traffic's start, 0.000000059 s after" in text
+    assert "sequence number 8" in text
+    assert "name no cause" in text
+
+
+def test_a_packet_at_another_time_is_called_the_same(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [[(START_NS - 7, OUT[0][1]), *OUT[1:]]])
+    explained = replay.explain(one, other)
+    assert explained.first is not None
+    assert explained.first.only_time
+    assert explained.first.since_start_ns == -7
+    assert explained.first.since_first_packet_ns == 0
+    text = "\n".join(explained.lines())
+    assert "0.000000007 s before the traffic's start" in text
+    assert "only its time differs, by -2 ns in the second" in text
+
+
+def test_a_capture_that_ends_early(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:2]]))
+    assert explained.first is not None
+    assert explained.first.other is None
+    assert (explained.first.number, explained.first.since_start_ns) == (2, 300)
+    assert "second run: the capture has ended" in explained.lines()
+
+
+def test_captures_of_only_one_run_are_no_equality(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT, IN])
+    other = run_directory(tmp_path / "two", [OUT])
+    for runs, only in (((one, other), (NAMES[1:], ())), ((other, one), ((), NAMES[1:]))):
+        explained = replay.explain(*runs)
+        assert not explained.equal
+        assert (explained.only_one, explained.only_other) == only
+        assert explained.first is None
+        assert any(f"run captured {NAMES[1]}" in line for line in explained.lines())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "decides"),
+    [
+        ({"seed": 2}, "seed: seed: 1 and 2", True),
+        ({"kernel": {"release": "6.1"}}, "kernel: release: 7.3.4 and 6.1", True),
+        ({"kernel": {}}, "kernel: release: 7.3.4 and absent", True),
+        ({"versions": {"iperf": "2.2"}}, "versions: iperf: 2.1.8 and 2.2", True),
+        ({"requested": {"queue.limit": 1}}, "config: queue.limit: 16000 and 1", True),
+        ({"effective": {"traffic.connect_s": 0.2}}, "effective: traffic.connect_s: 0.1", False),
+    ],
+)
+def test_manifests_say_what_differs(
+    changes: dict[str, object], words: str, decides: bool, tmp_path: Path
+) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:1]], **changes))
+    (differ,) = explained.manifests
+    assert differ.in_words().startswith(words)
+    assert differ.decides is decides
+    assert (f"  {differ.in_words()}" in explained.lines()) is decides
+
+
+def test_a_configuration_that_differs_elsewhere_is_named(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT], config="name: y\n")
+    explained = replay.explain(one, other)
+    assert explained.equal
+    assert [(differ.part, differ.name) for differ in explained.manifests] == [
+        ("config", "config.yaml")
+    ]
+    assert explained.lines()[0] == "equal: 1 captures, byte by byte, although:"
+
+
+def test_captures_that_were_not_kept(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT[:2]])
+    other.write_counters(Counters(ports={}, hosts={}, captures=[]))
+    reduce(other, "drop")
+    explained = replay.explain(one, other)
+    assert (explained.equal, explained.first, explained.not_kept) == (False, None, NAMES[:1])
+    assert any("was not kept" in line for line in explained.lines())
+
+
+def test_a_compressed_capture_is_the_same_capture(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT])
+    other.write_counters(Counters(ports={}, hosts={}, captures=[]))
+    reduce(other, "compress")
+    assert replay.explain(one, other).equal
+
+
+def damaged(tmp_path: Path, content: bytes) -> tuple[RunDirectory, RunDirectory]:
+    """Two runs, the second of which has this as its capture and the hash of it."""
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT])
+    (other.path / NAMES[0]).write_bytes(content)
+    other.seal()
+    return one, other
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is no capture of a run"),
+        (b"no capture at all, but long enough", "is no capture of a run"),
+        (pcap(OUT)[:-3], "is cut off or broken"),
+        (pcap(OUT[:1]) + b"\0" * 7, "is cut off or broken"),
+        (pcap(OUT[:1]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 1), "is cut off or broken"),
+    ],
+)
+def test_a_broken_capture_is_one_line(content: bytes, why: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"s1-eth1\.out\.pcap: {why}"):
+        replay.explain(*damaged(tmp_path, content))
+
+
+def test_a_capture_that_was_changed_afterwards_is_refused(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT])
+    (other.path / NAMES[0]).write_bytes(pcap(OUT[:1]))
+    with pytest.raises(InputError, match="was changed after the run"):
+        replay.explain(one, other)
+
+
+def test_a_capture_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    one = run_directory(tmp_path / "one", [OUT])
+    other = run_directory(tmp_path / "two", [OUT])
+    (other.path / NAMES[0]).unlink()
+    (other.path / NAMES[0]).mkdir()
+    with pytest.raises(InputError, match="is a folder; allowed is"):
+        replay.explain(one, other)
+
+
+@pytest.mark.parametrize(
+    ("ends", "flow", "host", "process"),
+    [
+        (("10.0.0.1", 20001, "10.0.0.2", 5001), 3, "h1", "the sender of flow 3 (lone)"),
+        (("10.0.0.2", 5001, "10.0.0.1", 20001), 3, "h2", "the receiver of flow 3 (lone)"),
+        (("10.0.0.1", 30001, "10.0.0.2", 5001), 3, "h1", "the sender of flow 3 (lone)"),
+        (("10.0.0.9", 80, "10.0.0.1", 40000), None, "h9", "program web"),
+        (("10.0.0.1", 1, "10.0.0.2", 5001), None, "h1", None),
+        (("10.0.0.77", 1, "10.0.0.2", 5001), None, None, None),
+    ],
+)
+def test_who_sent_a_packet(
+    ends: tuple[str, int, str, int],
+    flow: int | None,
+    host: str | None,
+    process: str | None,
+    tmp_path: Path,
+) -> None:
+    web = ProgramRecord(
+        name="web",
+        host="h9",
+        ip="10.0.0.9",
+        command=["web"],
+        server=True,
+        port=80,
+        repeat=1,
+        peers=[],
+        executions=[
+            ExecutionRecord(
+                number=0, t_start_ns=0, t_end_ns=1, status=0, ended_by="run", output_bytes=0,
+                kept_bytes=0,
+            )
+        ],
+    )  # fmt: skip
+    manifest = run_directory(tmp_path / "one", [OUT], programs=[web]).read_manifest()
+    sender = packet_words.sender_of(packet_words.read_header(tcp(ends)), manifest, None)
+    assert sender == packet_words.Sender(flow, host, process)
+
+
+def test_a_generated_flow_has_its_sender(tmp_path: Path) -> None:
+    workload = "workloads=[{kind: shuffle, bytes: 10KB}]"
+    plan = make_plan(load(CONFIG, [workload, "flows=[]"]))
+    generated = plan.generated[0]
+    manifest = run_directory(tmp_path / "one", [OUT], flows=[]).read_manifest()
+    ends = (plan.ip(generated.src), generated.sport, plan.ip(generated.dst), 5002)
+    for frame, host, role in (
+        (tcp(ends), generated.src, "sender"),
+        (tcp((*ends[2:], *ends[:2])), generated.dst, "receiver"),
+    ):
+        sender = packet_words.sender_of(packet_words.read_header(frame), manifest, plan)
+        assert sender.host == host
+        assert sender.process == f"the {role} of generated flow {generated.flow}"
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "0 bytes, too few for a frame's header"),
+        (bytes(12) + b"\x08\x06" + bytes(28), "ARP"),
+        (bytes(12) + b"\x08\x00" + bytes(5), "Ethernet of type 0x0800"),
+        (tcp()[:30], "Ethernet of type 0x0800"),
+        (tcp()[:40], "IP protocol 6, 1480 bytes, IP id 99"),
+        (bytes(12) + b"\x81\x00\x00\x07" + tcp()[12:], "TCP ACK, sequence number 7"),
+        (tcp(flags=0), "TCP without flags"),
+    ],
+)
+def test_what_cannot_be_decoded_is_no_error(data: bytes, what: str) -> None:
+    assert packet_words.read_header(data).what.startswith(what)
+
+
+def test_a_datagram() -> None:
+    frame = bytearray(tcp(payload_bytes=32))
+    frame[14 + 9] = 17
+    header = packet_words.read_header(bytes(frame))
+    assert (header.sport, header.what) == (20001, "UDP, 56 bytes, IP id 99")
