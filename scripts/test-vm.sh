@@ -11,16 +11,20 @@
 # (vpgatherqq by ymm4, QEMU's issue 2474).
 # On two cores with TCG and other work, each release takes 8 to 13 min and 3 GB for the image, and an
 # hour and a half for the checks. This script is not part of scripts/test.sh.
-# Usage, as root: scripts/test-vm.sh [--suite bookworm|trixie]... [--keep FOLDER] [--kernels FOLDER] [--check NAME]...
+# With --cpu the processor is emulated as a model of QEMU's, as qemu64 (x86-64-v1, and SSE3), Haswell or
+# max; `golden` is the check that shows that the model does not decide the captures.
+# Usage, as root: scripts/test-vm.sh [--suite bookworm|trixie]... [--cpu MODEL]... [--cpus N] [--keep FOLDER] [--cache FOLDER] [--check NAME]...
+#   --cpu MODEL       emulate this model; several are tried one after the other
+#   --cpus N          the machine has N processors, not 2
 #   --keep FOLDER     put images and logs there, not into ~/.cache/outcast/vm
-#   --kernels FOLDER  hand in these kernels of the virtual engine, not ~/.cache/outcast/kernels
+#   --cache FOLDER    hand in the kernels and roots of this cache, not of ~/.cache/outcast
 #   --check NAME      run only this check of tests/vm/checks.sh
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$repo/scripts/lib/debian.sh"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/outcast
-keep=$cache/vm kernels=$cache/kernels suites=() checks=()
+keep=$cache/vm suites=() models=() checks=()
 user=tester
 # Packages that make debootstrap's root bootable, and one that install.sh adds without --virtual.
 packages=(linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates chromium)
@@ -35,15 +39,18 @@ while [ $# -gt 0 ]; do
     case $1:${2:-} in
         --suite:bookworm | --suite:trixie) suites+=("$2") && shift 2 ;;
         --keep:?*) keep=$(realpath "$2") && shift 2 ;;
-        --kernels:?*) kernels=$(realpath "$2") && shift 2 ;;
+        --cache:?*) cache=$(realpath "$2") && shift 2 ;;
+        --cpu:?*) models+=("$2") && shift 2 ;;
+        --cpus:[1-9] | --cpus:[1-9][0-9]) cpus=$2 && shift 2 ;;
         --check:?*) checks+=("$2") && shift 2 ;;
         *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
     esac
 done
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
+[ ${#models[@]} -gt 0 ] || models=("") # whatever the accelerator offers
 require_programs debootstrap mke2fs:e2fsprogs unshare:util-linux setpriv:util-linux tar git
-for kernel in "$kernels"/*/linux; do
-    [ -x "$kernel" ] || die "$kernels has no kernel to hand in: outcast kernel build"
+for kernel in "$cache"/kernels/*/linux; do
+    [ -x "$kernel" ] || die "$cache has no kernel to hand in: outcast kernel build"
 done
 
 mkdir -p "$keep"
@@ -77,12 +84,11 @@ require_qemu() {
     mv "$new" "$root"
 }
 
-# start_qemu FOLDER ACCELERATOR COMMAND-LINE-OF-THE-KERNEL OPTION...: starts the release's kernel in
-# FOLDER. Its console goes to $temporary/console.
+# start_qemu FOLDER ACCELERATOR MODEL COMMAND-LINE-OF-THE-KERNEL OPTION...: starts the release's kernel
+# in FOLDER on a processor of this model. Its console goes to $temporary/console.
 start_qemu() {
-    local folder=$1 accelerator=$2 append=$3 model=max
-    shift 3
-    [ "$accelerator" != kvm ] || model=host
+    local folder=$1 accelerator=$2 model=$3 append=$4
+    shift 4
     [ "$accelerator" != tcg ] || accelerator=tcg,thread=multi
     : >"$temporary/console"
     # What the machine writes to its disk goes into an unlinked file in TMPDIR.
@@ -118,12 +124,13 @@ end_qemu() {
     qemu=""
 }
 
-# Chooses the accelerator: KVM if it boots this release's kernel until that misses its disk, or TCG.
+# Chooses the accelerator: KVM if it boots this release's kernel until that misses its disk, or TCG. A
+# named model is emulated, because KVM gives programs the instructions of this machine's processor.
 choose_accelerator() {
     local folder=$1 end=$((SECONDS + kvm_deadline_s))
     accelerator=tcg
-    if [ -w /dev/kvm ]; then
-        start_qemu "$folder" kvm ""
+    if [ -z "$model" ] && [ -w /dev/kvm ]; then
+        start_qemu "$folder" kvm host ""
         while qemu_runs && [ $SECONDS -lt $end ] && [ $accelerator = tcg ]; do
             sleep 1
             ! grep -aq 'Run /init as init process' "$temporary/console" || accelerator=kvm
@@ -132,7 +139,10 @@ choose_accelerator() {
         [ $accelerator = kvm ] \
             || say "/dev/kvm is there, but booted nothing in $kvm_deadline_s s $(head -n 1 "$temporary/qemu")"
     fi
-    say "accelerator: $accelerator"
+    if [ -z "$model" ]; then
+        [ $accelerator = kvm ] && model=host || model=max
+    fi
+    say "accelerator: $accelerator, processor: $model, $cpus of them"
 }
 
 # What decides a release's image.
@@ -186,7 +196,7 @@ run() {
     find outcast -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
     runuser -u $user -- tar -x </dev/vdb
     mkdir -p /root/.cache
-    cp -r .cache/outcast /root/.cache
+    cp -a --no-preserve=ownership .cache/outcast /root/.cache
     outcast/tests/vm/checks.sh \$(cat checks) </dev/null
 }
 stty -F /dev/ttyS1 raw -echo
@@ -232,12 +242,17 @@ require_image() {
     say "$suite: image made: $(du -sm "$folder/image" | cut -f1) MB"
 }
 
-# Makes the archive on the machine's second disk: the checkout, the kernels, and which checks to run.
+# Makes the archive on the machine's second disk: the checkout, the kernels and roots of the guest, and
+# which checks to run.
 make_archive() {
-    local archive=$1
+    local archive=$1 part
     printf '%s\n' "${checks[*]}" >"$temporary/checks"
     tar_checkout --transform 'flags=r;s,^,outcast/,' -f "$archive"
-    tar -C "$kernels" -r -f "$archive" --transform 'flags=r;s,^\.,.cache/outcast/kernels,' .
+    for part in kernels roots; do
+        # The names of files change, and the targets of links in a root do not.
+        [ ! -d "$cache/$part" ] \
+            || tar -C "$cache" -r -f "$archive" --transform 'flags=rh;s,^,.cache/outcast/,' "$part"
+    done
     tar -C "$temporary" -r -f "$archive" checks
 }
 
@@ -263,30 +278,33 @@ follow() {
     done
 }
 
-# Boots a release and runs the checks. Adds the release to `failed` if not all passed.
+# test_suite SUITE MODEL: boots a release and runs the checks. Adds it to `failed` if not all passed.
 test_suite() {
-    local suite=$1 folder=$keep/$1 last
+    local suite=$1 model=$2 folder=$keep/$1 last log
     require_image "$suite" "$folder"
     choose_accelerator "$folder"
     make_archive "$temporary/archive"
-    : >"$folder/checks.log"
-    start_qemu "$folder" "$accelerator" "root=/dev/vda rw net.ifnames=0" \
+    log=$folder/checks-$model-$cpus
+    : >"$log.log"
+    start_qemu "$folder" "$accelerator" "$model" "root=/dev/vda rw net.ifnames=0" \
         -drive "file=$folder/image,if=virtio,format=raw,snapshot=on,cache=unsafe" \
         -drive "file=$temporary/archive,if=virtio,format=raw,readonly=on" \
-        -serial "file:$folder/checks.log"
-    follow "$folder/checks.log"
+        -serial "file:$log.log"
+    follow "$log.log"
     end_qemu
-    cp "$temporary/console" "$folder/console.log"
+    cp "$temporary/console" "$log.console"
     cat "$temporary/qemu"
-    last=$(tail -n 1 "$folder/checks.log")
-    say "$suite: ${last:-nothing came}; logs: $folder/checks.log, $folder/console.log"
-    [[ $last =~ ^[1-9][0-9]*\ passed,\ 0\ failed$ ]] || failed+=("$suite")
+    last=$(tail -n 1 "$log.log")
+    say "$suite: ${last:-nothing came}; logs: $log.log, $log.console"
+    [[ $last =~ ^[1-9][0-9]*\ passed,\ 0\ failed$ ]] || failed+=("$suite ($model)")
 }
 
 require_qemu
 failed=()
 for suite in "${suites[@]}"; do
-    test_suite "$suite"
+    for model in "${models[@]}"; do
+        test_suite "$suite" "$model"
+    done
 done
 [ ${#failed[@]} -eq 0 ] || die "failed on: ${failed[*]}"
 say "all passed on: ${suites[*]}"

@@ -14,7 +14,7 @@ user=$(stat -c %U .)
 checks=(
     machine:300 install:3600 doctor:1200 doctor-as-root:1200
     realtime-bic:1800 realtime-dctcp:1800 realtime-netem:1800 realtime-red:1800 realtime-sfq:1800
-    virtual:5400 demo:7200 killed-realtime:3600 killed-virtual:7200
+    virtual:5400 golden:7200 demo:7200 killed-realtime:3600 killed-virtual:7200
 )
 
 # Runs a command as after a login, with the machine's default limits for this user.
@@ -96,6 +96,9 @@ check_virtual() {
     as_user .venv/bin/outcast run "${small_virtual[@]}" -o results/virtual
     trusted results/virtual virtual
 }
+
+# Whether the golden runs give the same captures here, without their analysis.
+check_golden() { as_user .venv/bin/python -m tests.golden.replays --engine-only; }
 
 # The demo ends with the report and says that figures are beside it.
 check_demo() {
