@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
 # Installs a copy of this checkout and tests it under other conditions: a path with a space, `[` and
 # `ü`, a locale that is not UTF-8, the usual limit of 1024 open files, and a user without any rights.
-# It runs the unit tests and those of whole runs in the guest, whose kernel has to be built.
+# It runs the unit tests and those of whole runs in the guest, whose kernel has to be built. The golden
+# runs are made on one core, with umask 077, another layout of memory, and everything on tmpfs.
 # Usage: scripts/test-elsewhere.sh
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 nobody=65534
 work=$(mktemp -d)
-trap 'rm -rf --one-file-system "$work"' EXIT
+# On Linux this is a tmpfs, so that files stand in other places and another order than on a disk.
+memory=$(mktemp -d /dev/shm/outcast.XXXXXX)
+trap 'rm -rf --one-file-system "$work" "$memory"' EXIT
 copy="$work/a copy [of ü" home="$work/a home [of ü"
 
 mkdir -p "$copy" "$home/.cache/outcast"
 git -C "$root" ls-files -z --cached --others --exclude-standard \
     | tar -C "$root" --null --no-recursion -T - -c | tar -C "$copy" -x --no-same-owner
-cp -a "${XDG_CACHE_HOME:-$HOME/.cache}/outcast/kernels" "$home/.cache/outcast/"
+for part in kernels roots; do
+    made="${XDG_CACHE_HOME:-$HOME/.cache}/outcast/$part"
+    [ ! -d "$made" ] || cp -a "$made" "$home/.cache/outcast/"
+done
 
 as_nobody=()
 if [ "$(id -u)" -eq 0 ]; then
@@ -37,7 +43,7 @@ without_rights() {
 # The calling user installs, because that user's pip cache saves the download.
 there scripts/install.sh --virtual
 if [ "$(id -u)" -eq 0 ]; then
-    chown -R "$nobody:$nobody" "$work"
+    chown -R "$nobody:$nobody" "$work" "$memory"
 fi
 without_rights .venv/bin/pytest -n "$(nproc)" --dist loadfile tests/unit
 # With PYTHONUTF8=0 Python does not take names for UTF-8 either, as in a locale of ISO 8859-1.
@@ -46,4 +52,9 @@ without_rights env PYTHONUTF8=0 .venv/bin/outcast run configs/fig3c.yaml --engin
     --set duration=100ms --set 'analysis.windows=[100ms]' -o "$result"
 without_rights env PYTHONUTF8=0 .venv/bin/outcast inspect "$result" --flow 0 >/dev/null
 without_rights .venv/bin/pytest -n "$(nproc)" --dist loadfile tests/virtual/test_run.py
+# scripts/test-replays.sh tries these and others one by one.
+mv "$home/.cache" "$memory/cache"
+without_rights env XDG_CACHE_HOME="$memory/cache" TMPDIR="$memory" taskset -c 0 \
+    bash -c 'umask 077; ulimit -s unlimited; exec "$@"' - \
+    .venv/bin/python -m tests.golden.replays --engine-only
 printf 'test-elsewhere: passed in %s s\n' "$SECONDS"

@@ -148,10 +148,11 @@ def differences(
 
 
 def remedy(name: str, target: Path) -> str:
-    """How to find the first difference, where a run with the golden hashes is at hand."""
+    """How to find the first difference, where another machine still has the golden hashes."""
     return (
-        f"the run is in {target}; make a pack of it (outcast pack), and where {name} still has the "
-        "golden hashes, `outcast replay --explain` of that pack says when and where they part"
+        f"the run is in {target}; where {name} is still equal, keep its run and make an archive of "
+        "it (outcast pack); here `outcast replay ARCHIVE --explain` then says when and where the "
+        "two part"
     )
 
 
@@ -191,7 +192,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         runs = {name: folder.resolve() / name for name in options.names or goldens}
-        print(f"{platform.machine()}, Python {platform.python_version()}, {_processor()}")
+        print(
+            f"{platform.machine()}, Python {platform.python_version()}, {_processor()}", flush=True
+        )
         for name, target in runs.items():
             began = time.monotonic()
             try:
