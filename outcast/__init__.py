@@ -14,9 +14,14 @@ The functions are loaded when they are first used, so that `import outcast` alon
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from outcast.api.archives import Replay, pack, replay
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
@@ -108,3 +113,24 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _MininetOfTheGuest:
+    """Finds Mininet in the guest's root where no other finder of this Python has it.
+
+    Planning needs Mininet's `Topo`, and distributions have it for their own Python alone.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See importlib.abc.MetaPathFinder."""
+        if name.partition(".")[0] != "mininet":
+            return None
+        from outcast.engines.root import mininet_package
+
+        return mininet_package.find_spec(name, path)
+
+
+sys.meta_path.append(_MininetOfTheGuest)

@@ -34,7 +34,15 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
 
 
 def checked(source: Source) -> Experiment:
-    """Returns the experiment of a source. Raises ConfigError where no network can be planned."""
+    """Returns the experiment of a source.
+
+    Raises:
+        ConfigError: no network can be planned.
+        FeatureMissingError: there is no Mininet to plan it with.
+    """
+    from outcast.engines.root import mininet_package
+
+    mininet_package.require()
     from outcast.networks import resolve
     from outcast.plan.make import make_plan
 

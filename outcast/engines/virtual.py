@@ -208,10 +208,16 @@ def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ())
     Raises:
         GuestError, RootError: our code or our programs cannot be made ready.
     """
-    root, compiler = roots.find(), roots.find("build")
-    if experiment.guest.root == "host" or root is None or compiler is None:
+    root, compiler_key = roots.find(), roots.pinned_key("build")
+    if experiment.guest.root == "host" or root is None or compiler_key is None:
         return world.of_host(needed)
-    return world.of_root(root, code.provide(root, helpers.provide(kernel, compiler)))
+    ready = helpers.find(compiler_key)
+    if ready is None:
+        compiler = roots.find("build")
+        if compiler is None:
+            return world.of_host(needed)
+        ready = helpers.provide(kernel, compiler)
+    return world.of_root(root, code.provide(root, ready))
 
 
 def kernel_of(experiment: Experiment) -> Kernel:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from outcast.emulation import in_c
 from outcast.emulation.in_c import InC
+from outcast.engines import shipped
 from outcast.engines.guest import boot, world
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root.cache import Root
@@ -53,8 +54,15 @@ def _arguments(program: InC) -> list[str]:
 
 
 def find(compiler: str, folder: Path | None = None) -> dict[str, bytes] | None:
-    """The programs by their names, or None where they are not compiled yet."""
+    """The programs by their names, or None where they are not compiled yet.
+
+    An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
+    """
     kept = (folder or default_folder()) / key(compiler)
+    return _read(kept) or (_read(kept) if shipped.provide(kept) else None)
+
+
+def _read(kept: Path) -> dict[str, bytes] | None:
     try:
         return {program.name: (kept / program.name).read_bytes() for program in in_c.IN_GUEST}
     except OSError:

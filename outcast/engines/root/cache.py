@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
+from outcast.engines import shipped
 from outcast.engines.root import files_list, lock
 from outcast.engines.root.lock import Kind, Lock
 from outcast.errors import FeatureMissingError, InputError, RootError
@@ -70,12 +71,25 @@ def key_of(content: str) -> str:
     return content[:_KEY_CHARACTERS]
 
 
+def pinned_key(kind: Kind = "runtime", pinned: Lock | None = None) -> str | None:
+    """The key of the root that the lock pins, or None where it pins none of this kind."""
+    content = (pinned or lock.ours()).content.get(kind)
+    return None if content is None else key_of(content)
+
+
 def find(
     kind: Kind = "runtime", folder: Path | None = None, pinned: Lock | None = None
 ) -> Root | None:
-    """The root that the lock pins, or None where this user does not have it."""
-    content = (pinned or lock.ours()).content.get(kind)
-    return None if content is None else _read((folder or default_folder()) / key_of(content))
+    """The root that the lock pins, or None where this user does not have it.
+
+    An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
+    """
+    key = pinned_key(kind, pinned)
+    if key is None:
+        return None
+    target = (folder or default_folder()) / key
+    root = _read(target)
+    return _read(target) if root is None and shipped.provide(target) else root
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Root:

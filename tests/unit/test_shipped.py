@@ -1,0 +1,201 @@
+"""The package outcast-guest: unpacked once, whole or not at all, with one line for each fault."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import outcast
+from outcast.engines import shipped
+from outcast.engines.root import cache, mininet_package, packed
+from outcast.engines.shipped import Guest, Part
+from outcast.errors import DeadlineError, FeatureMissingError, InputError
+from outcast.files import sha256
+
+
+@pytest.fixture(autouse=True)
+def _read_anew() -> Iterator[None]:
+    shipped.installed.cache_clear()
+    yield
+    shipped.installed.cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed outcast-guest with a kernel of one file."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "linux").write_bytes(b"ELF" * 1000)
+    folder = tmp_path / "site" / shipped.PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    with (folder / "kernels.tar.zst").open("wb") as stream:
+        packed.pack(source, stream)
+    part = Part(
+        kind="kernels",
+        key="abc",
+        file="kernels.tar.zst",
+        sha256=sha256(folder / "kernels.tar.zst"),
+        unpacked_bytes=3000,
+    )
+    write_record(folder, part)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return folder
+
+
+def write_record(folder: Path, *parts: Part, version: str = outcast.__version__) -> None:
+    guest = Guest(version=version, parts=parts)
+    (folder / shipped.RECORD).write_text(guest.model_dump_json(), encoding="utf-8")
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "unpacking")
+
+
+def test_without_the_package_nothing_is_provided(tmp_path: Path) -> None:
+    assert shipped.installed() is None
+    assert not shipped.provide(tmp_path / "kernels" / "abc")
+    assert shipped.misfit("kernels", "abc") == ""
+    assert not (tmp_path / "kernels").exists()
+
+
+def test_a_part_is_unpacked_once(package: Path, tmp_path: Path) -> None:
+    target = tmp_path / "cache" / "kernels" / "abc"
+    assert shipped.provide(target)
+    assert (target / "linux").read_bytes() == b"ELF" * 1000
+    assert left_in(target.parent) == ["abc"]
+    shutil.rmtree(package.parent / shipped.PACKAGE)
+    assert (target / "linux").is_file()
+
+
+def test_of_several_at_a_time_one_unpacks(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked = []
+    unpack = packed.unpack
+
+    def counting(stream: object, folder: Path) -> None:
+        unpacked.append(folder)
+        unpack(stream, folder)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(packed, "unpack", counting)
+    target = tmp_path / "kernels" / "abc"
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(shipped.provide, [target] * 8))
+    assert len(unpacked) == 1
+
+
+def test_what_a_killed_process_left_goes_away(package: Path, tmp_path: Path) -> None:
+    target = tmp_path / "kernels" / "abc"
+    (target.parent / "unpacking-killed" / "whole").mkdir(parents=True)
+    assert shipped.provide(target)
+    assert left_in(target.parent) == ["abc"]
+
+
+def test_another_process_is_waited_for_with_a_deadline(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    monkeypatch.setattr(shipped, "UNPACK_DEADLINE_S", 0.2)
+    target = tmp_path / "kernels" / "abc"
+    target.parent.mkdir()
+    with (target.parent / "unpacking").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DeadlineError, match="another process that unpacks outcast-guest"):
+            shipped.provide(target)
+    assert shipped.provide(target)
+
+
+def test_a_damaged_archive_is_refused(package: Path, tmp_path: Path) -> None:
+    with (package / "kernels.tar.zst").open("r+b") as stream:
+        stream.seek(20)
+        stream.write(b"\0\0\0\0")
+    target = tmp_path / "kernels" / "abc"
+    with pytest.raises(FeatureMissingError, match="is damaged: it has another hash") as caught:
+        shipped.provide(target)
+    assert "pip install --force-reinstall" in str(caught.value)
+    assert left_in(target.parent) == []
+
+
+def test_a_missing_record_is_named(package: Path, tmp_path: Path) -> None:
+    (package / shipped.RECORD).unlink()
+    with pytest.raises(InputError, match=r"guest\.json is missing"):
+        shipped.provide(tmp_path / "kernels" / "abc")
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FeatureMissingError, match="XDG_CACHE_HOME name a folder"):
+        shipped.provide(tmp_path / "file" / "kernels" / "abc")
+
+
+def test_a_full_disk_leaves_nothing(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(stream: object, folder: Path) -> None:
+        (folder / "linux").touch()
+        raise OSError(28, os.strerror(28), str(folder / "linux"))
+
+    monkeypatch.setattr(packed, "unpack", full)
+    target = tmp_path / "kernels" / "abc"
+    with pytest.raises(FeatureMissingError, match=r"No space left on device; it needs 0 MB; make"):
+        shipped.provide(target)
+    assert left_in(target.parent) == []
+
+
+def test_a_package_of_another_outcast_names_the_version_that_fits(
+    package: Path, tmp_path: Path
+) -> None:
+    write_record(package, version="0.0.9")
+    said = shipped.misfit("kernels", "abc")
+    assert "the installed outcast-guest 0.0.9" in said
+    assert f"outcast-guest {outcast.__version__} was" in said
+    assert not shipped.provide(tmp_path / "kernels" / "abc")
+
+
+@pytest.fixture
+def no_mininet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Python that has no Mininet of its own and has imported none."""
+    before = {name: module for name, module in sys.modules.items() if is_mininets(name)}
+    for name in before:
+        del sys.modules[name]
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "dist-packages" not in path])
+    yield
+    for name in [name for name in sys.modules if is_mininets(name)]:
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def is_mininets(name: str) -> bool:
+    return name.partition(".")[0] == "mininet"
+
+
+@pytest.mark.usefixtures("no_mininet")
+def test_mininet_comes_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning works on a machine without Mininet, and changes nothing in the root."""
+    folder = tmp_path / mininet_package.PACKAGES / "mininet"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "topo.py").write_text("from mininet.util import WHERE\n", encoding="utf-8")
+    (folder / "util.py").write_text("WHERE = __file__\n", encoding="utf-8")
+    monkeypatch.setattr(cache, "find", lambda: cache.Root(tmp_path, "key", "lock", {}))
+    mininet_package.require()
+    topo = __import__("mininet.topo").topo
+    assert Path(topo.WHERE) == folder / "util.py"
+    assert sorted(path.name for path in folder.iterdir()) == ["__init__.py", "topo.py", "util.py"]
+
+
+@pytest.mark.usefixtures("no_mininet")
+def test_without_mininet_and_root_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "find", lambda: None)
+    with pytest.raises(FeatureMissingError, match="install outcast-guest"):
+        mininet_package.require()
