@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outcast.api.run_sweep import run_sweep
     from outcast.api.runs import Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep
+    from outcast.archive import Packed
     from outcast.errors import (
         BusyError,
         ConfigError,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         UntrustedError,
     )
     from outcast.experiment import Experiment
-    from outcast.records.archive import Packed
 
 __version__ = "0.1.0"
 
@@ -83,7 +83,7 @@ _MODULES = {
     "Executed": "outcast.api.commands",
     "Experiment": "outcast.experiment",
     "Join": "outcast.api.joins",
-    "Packed": "outcast.records.archive",
+    "Packed": "outcast.archive",
     "Replay": "outcast.api.archives",
     "Run": "outcast.api.runs",
     "Sweep": "outcast.api.sweeps",

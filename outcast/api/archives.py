@@ -11,19 +11,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcast import archive
 from outcast import experiment as reading
 from outcast.api import runs
 from outcast.api.progress import note
+from outcast.archive import Packed
+from outcast.archive.contents import Captures, listed, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.kernel import cache
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError, shortened
 from outcast.experiment import Experiment, Module
 from outcast.experiment.links import RateTrace
 from outcast.networks import resolve
-from outcast.records import archive, verify
 from outcast.records import replay as comparing
-from outcast.records.archive import Packed
-from outcast.records.archive.contents import Captures, listed, require_unchanged
+from outcast.records import verify
 from outcast.records.replay import Explanation
 from outcast.records.run_directory import Manifest, RunDirectory
 

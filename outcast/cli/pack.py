@@ -47,7 +47,7 @@ def command(directory: Path, output: Path, captures: str, license_url: str | Non
     and the report, and describes them by RO-Crate. docs/archive.md has the format.
     """
     from outcast.api import archives
-    from outcast.records.archive.contents import listed
+    from outcast.archive.contents import listed
 
     kept = cast(Literal["keep", "hashes"], captures)
     packed = archives.pack(directory, output, captures=kept, license_url=license_url)

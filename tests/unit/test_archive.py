@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from rocrate.rocrate import ROCrate
 
 import outcast
-from outcast import analysis
+from outcast import analysis, archive
+from outcast.archive import zips
 from outcast.errors import ConfigError, InputError
-from outcast.records import archive
-from outcast.records.archive import zips
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.captures import reduce

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"experiment"}),
     frozenset({"plan"}),
     frozenset({"records"}),
-    frozenset({"emulation", "analysis", "networks"}),
+    frozenset({"archive", "emulation", "analysis", "networks"}),
     frozenset({"engines", "view"}),
     frozenset({"workflow"}),
     frozenset({"sweep"}),

@@ -2,7 +2,7 @@
 
 ```
 README.txt              what this is, for people who have no outcast
-ro-crate-metadata.json  the same for programs (outcast.records.archive.crate)
+ro-crate-metadata.json  the same for programs (outcast.archive.crate)
 outcast.json            this module's Record: the format's version, and the hash of every file
 run/                    the run's directory (outcast.records.run_directory)
 guest/                  if asked for, what the guest was made of (outcast.engines.guest.packed)
@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import __version__, files, handed_in
+from outcast.archive import contents, zips
+from outcast.archive.contents import Captures, Described, Kind
 from outcast.errors import InputError
 from outcast.records import replay, verify
-from outcast.records.archive import contents, zips
-from outcast.records.archive.contents import Captures, Described, Kind
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest, RunDirectory
 
@@ -102,13 +102,13 @@ def write(
         OSError: a file cannot be read, or the archive cannot be written.
     """
     # Loaded here, because a replay does not need it and it takes a tenth of a second.
-    from outcast.records.archive import crate
+    from outcast.archive import crate
 
     collected = contents.collect(directory, captures)
     manifest = collected.manifest
     members: dict[str, Path | bytes] = {
         **{f"{RUN}/{name}": file for name, file in collected.files.items()},
-        f"{RUN}/manifest.json": f"{manifest.model_dump_json(indent=1)}\n".encode(),
+        f"{RUN}/manifest.json": collected.manifest_text(directory),
         **{f"{GUEST}/{name}": content for name, content in guest.items()},
     }
     for name in members:

@@ -13,7 +13,7 @@ from rocrate.model.contextentity import ContextEntity
 from rocrate.model.file import File
 from rocrate.rocrate import ROCrate
 
-from outcast.records.archive.contents import Described
+from outcast.archive.contents import Described
 from outcast.records.run_directory import Manifest
 
 FILE = "ro-crate-metadata.json"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from outcast import handed_in
 from outcast.errors import InputError
 from outcast.files import sha256
 from outcast.records import replay, verify
@@ -102,6 +103,14 @@ class Contents:
     files: Mapping[str, Path]
     manifest: Manifest
     left_out: tuple[str, ...]
+
+    def manifest_text(self, directory: RunDirectory) -> bytes:
+        """The manifest as its file has it: the run's own one, if nothing in it is other."""
+        if self.manifest == directory.read_manifest():
+            return handed_in.read_bytes(directory.manifest)
+        newest = Manifest.model_fields["format"].default
+        written = self.manifest.model_copy(update={"format": newest})
+        return f"{written.model_dump_json(indent=1)}\n".encode()
 
 
 def collect(directory: RunDirectory, captures: Captures) -> Contents:
