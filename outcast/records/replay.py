@@ -346,7 +346,8 @@ def _manifests_differ(one: Manifest, other: Manifest) -> Iterator[ManifestDiffer
                     ("outcast", manifest.outcast),
                 )
             },
-            **{part: getattr(manifest, part, {}) or {} for part in ("kernel", "guest")},
+            "kernel": manifest.kernel,
+            "guest": {} if manifest.guest is None else manifest.guest.model_dump(),
             "versions": manifest.versions,
             "effective": manifest.effective,
             "traffic": {"t_start_ns": manifest.traffic.t_start_ns},

@@ -18,6 +18,7 @@ from outcast.records.run_directory import (
     Counters,
     ExecutionRecord,
     FlowRecord,
+    GuestRecord,
     Manifest,
     ProgramRecord,
     RunDirectory,
@@ -94,6 +95,7 @@ def run_directory(path: Path, captures: list[list[tuple[int, bytes]]], **changes
         datapath="system",
         seed=1,
         kernel={"release": "7.3.4"},
+        guest=GuestRecord(root="abc"),
         versions={"iperf": "2.1.8"},
         requested={"queue.limit": 16000},
         effective={"traffic.connect_s": 0.1},
@@ -198,6 +200,7 @@ def test_captures_of_only_one_run_are_no_equality(tmp_path: Path) -> None:
     [
         ({"seed": 2}, "seed: seed: 1 and 2", True),
         ({"kernel": {"release": "6.1"}}, "kernel: release: 7.3.4 and 6.1", True),
+        ({"guest": GuestRecord(root="host")}, "guest: root: abc and host", True),
         ({"kernel": {}}, "kernel: release: 7.3.4 and absent", True),
         ({"versions": {"iperf": "2.2"}}, "versions: iperf: 2.1.8 and 2.2", True),
         ({"requested": {"queue.limit": 1}}, "config: queue.limit: 16000 and 1", True),
