@@ -1,0 +1,135 @@
+"""Makes a root: fetches what the lock pins, unpacks it, compiles its Python code, keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.root import cache, contents, fetch, files_list, lock, own_python, places
+from outcast.engines.root.cache import Root
+from outcast.engines.root.lock import Kind, Lock, Package
+from outcast.engines.root.unpack import Tree, settle
+from outcast.errors import RootError
+
+Stage = Literal["fetch", "wheels", "compile", "check"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the making of a root has come.
+
+    Attributes:
+        stage: the stage that is going on.
+        done, total: packages of the stage `fetch`; total is 0 in the others.
+    """
+
+    stage: Stage
+    done: int = 0
+    total: int = 0
+
+
+def build(
+    kind: Kind = "runtime",
+    *,
+    mirror: str | None = None,
+    snapshot: str | None = None,
+    packages: Path | None = None,
+    again: bool = False,
+    folder: Path | None = None,
+    pinned: Lock | None = None,
+    run: Programs | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Root:
+    """The root that the lock pins, which is made if the cache does not have it. No root is needed.
+
+    Args:
+        kind: which root.
+        mirror: the address of an archive; see `places.find` for this and the next two.
+        snapshot: the address of a snapshot archive.
+        packages: a folder with files of packages.
+        again: whether to make the root although the cache has it.
+        folder: the cache.
+        pinned: the lock.
+        run: what starts programs.
+        on_progress: is called with how far the making has come.
+
+    Raises:
+        InputError: an address or folder of packages cannot be used.
+        FeatureMissingError: nothing says where packages can be had.
+        RootError: a package or wheel cannot be had, or what came of them is not what is pinned.
+        OSError: a file cannot be written. Nothing is kept.
+    """
+    pinned = pinned or lock.ours()
+    folder = folder or cache.default_folder()
+    run = run or SystemPrograms()
+    if not again and (root := cache.find(kind, folder, pinned)) is not None:
+        return root
+    if kind not in pinned.content:
+        raise RootError(f"the lock pins no root {kind}")
+    with cache.workshop(folder) as workshop:
+        unpacked, listed = unpack(
+            kind,
+            pinned,
+            places.find(
+                run,
+                workshop,
+                pinned.snapshot,
+                mirror=mirror,
+                snapshot=snapshot,
+                packages=packages,
+            ),
+            workshop,
+            run,
+            on_progress,
+        )
+        if files_list.digest(listed) != pinned.content[kind]:
+            raise RootError(
+                f"the root that was made here has the key {cache.key_of(files_list.digest(listed))}"
+                f" instead of {cache.key_of(pinned.content[kind])}, so runs would not replay; "
+                "please report this with the machine's distribution, or install the wheel "
+                "outcast-guest"
+            )
+        return cache.keep(unpacked, kind, pinned, folder, listed)
+
+
+def unpack(
+    kind: Kind,
+    pinned: Lock,
+    where: places.Places,
+    workshop: Path,
+    run: Programs,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> tuple[Path, str]:
+    """Makes a root in a folder of the workshop. Returns the folder and the list of its files.
+
+    Raises as `build`.
+    """
+    packages = pinned.packages(kind)
+    downloads, unpacked = workshop / "downloads", workshop / "unpacked"
+    downloads.mkdir()
+    unpacked.mkdir()
+    total = len(packages)
+    fetched: list[Package] = []
+
+    def on_fetched(package: Package) -> None:
+        fetched.append(package)
+        on_progress(Progress("fetch", len(fetched), total))
+
+    on_progress(Progress("fetch", 0, total))
+    tree = Tree(unpacked)
+    with fetch.packages(packages, where, downloads, on_fetched) as paths:
+        for path in paths:
+            tree.add(contents.of_debian_package(path))
+            path.unlink()
+    on_progress(Progress("wheels"))
+    for path in fetch.wheels(pinned.wheels_of(kind), where.folder, downloads, run):
+        tree.add(contents.of_wheel(path))
+        path.unlink()
+    tree.finish()
+    on_progress(Progress("compile"))
+    own_python.compile_all(unpacked, run)
+    on_progress(Progress("check"))
+    return unpacked, settle(unpacked)

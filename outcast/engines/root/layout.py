@@ -1,0 +1,104 @@
+"""Where the contents of packages go in the root, what is left out, and what is added.
+
+No script of a package is run. What these scripts would have made and a run needs is in `LINKS`,
+`COPIES` and `FILES`, each with its reason.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from outcast.engines.root.contents import Content
+
+MERGED = ("bin", "lib", "lib64", "sbin")
+"""Folders that are links to their namesakes below `usr`, as on every Debian since 12."""
+
+_DROPPED_FOLDERS = (
+    # Documentation and translations. Licences stay, because who passes a root on has to.
+    *(
+        f"usr/share/{name}"
+        for name in (
+            *("bash-completion", "bug", "doc-base", "emacs", "gcc", "gdb", "icons", "info"),
+            *("lintian", "locale", "man", "menu", "pixmaps", "readline", "vim", "zsh"),
+        )
+    ),
+    # What a service manager, a scheduler, a package manager or a login would read.
+    *("etc/apparmor.d", "etc/cron.d", "etc/cron.daily", "etc/default", "etc/dpkg", "etc/init.d"),
+    *("etc/logrotate.d", "etc/network", "etc/pam.d", "etc/profile.d", "etc/skel", "etc/ufw"),
+    *("etc/update-motd.d", "usr/lib/systemd", "usr/lib/udev", "usr/share/initramfs-tools"),
+    *("usr/share/dpkg", "usr/share/perl5", "var/backups", "var/cache", "var/spool"),
+    # Character sets besides UTF-8, which the C library has in itself.
+    "usr/lib/x86_64-linux-gnu/gconv",
+    # Open vSwitch's scripts in shell and Python, which start it as a service and find faults.
+    *("usr/share/openvswitch/bugtool-plugins", "usr/share/openvswitch/scripts"),
+    # Python's converter from Python 2, and what it runs by.
+    "usr/lib/python3.11/lib2to3",
+    "usr/share/python3",
+    "usr/lib/valgrind",
+)
+
+_DROPPED = re.compile(
+    "|".join(
+        (
+            rf"(?:{'|'.join(map(re.escape, _DROPPED_FOLDERS))})(?:/.*)?",
+            r"usr/share/doc/[^/]*/(?!copyright$).*",
+            # Makers of network cards, a second build of zstandard, and os-ken's BGP.
+            r".*/netaddr/eui/(?:iab|oui)\..*",
+            r".*/zstandard/_cffi\..*",
+            r".*/os_ken/services/protocols(?:/.*)?",
+            # Tests that come with Python packages.
+            r"usr/(?:local/)?lib/python3[^/]*/dist-packages/(?:.*/)?tests?(?:/.*)?",
+        )
+    )
+)
+
+FOLDERS = (
+    *("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp"),
+    *("usr/local/bin", "usr/local/sbin", "var/lib", "var/log", "var/tmp", "etc/openvswitch"),
+)
+"""Folders that the guest's first process mounts something on, or that programs expect."""
+
+LINKS: Mapping[str, str] = {
+    # update-alternatives(1) would have made these.
+    "usr/bin/awk": "mawk",
+    "usr/bin/cc": "gcc",
+    "usr/bin/nc": "nc.openbsd",
+    "usr/bin/which": "which.debianutils",
+    "usr/sbin/ovs-vswitchd": "../lib/openvswitch-switch/ovs-vswitchd",
+    # The kernel writes the table of mounts; mount(8) and others look for it here.
+    "etc/mtab": "../proc/self/mounts",
+    "var/run": "../run",
+    "var/lock": "../run/lock",
+}
+"""Links that packages' scripts make, where what they lead to is in the root."""
+
+COPIES: Mapping[str, str] = {
+    # base-passwd and libc-bin keep what their scripts copy.
+    "etc/group": "usr/share/base-passwd/group.master",
+    "etc/passwd": "usr/share/base-passwd/passwd.master",
+    "etc/nsswitch.conf": "usr/share/libc-bin/nsswitch.conf",
+}
+"""Files that packages' scripts copy, where the original is in the root."""
+
+
+def place(content: Content) -> Content | None:
+    """What becomes of a package's content in the root; None if it is left out.
+
+    Folders such as `bin` are merged into `usr`. An absolute link becomes a relative one. So the
+    root's programs also find their files where the root is no `/`.
+    """
+    path = merged(content.path)
+    if _DROPPED.fullmatch(path) or path in MERGED:
+        return None
+    if not content.target:
+        return Content(path, content.data, content.executable)
+    whole = posixpath.normpath(posixpath.join("/", posixpath.dirname(content.path), content.target))
+    target = posixpath.relpath("/" + merged(whole.lstrip("/")), "/" + posixpath.dirname(path))
+    return Content(path, target=target)
+
+
+def merged(path: str) -> str:
+    """A path with `bin`, `lib`, `lib64` and `sbin` below `usr`."""
+    return f"usr/{path}" if path.split("/", 1)[0] in MERGED else path

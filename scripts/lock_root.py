@@ -1,0 +1,230 @@
+"""Writes outcast/engines/root/lock.json anew: what the guest's roots are made of.
+
+    .venv/bin/python scripts/lock_root.py
+
+apt resolves the packages of one suite with a configuration of its own. The machine's packages and
+sources do not matter, except for the mirror's address. The wheels have the versions of
+scripts/requirements.lock. Both roots are then made, and their hashes go into the lock as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from outcast import files
+from outcast.engines.kernel.programs import SystemPrograms
+from outcast.engines.root import build, cache, files_list, lock, places
+from outcast.engines.root.lock import Kind, Lock, Package, Wheel
+
+SUITE = "bookworm"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+CONSTRAINTS = Path(__file__).with_name("requirements.lock")
+
+PACKAGES: dict[Kind, tuple[str, ...]] = {
+    "runtime": (
+        # The inner program, and what it starts.
+        *("python3", "python3-distutils", "mininet", "openvswitch-switch", "iperf", "tcpdump"),
+        *("iproute2", "ethtool", "util-linux"),
+        # What configurations' programs and `outcast exec` usually are.
+        *("bash", "curl", "findutils", "grep", "hostname", "iperf3", "iputils-ping", "mawk"),
+        *("net-tools", "netcat-openbsd", "nginx-light", "procps", "sed"),
+        # What all of these expect. apt takes them for granted, because they are essential.
+        *("base-files", "base-passwd", "coreutils", "dash", "debianutils", "libc-bin", "netbase"),
+    ),
+    "build": (
+        *("gcc", "binutils", "libc6-dev", "make", "flex", "bison", "bc", "patch"),
+        *("tar", "xz-utils", "gzip", "bzip2", "diffutils", "findutils", "grep", "mawk", "sed"),
+        "python3",
+        *("base-files", "base-passwd", "coreutils", "dash", "debianutils", "libc-bin"),
+    ),
+}
+"""What each root is asked for. apt adds what these depend on."""
+
+LEFT_OUT: dict[str, Sequence[str]] = {
+    "installing and configuring packages, which nobody does in the guest": (
+        *("adduser", "debconf", "dpkg", "init-system-helpers", "lsb-base", "usrmerge"),
+        *("sysvinit-utils", "ucf", "sensible-utils"),
+    ),
+    "logins and passwords": ("passwd", "libpam-modules", "libpam-modules-bin", "libpam0g"),
+    "Perl, in which only scripts that we do not start are written": (
+        *("perl", "libfile-find-rule-perl", "libnumber-compare-perl", "libtext-glob-perl"),
+    ),
+    "Python's tools for packages, and what Open vSwitch's scripts import": (
+        *("python3-netifaces", "python3-openvswitch", "python3-pkg-resources"),
+        *("python3-sortedcontainers", "python3-lib2to3"),
+    ),
+    "programs of packages that only their services or other parts of Mininet start": (
+        *("cgroup-tools", "kmod", "openssl", "socat", "telnet", "util-linux-extra", "uuid-runtime"),
+        *("libnginx-mod-http-echo", "iproute2-doc"),
+    ),
+}
+"""Packages that others depend on and that no root has, by the reason."""
+
+LEFT_OUT_OF: dict[Kind, Sequence[str]] = {"runtime": ("perl-base", "tar"), "build": ("perl-base",)}
+
+WHEELS = (
+    *("annotated-types", "networkx", "pydantic", "pydantic-core", "pyroute2", "PyYAML"),
+    *("typing-extensions", "typing-inspection", "zstandard"),
+    # The controller.
+    *("eventlet", "greenlet", "netaddr", "os-ken", "oslo.config", "packaging", "pbr", "rfc3986"),
+    "stevedore",
+)
+"""What the inner program and the controller import, and nothing else that these depend on."""
+
+GLIBC = (2, 36)
+"""The suite's, which decides which wheels run there."""
+
+_INSTALLED = re.compile(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+) ", re.MULTILINE)
+
+
+class Apt:
+    """apt with lists and sources of its own, in which nothing is installed."""
+
+    def __init__(self, folder: Path, mirror: str) -> None:
+        self._folder = folder
+        self._run = SystemPrograms()
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            (folder / name).mkdir(parents=True)
+        (folder / "suite.sources").write_text(
+            f"Types: deb\nURIs: {mirror}\nSuites: {SUITE}\nComponents: main\nSigned-By: {KEYRING}\n"
+        )
+        (folder / "apt.conf").write_text(
+            f'Dir::State "{folder}/state";\nDir::State::status "{folder}/status";\n'
+            f'Dir::Cache "{folder}/cache";\nDir::Etc::SourceList "{folder}/suite.sources";\n'
+            'Dir::Etc::SourceParts "/dev/null";\nDir::Etc::Preferences "/dev/null";\n'
+            'Dir::Etc::PreferencesParts "/dev/null";\nAcquire::Languages "none";\n'
+            'APT::Update::Error-Mode "any";\nAPT::Sandbox::User "";\n'
+            'APT::Install-Recommends "false";\n'
+            'APT::Architecture "amd64";\nAPT::Architectures "amd64";\n'
+        )
+        (folder / "status").touch()
+        self._ask("apt-get", "update", "--quiet")
+        (self.release,) = (folder / "state/lists").glob("*InRelease")
+
+    def closure(self, names: Sequence[str], left_out: Sequence[str]) -> list[Package]:
+        """The packages and all they depend on, as if what is left out were there already."""
+        self._pretend(left_out)
+        said = self._ask("apt-get", "install", "--simulate", "--no-install-recommends", *names)
+        chosen = [f"{name}={version}" for name, version in _INSTALLED.findall(said)]
+        return sorted(self._show(chosen), key=lambda package: package.name)
+
+    def _pretend(self, names: Sequence[str]) -> None:
+        """Says that these packages are installed, and that they depend on nothing."""
+        stanzas = self._show(names) if names else []
+        (self._folder / "status").write_text(
+            "".join(
+                f"Package: {package.name}\nStatus: hold ok installed\nMulti-Arch: foreign\n"
+                f"Architecture: {package.architecture}\nVersion: {package.version}\n"
+                "Maintainer: none\nDescription: none\n\n"
+                for package in stanzas
+            )
+        )
+
+    def _show(self, names: Sequence[str]) -> list[Package]:
+        said = self._ask("apt-cache", "show", "--no-all-versions", *names)
+        return [_package(stanza) for stanza in said.strip().split("\n\n")]
+
+    def _ask(self, *argv: str) -> str:
+        return self._run.run(
+            argv,
+            cwd=self._folder,
+            environment={"APT_CONFIG": str(self._folder / "apt.conf")},
+        )
+
+
+def _package(stanza: str) -> Package:
+    fields = dict(re.findall(r"^(\S+): (.*)$", stanza, re.MULTILINE))
+    return Package(
+        name=fields["Package"],
+        version=fields["Version"],
+        architecture=fields["Architecture"],
+        sha256=fields["SHA256"],
+        size=int(fields["Size"]),
+        path=fields["Filename"],
+    )
+
+
+def snapshot_of(release: Path) -> str:
+    """The time of a Release file, as snapshot archives name it: 20260711T101637Z."""
+    from email.utils import parsedate_to_datetime
+
+    match = re.search(r"^Date: (.+)$", release.read_text(), re.MULTILINE)
+    assert match is not None
+    return parsedate_to_datetime(match[1]).strftime("%Y%m%dT%H%M%SZ")
+
+
+def locked_wheels(folder: Path) -> Iterator[Wheel]:
+    """The wheels for the root's Python, downloaded into a folder."""
+    import subprocess
+
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC[1], 16, -1)]
+    subprocess.run(
+        [
+            *(sys.executable, "-I", "-m", "pip", "download", "--quiet", "--only-binary=:all:"),
+            *("--no-deps", "--python-version=3.11", "--constraint", str(CONSTRAINTS)),
+            *(f"--platform={name}" for name in (*platforms, "manylinux2014_x86_64")),
+            *("--dest", str(folder), *WHEELS),
+        ],
+        check=True,
+    )
+    for path in sorted(folder.glob("*.whl"), key=lambda path: path.name.lower()):
+        name, version = path.name.split("-")[:2]
+        data = path.read_bytes()
+        yield Wheel(
+            name=name,
+            version=version,
+            file=path.name,
+            sha256=hashlib.sha256(data).hexdigest(),
+            size=len(data),
+        )
+
+
+def content(kind: Kind, pinned: Lock, mirror: str) -> str:
+    """The hash of a root's list of files, after making it."""
+    where = places.Places(mirrors=(mirror,))
+    with tempfile.TemporaryDirectory() as name:
+        _, listed = build.unpack(kind, pinned, where, Path(name), SystemPrograms())
+    return files_list.digest(listed)
+
+
+def main() -> None:
+    """Resolves, makes both roots, writes the lock."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mirror", help="a mirror of Debian, instead of the one of apt's sources")
+    mirror = parser.parse_args().mirror
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        mirror = mirror or places.of_apt(SystemPrograms(), work)[0]
+        (work / "apt").mkdir()
+        (work / "wheels").mkdir()
+        apt = Apt(work / "apt", mirror)
+        all_left_out = [name for names in LEFT_OUT.values() for name in names]
+        resolved = {
+            kind: apt.closure(names, [*all_left_out, *LEFT_OUT_OF[kind]])
+            for kind, names in PACKAGES.items()
+        }
+        pinned = lock.read().model_copy(
+            update={
+                "suite": SUITE,
+                "snapshot": snapshot_of(apt.release),
+                "runtime": tuple(resolved["runtime"]),
+                "build": tuple(resolved["build"]),
+                "wheels": tuple(locked_wheels(work / "wheels")),
+            }
+        )
+    pinned = pinned.model_copy(
+        update={"content": {kind: content(kind, pinned, mirror) for kind in PACKAGES}}
+    )
+    files.write_json(lock.PATH, pinned.model_dump())
+    for kind in PACKAGES:
+        print(kind, len(pinned.packages(kind)), "packages, key", cache.key_of(pinned.content[kind]))
+
+
+if __name__ == "__main__":
+    main()
