@@ -216,7 +216,7 @@ def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ())
         compiler = roots.find("build")
         if compiler is None:
             return world.of_host(needed)
-        ready = helpers.provide(kernel, compiler)
+        ready = helpers.provide(kernel, root, compiler)
     return world.of_root(root, code.provide(root, ready))
 
 

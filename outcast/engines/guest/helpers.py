@@ -1,7 +1,8 @@
 """Our programs in C for the guest, compiled once by the locked compiler.
 
 `$XDG_CACHE_HOME/outcast/programs/KEY/` holds them. KEY is a hash of their sources and of the root
-that compiles. That root is booted as a guest, because it needs no rights on the host there.
+that compiles. That root lies over the guest's own in a guest, because it needs no rights on the
+host there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from outcast.emulation import in_c
 from outcast.emulation.in_c import InC
 from outcast.engines import shipped
-from outcast.engines.guest import boot, world
+from outcast.engines.guest import boot
+from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root.cache import Root
 from outcast.errors import GuestError
@@ -69,11 +71,14 @@ def _read(kept: Path) -> dict[str, bytes] | None:
         return None
 
 
-def provide(kernel: Kernel, compiler: Root, folder: Path | None = None) -> dict[str, bytes]:
+def provide(
+    kernel: Kernel, root: Root, compiler: Root, folder: Path | None = None
+) -> dict[str, bytes]:
     """The programs by their names; they are compiled if the cache does not have them.
 
     Args:
         kernel: the guest's kernel.
+        root: the guest's own root, whose Python boots it.
         compiler: the root with the compiler.
         folder: the cache.
 
@@ -91,7 +96,7 @@ def provide(kernel: Kernel, compiler: Root, folder: Path | None = None) -> dict[
         place, whole = Path(name) / "place", Path(name) / "whole"
         place.mkdir()
         whole.mkdir()
-        _compile(kernel, compiler, place)
+        _compile(kernel, World(root.folder, compiler.folder), place)
         for program in in_c.IN_GUEST:
             shutil.move(place / program.name, whole / program.name)
         with contextlib.suppress(OSError):  # another run has just compiled the same
@@ -102,7 +107,7 @@ def provide(kernel: Kernel, compiler: Root, folder: Path | None = None) -> dict[
     return made
 
 
-def _compile(kernel: Kernel, compiler: Root, place: Path) -> None:
+def _compile(kernel: Kernel, sees: World, place: Path) -> None:
     for program in in_c.IN_GUEST:
         for source in (*program.sources, *program.headers):
             shutil.copyfile(source, place / source.name)
@@ -115,7 +120,7 @@ def _compile(kernel: Kernel, compiler: Root, place: Path) -> None:
         seed=1,
         on_line=said.append,
         stall_s=_STALL_S,
-        sees=world.of_root(compiler),
+        sees=sees,
     )
     if result.status != 0:
         words = " | ".join([*said, *result.said()][-5:])
