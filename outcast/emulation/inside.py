@@ -40,6 +40,7 @@ from outcast.emulation import (
     counters,
     forwarding,
     in_c,
+    instants,
     multipath,
     queues,
     receivers,
@@ -222,7 +223,13 @@ class _Run:
         self.commands = commands
         self.scratch = scratch
         self.received: dict[int, tuple[float, int]] = {}
+        self.instants: dict[str, int] = {}
         self.phase = "setup"
+
+    def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
+        """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
+        if self.engine == "virtual":
+            self.instants[of] = instants.sleep_to(step_ns)
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -231,6 +238,7 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
+        self.sleep_to_instant("network")
         if self.engine == "virtual":
             # The guest's first namespace is the initial one. On a host the engine does it outside.
             for settings in plan_transport.all_of(self.experiment):
@@ -258,6 +266,7 @@ class _Run:
                 forwarding.create_bridges(self.plan, self.commands)
             with blackout:
                 network.start_switches(switches.datapath, controller.target)
+                self.sleep_to_instant("queues")
                 port_queues = network.configure_queues()
                 framework = controller.await_ready()
                 self.enter("verify")
@@ -310,6 +319,7 @@ class _Run:
                 programs.require_servers()
 
         netns = network.netns(command.host)
+        self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
         single.execute(
             *(command, netns, self.scratch, self.commands, self.experiment.seed, self.emit, watch),
             self._preloaded(),
@@ -354,6 +364,7 @@ class _Run:
             with traffic.serving(
                 flows, network.netns, logs, self.commands, stream, held_start
             ) as servers:
+                self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
                 connected = traffic.connect_clients(
                     *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
                     links.longest_round_trip_ns(self.plan),
@@ -656,6 +667,7 @@ class _Run:
             workloads=flows.workloads,
             sampling=flows.sampling,
             load=measured.load.effective(),
+            instants_ns=self.instants,
             min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
             controller_framework=built.framework,
             mtus=built.mtus,

@@ -197,6 +197,7 @@ class Effective:
         min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
             does not tell its tick.
         controller_framework: Ryu or os-ken.
+        instants_ns: by what began then, fixed instants of virtual time, in nanoseconds since boot.
         modules: by module of the user's that was loaded, its parameters as the kernel showed them.
     """
 
@@ -214,6 +215,7 @@ class Effective:
     controller_framework: str
     mtus: Mapping[int, Sequence[str]] = field(default_factory=dict)
     losses: Sequence[LossSettings] = ()
+    instants_ns: Mapping[str, int] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
@@ -228,6 +230,7 @@ class Effective:
             **_given("routing.", self.routing),
             **({"mptcp.subflows": dict(self.mptcp_subflows)} if self.mptcp_subflows else {}),
             **_given("traffic.", self.start),
+            **{f"instants.{of}_ns": at_ns for of, at_ns in self.instants_ns.items()},
             **self.workloads,
             **_given(_SAMPLES, self.sampling),
             **self.load,
