@@ -112,4 +112,6 @@ def test_our_recipe_has_what_the_experiments_name() -> None:
         assert f"CONFIG_NET_SCH_{name}=y" in words
     for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
         assert f"CONFIG_TCP_CONG_{name}=y" in words
-    assert [path.name[:5] for path in OURS.patches] == [f"000{n}-" for n in range(1, 6)]
+    numbers = [path.name[:5] for path in OURS.patches]
+    assert numbers == [f"000{n}-" for n in range(1, len(numbers) + 1)]
+    assert len(numbers) >= 6

@@ -40,6 +40,7 @@ COMMANDS = "qdiscs.json"
 and the command that makes it the root of `DEVICE`."""
 DEVICE = "dummy0"
 CONGESTION_CONTROLS = ("bbr", "bic", "cubic", "dctcp", "htcp", "reno", "vegas")
+SEAL = "/sys/module/hostfs/parameters/sealed"
 LINKS = ("bridge", "dummy", "ifb", "veth")
 JIFFY_S = 0.001
 _CLOCK_MONOTONIC_COARSE = 6
@@ -66,7 +67,18 @@ def lacking() -> list[str]:
         missing.append("a clock of nanoseconds")
     if time.clock_getres(_CLOCK_MONOTONIC_COARSE) > JIFFY_S:
         missing.append("HZ=1000")
+    if not _is_sealed():
+        missing.append("a hostfs that can be sealed")
     return missing
+
+
+def _is_sealed() -> bool:
+    """Whether nothing more of the host can be mounted, as init.py made sure of."""
+    try:
+        with open(SEAL, encoding="ascii") as stream:
+            return stream.read() == "Y\n"
+    except OSError:
+        return False
 
 
 def congestion_controls() -> list[str]:
