@@ -23,6 +23,9 @@ from outcast.engines.root import build, cache, files_list, lock, places
 from outcast.engines.root.lock import Kind, Lock, Package, Wheel
 
 SUITE = "bookworm"
+KERNEL_SUITE = "trixie-backports"
+KERNEL_SOURCE = "linux-source-7.3"
+"""From Linux 6.16 on the guest's system calls use seccomp, which is faster."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CONSTRAINTS = Path(__file__).with_name("requirements.lock")
 
@@ -40,7 +43,7 @@ PACKAGES: dict[Kind, tuple[str, ...]] = {
     "build": (
         *("gcc", "binutils", "libc6-dev", "make", "flex", "bison", "bc", "patch"),
         *("tar", "xz-utils", "gzip", "bzip2", "diffutils", "findutils", "grep", "mawk", "sed"),
-        "python3",
+        *("bash", "python3"),
         *("base-files", "base-passwd", "coreutils", "dash", "debianutils", "libc-bin"),
     ),
 }
@@ -86,13 +89,13 @@ _INSTALLED = re.compile(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+) ", re.MULTILINE)
 class Apt:
     """apt with lists and sources of its own, in which nothing is installed."""
 
-    def __init__(self, folder: Path, mirror: str) -> None:
+    def __init__(self, folder: Path, mirror: str, suite: str) -> None:
         self._folder = folder
         self._run = SystemPrograms()
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         (folder / "suite.sources").write_text(
-            f"Types: deb\nURIs: {mirror}\nSuites: {SUITE}\nComponents: main\nSigned-By: {KEYRING}\n"
+            f"Types: deb\nURIs: {mirror}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
         )
         (folder / "apt.conf").write_text(
             f'Dir::State "{folder}/state";\nDir::State::status "{folder}/status";\n'
@@ -112,11 +115,11 @@ class Apt:
         self._pretend(left_out)
         said = self._ask("apt-get", "install", "--simulate", "--no-install-recommends", *names)
         chosen = [f"{name}={version}" for name, version in _INSTALLED.findall(said)]
-        return sorted(self._show(chosen), key=lambda package: package.name)
+        return sorted(self.show(chosen), key=lambda package: package.name)
 
     def _pretend(self, names: Sequence[str]) -> None:
         """Says that these packages are installed, and that they depend on nothing."""
-        stanzas = self._show(names) if names else []
+        stanzas = self.show(names) if names else []
         (self._folder / "status").write_text(
             "".join(
                 f"Package: {package.name}\nStatus: hold ok installed\nMulti-Arch: foreign\n"
@@ -126,7 +129,8 @@ class Apt:
             )
         )
 
-    def _show(self, names: Sequence[str]) -> list[Package]:
+    def show(self, names: Sequence[str]) -> list[Package]:
+        """These packages, each in the newest version of the suite."""
         said = self._ask("apt-cache", "show", "--no-all-versions", *names)
         return [_package(stanza) for stanza in said.strip().split("\n\n")]
 
@@ -201,9 +205,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         mirror = mirror or places.of_apt(SystemPrograms(), work)[0]
-        (work / "apt").mkdir()
         (work / "wheels").mkdir()
-        apt = Apt(work / "apt", mirror)
+        apt = Apt(work / "apt", mirror, SUITE)
+        of_kernel = Apt(work / "kernel", mirror, KERNEL_SUITE)
+        (kernel_source,) = of_kernel.show([KERNEL_SOURCE])
         all_left_out = [name for names in LEFT_OUT.values() for name in names]
         resolved = {
             kind: apt.closure(names, [*all_left_out, *LEFT_OUT_OF[kind]])
@@ -212,10 +217,12 @@ def main() -> None:
         pinned = lock.read().model_copy(
             update={
                 "suite": SUITE,
-                "snapshot": snapshot_of(apt.release),
+                # The suite of the roots is frozen. So the later time has all that both have.
+                "snapshot": max(snapshot_of(apt.release), snapshot_of(of_kernel.release)),
                 "runtime": tuple(resolved["runtime"]),
                 "build": tuple(resolved["build"]),
                 "wheels": tuple(locked_wheels(work / "wheels")),
+                "kernel_source": kernel_source,
             }
         )
     pinned = pinned.model_copy(

@@ -23,6 +23,7 @@ from outcast.view.terminal.console import NotebookLine, PlainConsole
 _STAGES = {
     "search": "looking for the source",
     "fetch": "fetching",
+    "compiler": "making the compiler's root",
     "unpack": "unpacking",
     "configure": "configuring",
     "compile": "compiling",

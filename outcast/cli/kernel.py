@@ -31,16 +31,16 @@ def command() -> None:
     "--suite",
     "suites",
     multiple=True,
-    help="A suite of the distribution's archive in which to look for the source. Can be repeated.",
+    help="Build from the newest source of this suite instead of the lock's. Can be repeated.",
 )
 @click.option(
-    "--package", metavar="NAME", help="A package, as linux-source-6.1, instead of the newest."
+    "--package", metavar="NAME", help="Build from this package, as linux-source-6.1, instead."
 )
 @click.option(
     "--tarball",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Build from this kernel source instead of a package.",
+    help="Build from this kernel source instead.",
 )
 @click.option(
     "--config-fragment",
@@ -59,6 +59,18 @@ def command() -> None:
     help="Apply this patch (patch -p1) after ours. Can be repeated.",
 )
 @click.option(
+    "--mirror", metavar="URL", help="A mirror of Debian, instead of the one of this machine's apt."
+)
+@click.option(
+    "--snapshot", metavar="URL", help="An archive that keeps packages which mirrors have no more."
+)
+@click.option(
+    "--packages",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A folder with files of packages, which is looked in first.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
@@ -71,19 +83,27 @@ def build_kernel(
     tarball: Path | None,
     fragments: tuple[Path, ...],
     patches: tuple[Path, ...],
+    mirror: str | None,
+    snapshot: str | None,
+    packages: Path | None,
     jobs: int | None,
     again: bool,
 ) -> None:
-    """Fetch, configure, compile and boot the kernel; no root needed."""
+    """Fetch, configure, compile and boot the kernel; no root needed.
+
+    The lock pins the source and the compiler, so that every machine builds the same file.
+    """
     from outcast.api.kernel import build_shown
-    from outcast.engines.kernel import source
     from outcast.engines.kernel.recipe import OURS
 
     kernel = build_shown(
-        suites=suites or source.SUITES,
+        suites=suites,
         package=package,
         tarball=tarball,
         recipe=OURS.with_own(fragments, patches),
+        mirror=mirror,
+        snapshot=snapshot,
+        packages=packages,
         jobs=jobs,
         again=again,
     )
@@ -106,11 +126,18 @@ def info() -> None:
 
 
 def _describe(kernel: Kernel) -> str:
+    from outcast.engines.root import lock
+
     own = f" with {', '.join(kernel.own)}" if kernel.own else ""
+    pinned = lock.ours().kernel_source
+    if (kernel.source, kernel.version) == (pinned.name, pinned.version):
+        own = f", of the lock{own}"
+    note = f", {kernel.compiler_note}" if kernel.compiler_note else ""
     return (
         f"{kernel.program}\n"
         f"Linux {kernel.release} from {kernel.source} {kernel.version}{own}\n"
         f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s\n"
+        f"compiler: {kernel.compiler or 'unknown'}{note}\n"
         f"congestion controls: {', '.join(kernel.congestion_controls)}\n"
         f"sources to start from: {kernel.headers / 'source/net'}\n"
         f"a run uses it with: kernel.build={kernel.key}"

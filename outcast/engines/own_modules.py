@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
-from outcast.engines.kernel import cache
+from outcast.engines.kernel import bench, cache
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.kernel.enclosed import enclose, link_or_copy
 from outcast.engines.kernel.headers import make_arguments
 from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.root import cache as roots
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Module
 
@@ -48,10 +50,25 @@ class Headers:
     Attributes:
         kernel: names the kernel, as part of the key of what is compiled against them.
         make: the arguments of make(1) that compile against them.
+        kept: the folder that was kept of a kernel of the virtual engine.
     """
 
     kernel: str
     make: tuple[str, ...]
+    kept: Path | None = None
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What compiles a module.
+
+    Attributes:
+        name: the compiler and its version, as part of the key of what it compiles.
+        root: the folder of the root that it is in; None for the machine's own.
+    """
+
+    name: str
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ class Compiled:
 
 def of_guest(kernel: Kernel) -> Headers:
     """The headers of a kernel of the virtual engine."""
-    return Headers(f"guest {kernel.sha256}", make_arguments(kernel.headers))
+    return Headers(f"guest {kernel.sha256}", make_arguments(kernel.headers), kernel.headers)
 
 
 def of_this_machine(modules: Path = Path("/lib/modules")) -> Headers:
@@ -184,27 +201,48 @@ def compile_all(
         ConfigError: a file cannot be read, or is no module; with the compiler's words.
         FeatureMissingError: a program is missing.
     """
+    run, folder = run or SystemPrograms(), folder or default_folder()
+    return [_compile(module, headers, run, folder) for module in modules]
+
+
+def _compilers(headers: Headers, run: Programs) -> Iterator[Compiler]:
+    """The compilers that may serve, the better first. Raises FeatureMissingError after the last.
+
+    A module of the guest's is compiled as its kernel was, where this user has the root for it.
+    """
+    root = None if headers.kept is None else roots.find("build")
+    if root is not None:
+        yield Compiler(bench.locked_compiler(), root.folder)
     lacking = [program for program in _NEEDED if shutil.which(program) is None]
-    if modules and lacking:
+    if lacking:
         packages = ", ".join(_NEEDED[program] for program in lacking)
         raise FeatureMissingError(
             f"kernel.modules cannot be compiled: {', '.join(lacking)} missing; install the "
             f"packages {packages} (scripts/install.sh does)"
         )
-    run, folder = run or SystemPrograms(), folder or default_folder()
-    return [_compile(module, headers, run, folder) for module in modules]
+    yield Compiler(run.run(["gcc", "--version"], cwd=Path("/")).partition("\n")[0])
 
 
 def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> Compiled:
     contents = sources(module.path)
     sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    compiler = run.run(["gcc", "--version"], cwd=Path("/")).partition("\n")[0]
-    parts = [headers.kernel, compiler, *(f"{sha256[name]} {name}" for name in sorted(sha256))]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
-    program = folder / key / f"{module.path.stem}.ko"
-    if not program.exists():
+    for compiler in _compilers(headers, run):
+        parts = [
+            headers.kernel,
+            compiler.name,
+            *(f"{sha256[name]} {name}" for name in sorted(sha256)),
+        ]
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+        program = folder / key / f"{module.path.stem}.ko"
+        if program.exists():
+            break
         with _workshop(folder) as workshop:
-            built = _make(module, contents, headers, run, workshop)
+            try:
+                place = _place(headers, compiler, run, workshop)
+            except FeatureMissingError:
+                # That root cannot be entered here. The machine's own compiler is next.
+                continue
+            built = _make(module, contents, place)
             whole = workshop / "whole"
             whole.mkdir()
             shutil.move(built, whole / program.name)
@@ -214,6 +252,7 @@ def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> C
                 # Another run may have compiled the same meanwhile.
                 if not program.exists():
                     raise
+        break
     return Compiled(module.name, program, module.arguments, sha256)
 
 
@@ -244,27 +283,51 @@ def _workshop(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _make(
-    module: Module,
-    contents: Mapping[str, bytes],
-    headers: Headers,
-    run: Programs,
-    workshop: Path,
-) -> Path:
+@dataclass(frozen=True)
+class _Place:
+    """Where a module is compiled.
+
+    Attributes:
+        folder: the folder for its sources.
+        seen: the name by which the compiler knows that folder.
+        programs: what starts the compiler.
+        make: the arguments of make(1) that compile against the headers.
+    """
+
+    folder: Path
+    seen: Path
+    programs: Programs
+    make: tuple[str, ...]
+
+
+def _place(headers: Headers, compiler: Compiler, run: Programs, workshop: Path) -> _Place:
+    """Raises FeatureMissingError where the compiler's root cannot be entered."""
+    if compiler.root is None or headers.kept is None:
+        return _Place(workshop / "module", workshop / "module", run, headers.make)
+    root = workshop / "root"
+    enclosed = enclose(compiler.root, root, run)
+    kept = root / "headers"
+    shutil.copytree(headers.kept, kept, symlinks=True, copy_function=link_or_copy)
+    return _Place(root / "module", Path("/module"), enclosed, make_arguments(kept))
+
+
+def _make(module: Module, contents: Mapping[str, bytes], place: _Place) -> Path:
     """Compiles a module in a folder of its own. Raises ConfigError with the compiler's words."""
-    place = workshop / "module"
     for name, content in contents.items():
-        target = place / name
+        target = place.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
     stem = module.path.stem
-    (place / "Makefile").write_text(f"obj-m := {stem}.o\n", encoding="utf-8")
+    (place.folder / "Makefile").write_text(f"obj-m := {stem}.o\n", encoding="utf-8")
+    argv = ["make", *place.make, f"M={place.folder}", "modules"]
     said: list[str] = []
     try:
-        run.run(["make", *headers.make, f"M={place}", "modules"], cwd=place, on_line=said.append)
+        place.programs.run(argv, cwd=place.folder, on_line=said.append)
     except CommandError as error:
-        raise ConfigError(_why(module.path, place, said) or f"{module.path}: {error}") from None
-    return place / f"{stem}.ko"
+        raise ConfigError(
+            _why(module.path, place.seen, said) or f"{module.path}: {error}"
+        ) from None
+    return place.folder / f"{stem}.ko"
 
 
 def _why(path: Path, place: Path, said: Sequence[str]) -> str:

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outcast.engines.kernel import build, cache, programs
+from outcast.engines.kernel import bench, build, cache, programs
+from outcast.engines.kernel.bench import Bench
+from outcast.engines.kernel.programs import Programs
 from outcast.engines.kernel.recipe import Recipe
-from outcast.errors import CommandError, FeatureMissingError, InputError, KernelError
+from outcast.engines.root.cache import Root
+from outcast.engines.root.lock import Kind, Package
+from outcast.errors import (
+    CommandError,
+    FeatureMissingError,
+    InputError,
+    KernelError,
+    RootError,
+)
 
 CONFIGURED = "CONFIG_NET=y\n"
 
@@ -66,6 +78,49 @@ class FakePrograms:
         return ""
 
 
+def deb(path: Path, name: str) -> Path:
+    """A Debian package with one file."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        info = tarfile.TarInfo(f"./usr/src/{name}")
+        info.size = 2
+        archive.addfile(info, io.BytesIO(b"xz"))
+    member = data.getvalue()
+    header = f"{'data.tar':<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(member):<10}`\n"
+    path.write_bytes(b"!<arch>\n" + header.encode() + member)
+    return path
+
+
+PINNED = Package(
+    name="linux-source-7.3",
+    version="7.3.4-1",
+    architecture="all",
+    sha256="0" * 64,
+    size=1,
+    path="pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb",
+)
+
+
+class FakeSupply:
+    """Gives a package with a source, and roots."""
+
+    source = PINNED
+
+    def __init__(self, name: str = "linux-source-7.3.tar.xz", without: str = "") -> None:
+        self.name = name
+        self.without = without
+        self.fetched = 0
+
+    def fetch_source(self, into: Path) -> Path:
+        self.fetched += 1
+        return deb(into / "source.deb", self.name)
+
+    def provide_root(self, kind: Kind) -> Root:
+        if kind == self.without:
+            raise RootError("the lock's mirror is away")
+        return Root(Path("/"), "abc", "def", {})
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
     fragment = tmp_path / "fragment.config"
@@ -85,8 +140,21 @@ def tarball(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def boots(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"release": "7.3.4", "congestion_controls": ["cubic", "reno"]}
-    monkeypatch.setattr(build, "_check", lambda program: said)
-    monkeypatch.setattr(programs, "require", lambda: None)
+    monkeypatch.setattr(build, "_check", lambda program, sees: said)
+
+
+@pytest.fixture(autouse=True)
+def locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock's compiler works."""
+
+    def set_up(workshop: Path, provide_root: object, run: Programs, *, needs_lock: bool) -> Bench:
+        folder = workshop / "build"
+        folder.mkdir()
+        return Bench(folder, run, "gcc-12 12.2, root abc")
+
+    monkeypatch.setattr(bench, "set_up", set_up)
+    monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, root abc")
+    monkeypatch.setattr(build, "LockSupply", lambda *places: FakeSupply())
 
 
 def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
@@ -100,12 +168,13 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
         *("tar", "patch", "make allnoconfig"),
         *("make linux", "make modules_prepare", "strip"),
     ]
+    assert kernel.compiler == "gcc-12 12.2, root abc"
     assert kernel.congestion_controls == ("cubic", "reno")
     assert kernel.program.read_text() == "stripped"
     assert kernel.release == "7.3.4"
-    assert cache.find(folder, recipe) == kernel
+    assert cache.find_all(folder) == [kernel]
     assert [each.stage for each in seen] == [
-        *("unpack", "configure"),
+        *("compiler", "unpack", "configure"),
         *("compile", "compile"),
         "check",
     ]
@@ -221,7 +290,7 @@ def test_ones_own_fragment_and_patch_make_another_kernel(
     assert run.ran.count("patch") == 2
     assert theirs.own == ("nv.config", "mine.patch")
     assert theirs.key != ours.key
-    assert cache.find(folder, recipe) == ours
+    assert cache.find_exactly(ours.source, ours.version, recipe, ours.compiler, folder) == ours
     assert cache.find_key(theirs.key[:8], folder) == theirs
     assert {kernel.key for kernel in cache.find_all(folder)} == {ours.key, theirs.key}
     with pytest.raises(FeatureMissingError, match=f"abcdef .*{theirs.key}"):
@@ -238,7 +307,7 @@ def test_ones_own_patch_that_does_not_fit_is_named_with_what_patch_says(
 
     class OursFits(FakePrograms):
         def run(self, argv: Sequence[str], **options: Any) -> str:
-            if argv[0] == "patch" and argv[-1] == str(patch):
+            if argv[0] == "patch" and Path(argv[-1]).name == patch.name:
                 raise CommandError(argv, 1, "patching file net/ipv4/tcp_bbr.c | Hunk #1 FAILED")
             return super().run(argv, **options)
 
@@ -277,3 +346,40 @@ def test_a_fragment_that_cannot_be_read_is_refused(tmp_path: Path, recipe: Recip
         recipe.with_own([tmp_path / "none.config"], [])
     with pytest.raises(InputError, match="a folder; allowed is a regular file"):
         recipe.with_own([], [tmp_path])
+
+
+def test_the_source_is_that_of_the_lock(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    run, supply = FakePrograms(), FakeSupply()
+    kernel = build.build(folder=folder, recipe=recipe, run=run, supply=supply)
+    assert (kernel.source, kernel.version) == ("linux-source-7.3", "7.3.4-1")
+    assert cache.find(folder, recipe, PINNED) == kernel
+    assert build.build(folder=folder, recipe=recipe, run=run, supply=supply) == kernel
+    assert supply.fetched == 1
+
+
+def test_the_guests_root_is_needed_for_the_lock_and_not_for_ones_own_source(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    folder = tmp_path / "kernels"
+    supply = FakeSupply(without="runtime")
+    run = FakePrograms()
+    with pytest.raises(RootError, match="mirror is away"):
+        build.build(folder=folder, recipe=recipe, run=run, supply=supply)
+    assert run.ran == []
+    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, supply=supply)
+
+
+def test_a_package_without_a_source_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    supply = FakeSupply("config.tar.xz")
+    with pytest.raises(KernelError, match=r"source\.deb: the package has no tarball"):
+        build.build(folder=folder, recipe=recipe, run=FakePrograms(), supply=supply)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_another_source_is_not_the_default(tmp_path: Path, recipe: Recipe, tarball: Path) -> None:
+    folder = tmp_path / "kernels"
+    own = build.build(tarball=tarball, folder=folder, recipe=recipe, run=FakePrograms())
+    assert cache.find(folder, recipe, PINNED) is None
+    assert cache.find_key(own.key, folder) == own

@@ -8,7 +8,18 @@ import pytest
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.recipe import OURS, Recipe
+from outcast.engines.root.lock import Package
 from outcast.errors import KernelError
+
+PINNED = Package(
+    name="linux-source-7.3",
+    version="7.3.4-1",
+    architecture="all",
+    sha256="0" * 64,
+    size=1,
+    path="pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb",
+)
+LOCKED = "gcc-12 12.2, root abc"
 
 
 @pytest.fixture
@@ -20,23 +31,40 @@ def recipe(tmp_path: Path) -> Recipe:
     return Recipe(fragment, (patch,))
 
 
-def built(tmp_path: Path, recipe: Recipe, version: str = "7.3.4-1", content: str = "elf") -> Kernel:
+def built(
+    tmp_path: Path,
+    recipe: Recipe,
+    version: str = "7.3.4-1",
+    content: str = "elf",
+    compiler: str = LOCKED,
+) -> Kernel:
     program = tmp_path / "built"
     program.write_text(content)
     program.chmod(0o755)
-    return Kernel("linux-source-7.3", version, recipe.digest, "7.3.4", 200.0, "abc", program)
+    return Kernel(
+        source="linux-source-7.3",
+        version=version,
+        recipe=recipe.digest,
+        release="7.3.4",
+        built_s=200.0,
+        sha256="abc",
+        program=program,
+        compiler=compiler,
+        compiler_note="" if compiler == LOCKED else "why",
+    )
 
 
 def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()
-    assert cache.find(folder, recipe) is None
+    assert cache.find(folder, recipe, PINNED) is None
     kept = cache.keep(built(tmp_path, recipe), folder)
     assert kept.program.read_text() == "elf"
     assert os.access(kept.program, os.X_OK)
-    assert cache.find(folder, recipe) == kept
-    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, folder) == kept
-    assert cache.find_exactly("linux-source-7.3", "7.3.5-1", recipe, folder) is None
+    assert cache.find(folder, recipe, PINNED) == kept
+    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, LOCKED, folder) == kept
+    assert cache.find_exactly("linux-source-7.3", "7.3.5-1", recipe, LOCKED, folder) is None
+    assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, "gcc-14", folder) is None
 
 
 def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> None:
@@ -44,16 +72,28 @@ def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> Non
     folder.mkdir()
     cache.keep(built(tmp_path, recipe), folder)
     recipe.patches[0].write_text("-a\n+c\n")
-    assert cache.find(folder, recipe) is None
+    assert cache.find(folder, recipe, PINNED) is None
 
 
-def test_the_newest_serves(tmp_path: Path, recipe: Recipe) -> None:
+def test_the_source_of_the_lock_serves_and_no_newer_one(tmp_path: Path, recipe: Recipe) -> None:
     folder = tmp_path / "kernels"
     folder.mkdir()
-    older = cache.keep(built(tmp_path, recipe, "7.3.4-1"), folder)
+    locked = cache.keep(built(tmp_path, recipe), folder)
     newer = cache.keep(built(tmp_path, recipe, "7.3.5-1"), folder)
-    os.utime(older.program, (1, 1))
-    assert cache.find(folder, recipe) == newer
+    os.utime(locked.program, (1, 1))
+    assert cache.find(folder, recipe, PINNED) == locked
+    assert cache.find_all(folder) == [newer, locked]
+
+
+def test_the_compiler_of_the_lock_comes_before_the_machines(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    machines = cache.keep(built(tmp_path, recipe, compiler="gcc 14"), folder)
+    assert cache.find(folder, recipe, PINNED) == machines
+    locked = cache.keep(built(tmp_path, recipe), folder)
+    os.utime(locked.program, (1, 1))
+    assert cache.find(folder, recipe, PINNED) == locked
+    assert locked.key != machines.key
 
 
 def test_building_again_replaces(tmp_path: Path, recipe: Recipe) -> None:
@@ -77,7 +117,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path, recipe: Recipe, damage: 
             kept.program.unlink()
         case _:
             record.write_text(record.read_text()[:40])
-    assert cache.find(folder, recipe) is None
+    assert cache.find(folder, recipe, PINNED) is None
 
 
 def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:

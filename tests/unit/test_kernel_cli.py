@@ -10,6 +10,7 @@ from outcast import cli
 from outcast.engines.kernel import build, cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.recipe import OURS
+from outcast.engines.root import lock
 from outcast.errors import CommandError, KernelError
 
 
@@ -18,7 +19,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program = tmp_path / "linux"
     program.write_text("elf")
-    return Kernel("linux-source-7.3", "7.3.4-1", OURS.digest, "7.3.4", 200.0, "ab" * 32, program)
+    source = lock.ours().kernel_source
+    return Kernel(source.name, source.version, OURS.digest, "7.3.4", 200.0, "ab" * 32, program)
 
 
 def test_info_without_a_kernel_names_the_remedy(
@@ -33,12 +35,14 @@ def test_info_shows_the_kernel_and_its_origin(
 ) -> None:
     folder = cache.default_folder()
     folder.mkdir(parents=True)
-    kept = cache.keep(kernel, folder)
+    why = "built by this machine's compiler, because of a reason"
+    kept = cache.keep(replace(kernel, compiler="gcc 14", compiler_note=why), folder)
     assert cli.invoke(["kernel", "info"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == str(kept.program)
-    assert told[1] == "Linux 7.3.4 from linux-source-7.3 7.3.4-1"
+    assert told[1] == f"Linux 7.3.4 from linux-source-7.3 {kernel.version}, of the lock"
     assert "abababababab" in told[2]
+    assert told[3] == "compiler: gcc 14, built by this machine's compiler, because of a reason"
 
 
 def test_build_shows_its_stages_and_the_result(
@@ -62,6 +66,22 @@ def test_build_shows_its_stages_and_the_result(
     assert "Linux 7.3.4" in captured.out
     assert asked["suites"] == ("some-suite",)
     assert (asked["jobs"], asked["again"], asked["tarball"]) == (3, True, None)
+
+
+def test_build_takes_what_the_lock_pins_from_where_the_user_says(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, object] = {}
+
+    def fake(**options: object) -> Kernel:
+        asked.update(options)
+        return kernel
+
+    monkeypatch.setattr(build, "build", fake)
+    words = ["kernel", "build", "--mirror", "http://m.example", "--packages", str(tmp_path)]
+    assert cli.invoke([*words, "--snapshot", "http://s.example"]) == 0
+    assert (asked["mirror"], asked["snapshot"]) == ("http://m.example", "http://s.example")
+    assert (asked["packages"], asked["suites"], asked["package"]) == (tmp_path, (), None)
 
 
 @pytest.mark.parametrize(

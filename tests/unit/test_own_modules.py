@@ -12,6 +12,7 @@ from outcast import experiment
 from outcast.emulation import own_modules as inside
 from outcast.engines import own_modules
 from outcast.engines.own_modules import Headers
+from outcast.engines.root import cache as roots
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Kernel, Module
 
@@ -89,6 +90,60 @@ def test_what_decides_the_module_decides_its_place(source: Path) -> None:
     other = Headers("guest def", HEADERS.make)
     (compiled,) = own_modules.compile_all([module], other, FakeMake(), source.parents[1] / "cache")
     assert len(places | {compiled.program}) == 5
+
+
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Headers:
+    """Headers of the guest's kernel, and the root with the lock's compiler."""
+    kept = tmp_path / "kept"
+    (kept / "source").mkdir(parents=True)
+    (kept / "source/Makefile").touch()
+    (tmp_path / "root").mkdir()
+    root = roots.Root(tmp_path / "root", "abc", "def", {})
+    monkeypatch.setattr(own_modules.roots, "find", lambda kind: root)
+    monkeypatch.setattr(own_modules.bench, "locked_compiler", lambda: "gcc-12 12.2, root abc")
+    return Headers("guest abc", HEADERS.make, kept)
+
+
+class FakeEnclosed(FakeMake):
+    """The lock's compiler: it sees the headers beside the module."""
+
+    def run(self, argv: Sequence[str], *, cwd: Path, **options: object) -> str:
+        root = cwd.parent
+        assert list(argv[:3]) == ["make", "-C", str(root / "headers/source")]
+        assert (root / "headers/source/Makefile").exists()
+        (cwd / "tcp_mine.ko").write_bytes(b"locked")
+        return ""
+
+
+def test_the_guests_modules_are_compiled_by_the_locks_compiler(
+    source: Path, locked: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enclose(packages: Path, root: Path, run: object) -> FakeEnclosed:
+        root.mkdir()
+        return FakeEnclosed()
+
+    monkeypatch.setattr(own_modules, "enclose", enclose)
+    module = Module.model_validate({"path": str(source)})
+    cache = source.parents[1] / "cache"
+    (first,) = own_modules.compile_all([module], locked, FakeMake(), cache)
+    assert first.program.read_bytes() == b"locked"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    (again,) = own_modules.compile_all([module], locked, FakeMake(), cache)
+    assert again == first
+
+
+def test_where_its_root_cannot_be_entered_the_machines_compiler_serves(
+    source: Path, locked: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(packages: Path, root: Path, run: object) -> FakeEnclosed:
+        raise FeatureMissingError("no user namespaces")
+
+    monkeypatch.setattr(own_modules, "enclose", refuse)
+    module = Module.model_validate({"path": str(source)})
+    run = FakeMake()
+    own_modules.compile_all([module], locked, run, source.parents[1] / "cache")
+    assert run.compiled == ["tcp_mine"]
 
 
 @pytest.mark.parametrize(

@@ -11,31 +11,39 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from outcast import netlink
 from outcast.engines import doctor
-from outcast.engines.guest import boot, check
-from outcast.engines.kernel import cache, headers, programs
+from outcast.engines.guest import boot, check, world
+from outcast.engines.guest.world import World
+from outcast.engines.kernel import bench, cache, headers
+from outcast.engines.kernel.bench import Bench
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.headers import VARIABLES
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.kernel.source import SUITES, Archive, Source, from_tarball
-from outcast.errors import CommandError, KernelError
+from outcast.engines.kernel.supply import LockSupply, Supply
+from outcast.engines.root import contents
+from outcast.errors import CommandError, FeatureMissingError, KernelError, RootError
 from outcast.experiment.queues.base import QueueKind
 
-Stage = Literal["search", "fetch", "unpack", "configure", "compile", "check"]
+Stage = Literal["search", "fetch", "compiler", "unpack", "configure", "compile", "check"]
 
 COMPILE_STEPS = 800
 """Roughly the number of lines that make prints, for the progress display alone."""
 
 _STEP = re.compile(r"^  [A-Z]+ ")
-_GUEST_PYTHON = "/usr/bin/python3"
+_SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
+"""Where a package has the kernel's source."""
 
-# The same in every build, because the kernel mixes its own version text into its random numbers.
+# The same in every build, because the program contains them, and the kernel mixes its own version
+# text into its random numbers.
 _REPRODUCIBLE = {
+    "SOURCE_DATE_EPOCH": "1000000000",
     "KBUILD_BUILD_TIMESTAMP": "2001-09-09 01:46:40 UTC",
     "KBUILD_BUILD_USER": "outcast",
     "KBUILD_BUILD_HOST": "outcast",
@@ -61,54 +69,66 @@ class Progress:
 
 def build(
     *,
-    suites: Sequence[str] = SUITES,
+    suites: Sequence[str] = (),
     package: str | None = None,
     tarball: Path | None = None,
     jobs: int | None = None,
     again: bool = False,
     folder: Path | None = None,
     recipe: Recipe = OURS,
+    mirror: str | None = None,
+    snapshot: str | None = None,
+    packages: Path | None = None,
+    supply: Supply | None = None,
     run: Programs | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Kernel:
-    """The kernel of the newest source, which is built if the cache does not have it.
+    """The kernel of the lock's source, or of another, which is built if the cache lacks it.
 
     Args:
-        suites: the suites of the distribution's archive in which the source is looked for.
-        package: the source package to use instead of the newest.
-        tarball: a source file of the user to use instead of a package.
+        suites: suites of the distribution's archive whose newest source is used instead.
+        package: a source package of these suites to use instead.
+        tarball: a source file of the user to use instead.
         jobs: the number of compilers at a time; the number of cores if left out.
         again: whether to build although the cache has the kernel.
         folder: the cache.
         recipe: the configuration and the patches.
+        mirror: the address of an archive that has what the lock pins; see `places.find`.
+        snapshot: the address of a snapshot archive that has it.
+        packages: a folder that has it.
+        supply: what gives it; from there if left out.
         run: what starts programs.
         on_progress: is called with how far the build has come.
 
     Raises:
-        FeatureMissingError: a program that the build needs is missing.
+        FeatureMissingError: a program that the build needs is missing, or nothing says where
+            packages can be had.
+        RootError: what the lock pins cannot be had.
         KernelError: there is no source, or our patches or our configuration do not fit it.
         CommandError: a program failed; nothing is kept.
         GuestError: the built kernel does not boot; it is not kept.
     """
-    programs.require()
     run = run or SystemPrograms()
+    supply = supply or LockSupply(run, mirror, snapshot, packages)
     folder = folder or cache.default_folder()
     began = time.monotonic()
     with cache.workshop(folder) as workshop:
-        source, fetch = _choose(workshop, run, suites, package, tarball, on_progress)
-        if not again:
-            cached = cache.find_exactly(source.name, source.version, recipe, folder)
-            if cached is not None:
-                return cached
-        tree = workshop / "source"
-        _unpack(fetch(), tree, run, on_progress)
-        _patch(tree, recipe, run)
-        output = _configure(tree, recipe, run, on_progress)
-        program = _compile(tree, output, jobs or len(os.sched_getaffinity(0)), run, on_progress)
-        for_modules = workshop / "headers"
-        headers.keep(tree, output, for_modules)
+        source, fetch = _choose(workshop, run, supply, suites, package, tarball, on_progress)
+        kept = partial(cache.find_exactly, source.name, source.version, recipe, folder=folder)
+        cached = None if again else kept(compiler=bench.locked_compiler())
+        if cached is not None:
+            return cached
+        fetched = fetch()
+        on_progress(Progress("compiler"))
+        is_locked = source.version == supply.source.version
+        place = bench.set_up(workshop, supply.provide_root, run, needs_lock=is_locked)
+        cached = None if again else kept(compiler=place.compiler)
+        if cached is not None:
+            return cached
+        sees = _world(supply, needs_lock=is_locked)
+        program, for_modules = _make(place, fetched, recipe, jobs, on_progress)
         on_progress(Progress("check"))
-        said = _check(program)
+        said = _check(program, sees)
         kernel = Kernel(
             source=source.name,
             version=source.version,
@@ -119,6 +139,8 @@ def build(
             program=program,
             congestion_controls=tuple(said["congestion_controls"]),
             own=tuple(path.name for path in (*recipe.own_fragments, *recipe.own_patches)),
+            compiler=place.compiler,
+            compiler_note=place.note,
         )
         return cache.keep(kernel, folder, for_modules)
 
@@ -126,44 +148,84 @@ def build(
 def _choose(
     workshop: Path,
     run: Programs,
+    supply: Supply,
     suites: Sequence[str],
     package: str | None,
     tarball: Path | None,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Source, Callable[[], Path]]:
-    """The source, and a function that fetches its tarball."""
+    """The source, and a function that fetches its tarball or the package that has it."""
     if tarball is not None:
         source = from_tarball(tarball)
         return source, tarball.resolve
-    on_progress(Progress("search", detail=", ".join(suites)))
-    folder = workshop / "apt"
-    folder.mkdir()
-    archive = Archive(folder, run, suites)
-    source = archive.newest(package)
+    downloads = workshop / "fetched"
+    downloads.mkdir()
 
-    def fetch() -> Path:
+    def shown(fetch: Callable[[], Path]) -> Path:
         on_progress(Progress("fetch", detail=f"{source.name} {source.version}"))
-        return archive.fetch(source)
+        return fetch()
 
-    return source, fetch
+    if not suites and package is None:
+        source = Source(supply.source.name, supply.source.version)
+        return source, lambda: shown(lambda: supply.fetch_source(downloads))
+    on_progress(Progress("search", detail=", ".join(suites)))
+    archive = Archive(downloads, run, suites or SUITES)
+    source = archive.newest(package)
+    return source, lambda: shown(lambda: archive.fetch(source))
 
 
-def _unpack(
-    tarball: Path, tree: Path, run: Programs, on_progress: Callable[[Progress], None]
-) -> None:
-    on_progress(Progress("unpack", detail=tarball.name))
+def _make(
+    place: Bench,
+    fetched: Path,
+    recipe: Recipe,
+    jobs: int | None,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Path, Path]:
+    """Unpacks, patches, configures and compiles.
+
+    Returns:
+        The program, and the folder that modules are compiled against.
+    """
+    run = place.programs
+    tree = place.folder / "source"
+    on_progress(Progress("unpack", detail=fetched.name))
+    _unpack(place.admit(_tarball(fetched)), tree, run)
+    _patch(tree, place, recipe)
+    output = _configure(tree, recipe, run, on_progress)
+    program = _compile(tree, output, jobs or len(os.sched_getaffinity(0)), run, on_progress)
+    for_modules = place.folder / "headers"
+    headers.keep(tree, output, for_modules)
+    return program, for_modules
+
+
+def _tarball(fetched: Path) -> Path:
+    """The tarball that was fetched, or the one in the package that was fetched."""
+    if fetched.suffix != ".deb":
+        return fetched
+    for content in contents.of_debian_package(fetched):
+        match = _SOURCE.fullmatch(content.path)
+        if match and content.data is not None:
+            tarball = fetched.with_name(match[1])
+            tarball.write_bytes(content.data)
+            return tarball
+    raise KernelError(f"{fetched.name}: the package has no tarball of a kernel's source")
+
+
+def _unpack(tarball: Path, tree: Path, run: Programs) -> None:
     tree.mkdir()
     # Every folder's Kconfig is needed to configure. Code that is switched off is not.
     unused = [f"--exclude=*/{part}" for part in ("drivers/gpu/*.[ch]", "Documentation/*.rst")]
-    run.run(["tar", "--extract", "--strip-components=1", *unused, "--file", str(tarball)], cwd=tree)
+    argv = ["tar", "--extract", "--no-same-owner", "--strip-components=1", *unused]
+    run.run([*argv, "--file", str(tarball)], cwd=tree)
     if not (tree / "arch/um/Kconfig").exists():
         raise KernelError(f"{tarball}: not the source of a Linux kernel: it has no arch/um/Kconfig")
 
 
-def _patch(tree: Path, recipe: Recipe, run: Programs) -> None:
+def _patch(tree: Path, place: Bench, recipe: Recipe) -> None:
     for path in (*recipe.patches, *recipe.own_patches):
+        argv = ["patch", "--strip=1", "--forward", "--fuzz=0", "--input", str(place.admit(path))]
         try:
-            run.run(["patch", "--strip=1", "--forward", "--fuzz=0", "--input", str(path)], cwd=tree)
+            place.programs.run(argv, cwd=tree)
         except CommandError as error:
             raise KernelError(f"{path.name} does not fit this source: {error.stderr}") from None
 
@@ -205,7 +267,17 @@ def _compile(
     return program
 
 
-def _check(program: Path) -> check.Said:
+def _world(supply: Supply, *, needs_lock: bool) -> World:
+    """What the guest sees when it is checked: its own root, or else this machine's programs."""
+    try:
+        return world.of_root(supply.provide_root("runtime"))
+    except (RootError, FeatureMissingError):
+        if needs_lock:
+            raise
+        return world.of_host()
+
+
+def _check(program: Path, sees: World) -> check.Said:
     """Boots the kernel, which sets up all that experiments use; what it says of itself.
 
     Raises:
@@ -216,7 +288,9 @@ def _check(program: Path) -> check.Said:
     with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
         argv = prepare_check(Path(name))
         lines: list[str] = []
-        result = boot.boot(program, Path(name), argv, seed=1, on_line=lines.append, stall_s=60.0)
+        result = boot.boot(
+            program, Path(name), argv, seed=1, on_line=lines.append, stall_s=60.0, sees=sees
+        )
     if result.status != 0 or not lines:
         raise KernelError(
             f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"
@@ -235,9 +309,9 @@ def prepare_check(folder: Path) -> list[str]:
         (
             qdisc,
             doctor.SINCE.get(qdisc, QueueKind.since),
-            doctor.set_up(qdisc, options, check.DEVICE, python=_GUEST_PYTHON, program=program),
+            doctor.set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
         )
         for qdisc, options in doctor.QDISCS.items()
     ]
     (folder / check.COMMANDS).write_text(json.dumps(qdiscs), encoding="utf-8")
-    return [_GUEST_PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]
+    return [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]

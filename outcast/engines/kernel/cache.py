@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outcast.engines.kernel.recipe import OURS, Recipe
+from outcast.engines.root import lock
+from outcast.engines.root.lock import Package
 from outcast.errors import FeatureMissingError, KernelError
 
 _PROGRAM = "linux"
@@ -41,6 +43,8 @@ class Kernel:
         program: the program's file.
         congestion_controls: what it listed as available when it was booted.
         own: the names of the user's fragments and patches that it was built with.
+        compiler: what compiled it; empty in kernels of before there was a lock.
+        compiler_note: why this is not the lock's compiler; empty if it is.
     """
 
     source: str
@@ -52,11 +56,13 @@ class Kernel:
     program: Path
     congestion_controls: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    compiler: str = ""
+    compiler_note: str = ""
 
     @property
     def key(self) -> str:
         """The name of its folder, by which `kernel.build` selects it."""
-        return key(self.source, self.version, self.recipe)
+        return key(self.source, self.version, self.recipe, self.compiler)
 
     @property
     def headers(self) -> Path:
@@ -70,15 +76,31 @@ def default_folder() -> Path:
     return Path(base) / "outcast" / "kernels"
 
 
-def key(source: str, version: str, recipe: str) -> str:
-    """The folder name of a kernel that is built from this source with this recipe."""
-    return hashlib.sha256(f"{source}\n{version}\n{recipe}\n".encode()).hexdigest()[:20]
+def key(source: str, version: str, recipe: str, compiler: str) -> str:
+    """The folder name of a kernel that this compiler builds from this source with this recipe."""
+    decides = f"{source}\n{version}\n{recipe}\n{compiler}"
+    return hashlib.sha256(decides.encode()).hexdigest()[:20]
 
 
-def find(folder: Path | None = None, recipe: Recipe = OURS) -> Kernel | None:
-    """The kernel that was built last with this recipe, or None."""
-    digest = recipe.digest
-    return next((kernel for kernel in find_all(folder) if kernel.recipe == digest), None)
+def find(
+    folder: Path | None = None, recipe: Recipe = OURS, pinned: Package | None = None
+) -> Kernel | None:
+    """The kernel of the lock's source and this recipe, or None.
+
+    Where there are two, it is the one that the lock's compiler built.
+
+    Args:
+        folder: the cache.
+        recipe: the configuration and the patches.
+        pinned: the package with the source; that of our lock if left out.
+    """
+    source, digest = pinned or lock.ours().kernel_source, recipe.digest
+    kernels = [
+        kernel
+        for kernel in find_all(folder)
+        if (kernel.source, kernel.version, kernel.recipe) == (source.name, source.version, digest)
+    ]
+    return min(kernels, key=lambda kernel: bool(kernel.compiler_note), default=None)
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
@@ -105,9 +127,11 @@ def find_all(folder: Path | None = None) -> list[Kernel]:
     return sorted(kernels, key=lambda kernel: kernel.program.stat().st_mtime, reverse=True)
 
 
-def find_exactly(source: str, version: str, recipe: Recipe, folder: Path) -> Kernel | None:
-    """The kernel that was built from this source with this recipe, or None."""
-    return _read(folder / key(source, version, recipe.digest))
+def find_exactly(
+    source: str, version: str, recipe: Recipe, compiler: str, folder: Path
+) -> Kernel | None:
+    """The kernel that this compiler built from this source with this recipe, or None."""
+    return _read(folder / key(source, version, recipe.digest, compiler))
 
 
 def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
@@ -118,7 +142,7 @@ def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
         folder: the cache.
         headers: the folder that `headers.keep` filled. It is moved.
     """
-    target = folder / key(kernel.source, kernel.version, kernel.recipe)
+    target = folder / kernel.key
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
         whole = Path(name) / "whole"
         whole.mkdir()

@@ -30,7 +30,11 @@ _FOLDERS = (
 _FILES = ("Makefile", "Kbuild", "COPYING", "arch/x86/Makefile*", "tools/scripts/*.include")
 _NEVER_INCLUDED = {
     "include": {"dt-bindings", "drm", "media", "sound", "soc", "video", "rdma", "xen", "scsi"},
-    "scripts": {"dtc", "gdb", "coccinelle", "kconfig", "genksyms", "gcc-plugins", "sbom"},
+    "scripts": {
+        *("dtc", "gdb", "coccinelle", "kconfig", "genksyms", "gcc-plugins", "sbom"),
+        # A link out of what is kept.
+        "kernel-doc",
+    },
 }
 """What a module of TCP or of a qdisc has no use for, and what is large."""
 _OBJECTS = ("*.o", "*.a", "*.cmd", "*.d")

@@ -1,7 +1,8 @@
-"""The kernel's source: the distribution's own package, whose signature apt verifies.
+"""Other sources of a kernel than the lock's: a package of the distribution, or a user's tarball.
 
-apt runs as an ordinary user and keeps its state in a folder of ours. The machine's configuration is
-read and never changed. The archive's address comes from the machine's own apt sources.
+apt verifies the package's signature. It runs as an ordinary user and keeps its state in a folder of
+ours. The machine's configuration is read and never changed. The archive's address comes from the
+machine's own apt sources.
 """
 
 from __future__ import annotations
@@ -99,23 +100,12 @@ class Archive:
         return Source(chosen, match[1])
 
     def fetch(self, source: Source) -> Path:
-        """Downloads the package and extracts the tarball.
-
-        Raises:
-            CommandError: apt could not fetch or verify it.
-            KernelError: the package has no tarball.
-        """
+        """Downloads the package. Raises CommandError where apt could not fetch or verify it."""
         downloads = self._folder / "download"
         downloads.mkdir()
         self._apt("apt-get", "download", f"{source.name}={source.version}", cwd=downloads)
         (package,) = downloads.glob("*.deb")
-        unpacked = self._folder / "package"
-        self._programs.run(["dpkg-deb", "--extract", str(package), str(unpacked)], cwd=self._folder)
-        package.unlink()
-        tarballs = sorted((unpacked / "usr/src").glob(f"{source.name}.tar.*"))
-        if not tarballs:
-            raise KernelError(f"the package {source.name} has no tarball of that name")
-        return tarballs[0]
+        return package
 
     def _bases(self) -> list[tuple[str, str]]:
         """The address and suite of the archive's main component in the machine's apt sources."""

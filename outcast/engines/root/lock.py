@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from outcast import handed_in
 from outcast.handed_in import FileName, Versioned
@@ -81,7 +81,7 @@ class Lock(Versioned):
     runtime: tuple[Package, ...]
     build: tuple[Package, ...] = ()
     wheels: tuple[Wheel, ...] = ()
-    kernel_source: Package | None = Field(default=None)
+    kernel_source: Package
 
     def packages(self, kind: Kind) -> tuple[Package, ...]:
         """The packages of a root."""
