@@ -47,7 +47,7 @@ def commands(
             yield inner, command
 
 
-def page(root: click.Group = cli.root) -> str:
+def page(root: click.Group = cli.whole) -> str:
     """Returns the manual page in the markup of man(7)."""
     lines = [
         f'.TH OUTCAST 1 "" "outcast {__version__}" "User Commands"',

@@ -59,7 +59,7 @@ def exec_in(
         OutcastError: the network failed, or the command did not end in time.
     """
     from outcast import workflow
-    from outcast.api import kernel
+    from outcast.api import guest
     from outcast.api import progress as shown
     from outcast.engines import choice
 
@@ -80,7 +80,7 @@ def exec_in(
                 written[event["stream"]] += data
 
     with absolute_search_paths():
-        kernel.provide(experiment, progress)
+        guest.provide(experiment, progress)
         engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         within_ns = int(deadline_s * 1e9)
         workflow.execute_command(experiment, engine, host, command, within_ns, on_event)

@@ -1,4 +1,4 @@
-"""The virtual engine's kernel, built where a run needs it."""
+"""The virtual engine's kernel, built with its progress shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from outcast.api.progress import is_shown, note
-from outcast.engines.kernel import build, cache
+from outcast.engines.kernel import build
 from outcast.engines.kernel.cache import Kernel
-from outcast.errors import FeatureMissingError, KernelError
-from outcast.experiment import Experiment
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 
 _STAGES = {
@@ -63,29 +60,3 @@ def build_shown(**options: Any) -> Kernel:
             shown = text
 
         return build.build(on_progress=on_progress, **options)
-
-
-def provide(experiment: Experiment, progress: bool | None = None) -> None:
-    """Builds the virtual engine's kernel if the experiment can use it and it is not built yet.
-
-    Args:
-        experiment: its engine says whether the kernel is needed, or `auto` could use it.
-        progress: whether to show it; None shows it on a terminal and in a notebook.
-
-    Raises:
-        FeatureMissingError, KernelError, CommandError, GuestError: as `build.build`; but where the
-            engine is `auto` and the sources or programs are missing, nothing is raised.
-    """
-    selected = experiment.kernel is not None and experiment.kernel.build is not None
-    if experiment.engine == "realtime" or selected or cache.find() is not None:
-        return
-    note(progress, "building the virtual engine's kernel first; this takes minutes, once")
-    try:
-        if is_shown(progress):
-            build_shown()
-        else:
-            build.build()
-    except (FeatureMissingError, KernelError) as error:
-        if experiment.engine == "virtual":
-            raise
-        note(progress, f"the virtual engine cannot be used: {error}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast.api import kernel
+from outcast.api import guest
 from outcast.api import progress as shown
 from outcast.api.experiments import require_experiment
 from outcast.api.runs import absolute_search_paths
@@ -159,7 +159,7 @@ def run_sweep(
     source = Source.of(require_experiment(experiment)).changed(changes)
     whole = source.experiment()
     with absolute_search_paths():
-        kernel.provide(whole, progress)
+        guest.provide(whole, progress)
         prepared = prepare(
             source,
             None if directory is None else Path(directory),

@@ -139,12 +139,12 @@ def execute(
     Raises as `run`.
     """
     from outcast import workflow
-    from outcast.api import kernel
+    from outcast.api import guest
     from outcast.engines import choice
 
     workflow.require_free(target)
     with absolute_search_paths():
-        kernel.provide(experiment, progress)
+        guest.provide(experiment, progress)
         engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         with shown.of_run(progress) as on_event:
             return workflow.execute(experiment, engine, target, on_event, draw=draw).directory
@@ -172,10 +172,10 @@ def resolve(experiment: Experiment, *, progress: bool | None = None) -> Experime
     Builds the virtual engine's kernel first if it must. Raises as `run`.
     """
     from outcast import workflow
-    from outcast.api import kernel
+    from outcast.api import guest
     from outcast.engines import choice
 
-    kernel.provide(experiment, progress)
+    guest.provide(experiment, progress)
     return workflow.resolve(experiment, choice.choose(experiment).name)
 
 

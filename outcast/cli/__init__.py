@@ -34,6 +34,7 @@ VERBS = (
     "inspect",
     "topo",
     "kernel",
+    "root",
     "assignment",
     "clean",
     "completion",
@@ -81,7 +82,7 @@ class _Verbs(click.Group):
     ),
 )
 @click.version_option(__version__, prog_name="outcast")
-def root() -> None:
+def whole() -> None:
     """Reproduces the TCP Outcast problem, and any many-to-one unfairness at a switch."""
 
 
@@ -106,7 +107,7 @@ def invoke(argv: list[str] | None = None) -> int:
     """Runs one verb and returns the exit status. An error is one line on standard error."""
     leave_working_folder(os.environ)
     try:
-        result: Any = root.main(args=argv, prog_name="outcast", standalone_mode=False)
+        result: Any = whole.main(args=argv, prog_name="outcast", standalone_mode=False)
         # Flushed here because the disk may be full, which is an error like any other. There is no
         # stream if we were started with standard output closed.
         if sys.stdout is not None:

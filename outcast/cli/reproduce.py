@@ -52,7 +52,7 @@ def command(
 
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
-    from outcast.api.kernel import provide
+    from outcast.api.guest import provide
     from outcast.reproduce import index, recipe, reproduce, runs
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked

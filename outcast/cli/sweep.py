@@ -76,7 +76,7 @@ def command(
     Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
     """
     from outcast import experiment
-    from outcast.api import kernel, run_sweep
+    from outcast.api import guest, run_sweep
     from outcast.sweep.scheduler import Limits
 
     shared.end_as_interrupted()
@@ -89,7 +89,7 @@ def command(
     source = experiment.read(config, overrides)
     whole = source.experiment()
     if not dry_run:
-        kernel.provide(whole, progress=True)
+        guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(source, output, jobs=jobs, scheduler=scheduler, resume=resume)
     console = terminal.console()
     _show_plan(console, prepared)

@@ -59,7 +59,7 @@ def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: GoldenEngine())
-    monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
+    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

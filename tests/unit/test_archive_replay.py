@@ -54,7 +54,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: SeededEngine())
-    monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
+    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     monkeypatch.chdir(tmp_path)

@@ -163,7 +163,7 @@ def test_a_missing_library_or_memory_is_one_line(
         raise error
 
     soft = resource.RLIM_INFINITY if limit_kb is None else limit_kb * 1024
-    monkeypatch.setattr("outcast.cli.root.main", fail)
+    monkeypatch.setattr("outcast.cli.whole.main", fail)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (soft, resource.RLIM_INFINITY))
     got, _, err = run(capsys, "topo")
     assert got == status
@@ -179,7 +179,7 @@ def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(
     def fail(*_args: object, **_options: object) -> None:
         raise SystemError("error return without exception set")
 
-    monkeypatch.setattr("outcast.cli.root.main", fail)
+    monkeypatch.setattr("outcast.cli.whole.main", fail)
     limits = (700_000 * 1024, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
     status, _, err = run(capsys, "topo")

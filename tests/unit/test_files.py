@@ -84,7 +84,7 @@ def test_an_error_of_the_machine_is_one_line_and_status_1(
     def fail(**options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(cli.root, "main", fail)
+    monkeypatch.setattr(cli.whole, "main", fail)
     assert cli.invoke([]) == 1
     assert capsys.readouterr().err == f"outcast: {said}\n"
 
@@ -94,7 +94,7 @@ def test_a_full_disk_under_the_output_is_told(
 ) -> None:
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        monkeypatch.setattr(cli.root, "main", lambda **options: click.echo("x"))
+        monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
         assert cli.invoke([]) == 1
     assert capsys.readouterr().err == "outcast: standard output: No space left on device\n"
 
@@ -103,7 +103,7 @@ def test_a_closed_standard_output_is_no_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(cli.root, "main", lambda **options: click.echo("x"))
+    monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
     assert cli.invoke([]) == 0
     assert capsys.readouterr().err == ""
 

@@ -16,7 +16,7 @@ from scripts import manual
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
-    pytest.param(ctx, command, id=ctx.command_path) for ctx, command in manual.commands(cli.root)
+    pytest.param(ctx, command, id=ctx.command_path) for ctx, command in manual.commands(cli.whole)
 ]
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import cli, experiment
-from outcast.api import kernel
+from outcast.api import guest
 from outcast.emulation.commands import Process, SystemCommands
 from outcast.emulation.programs import launch, runner, single
 from outcast.engines import choice
@@ -421,7 +421,7 @@ def test_what_exec_refuses(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel, "provide", lambda experiment, progress: None)
+    monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
     monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
     status = cli.invoke(["exec", str(config(tmp_path)), *arguments])
     said = capsys.readouterr().err

@@ -401,7 +401,7 @@ def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("outcast.engines.choice.choose", lambda each: Chosen())
-    monkeypatch.setattr("outcast.api.kernel.provide", lambda experiment, progress=None: None)
+    monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     monkeypatch.setattr(
         runner.run_sweep,
         "__kwdefaults__",

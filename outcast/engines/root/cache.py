@@ -19,6 +19,7 @@ from pathlib import Path
 from outcast import files, handed_in
 from outcast.engines import shipped
 from outcast.engines.root import files_list, lock
+from outcast.engines.root.files_list import Item
 from outcast.engines.root.lock import Kind, Lock
 from outcast.errors import FeatureMissingError, InputError, RootError
 from outcast.handed_in import Versioned
@@ -58,6 +59,10 @@ class Root:
     def list_path(self) -> Path:
         """The list of its files; see `files_list`."""
         return self.folder.with_name(_LIST)
+
+    def list_items(self) -> list[Item]:
+        """The list of its files, read. Raises RootError where it is not the one that names it."""
+        return files_list.loads(_list_of(self))
 
 
 def default_folder() -> Path:
@@ -155,11 +160,10 @@ def verify(root: Root, *, every_byte: bool = False) -> None:
     Raises:
         RootError: it names the first path that differs.
     """
-    listed = _list_of(root)
-    changed = files_list.first_change(root.folder, files_list.loads(listed))
+    items = root.list_items()
+    changed = files_list.first_change(root.folder, items)
     if changed is None and every_byte:
-        now = set(files_list.scan(root.folder))
-        differing = now ^ set(files_list.loads(listed))
+        differing = set(files_list.scan(root.folder)) ^ set(items)
         changed = min((item.path for item in differing), default=None)
     if changed is not None:
         raise RootError(

@@ -18,11 +18,11 @@ _COMPILED = (
 """Folders with Python code. `settle` has not yet given them their times."""
 
 _COMPILE = """
-import compileall, sys
+import compileall, py_compile, sys
 root, *folders = sys.argv[1:]
 sys.exit(not all([compileall.compile_dir(
     root + "/" + folder, maxlevels=40, force=True, quiet=1, stripdir=root, prependdir="/",
-    invalidation_mode=__import__("py_compile").PycInvalidationMode.UNCHECKED_HASH)
+    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     for folder in folders]))
 """
 
