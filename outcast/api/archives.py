@@ -15,10 +15,13 @@ from outcast import archive
 from outcast import experiment as reading
 from outcast.api import runs
 from outcast.api.progress import note
-from outcast.archive import Packed
+from outcast.archive import Packed, Unpacked
 from outcast.archive.contents import Captures, listed, require_unchanged
 from outcast.engines import ledger
+from outcast.engines.guest import packed
+from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
+from outcast.engines.root import cache as roots
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError, shortened
 from outcast.experiment import Experiment, Module
 from outcast.experiment.links import RateTrace
@@ -59,6 +62,7 @@ def pack(
     file: str | os.PathLike[str],
     *,
     captures: Captures = "keep",
+    with_guest: bool = False,
     license_url: str | None = None,
 ) -> Packed:
     """Makes one archive of a finished run, which others can read and replay.
@@ -67,10 +71,12 @@ def pack(
         directory: the run directory.
         file: the zip file to write. A file of this name is replaced.
         captures: `keep`, or `hashes`, by which a replay can still tell whether it is equal.
+        with_guest: whether the guest that made the run goes in too, for replays without it.
         license_url: where the license stands under which you give the archive away.
 
     Raises:
-        InputError: it is no finished run, or what it wrote was changed since.
+        InputError: it is no finished run, what it wrote was changed since, or it had no guest.
+        FeatureMissingError: the guest that made it is not here any more.
         ConfigError: an argument is refused.
         OSError: the archive cannot be written.
     """
@@ -81,7 +87,17 @@ def pack(
             f"license: {license_url!a}: allowed is an address, as "
             "https://spdx.org/licenses/CC-BY-4.0"
         )
-    return archive.write(Path(file), RunDirectory(Path(directory)), captures, {}, license_url)
+    run = RunDirectory(Path(directory))
+    if not with_guest:
+        return archive.write(Path(file), run, captures, {}, license_url)
+    manifest = run.read_manifest()
+    experiment = reading.load_resolved(run.config)
+    with _scratch() as scratch:
+        try:
+            guest = packed.pack(manifest, scratch, with_headers=bool(_modules(experiment)))
+        except InputError as error:
+            raise InputError(f"{run.path}: {error}") from None
+        return archive.write(Path(file), run, captures, guest, license_url)
 
 
 def replay(
@@ -96,8 +112,8 @@ def replay(
     Args:
         source: an archive, or a run directory.
         directory: a new or empty folder in which the new run is kept; None keeps nothing.
-        allow_programs: whether the programs that the run names may run here, and its kernel
-            modules be compiled. They have your rights.
+        allow_programs: whether what the run brings may start here, with your rights: programs,
+            kernel modules, and the archive's guest where that is not the one here.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
 
@@ -105,15 +121,18 @@ def replay(
         InputError: the archive is broken or cannot be replayed.
         OutcastError: the run failed, as in `run`.
     """
-    with opened(Path(source)) as packed, _scratch() as scratch:
-        experiment = _replayable(packed, str(source), allow_programs)
-        other = other_guest(packed.read_manifest())
+    with opened(Path(source)) as unpacked, _scratch() as scratch:
+        earlier = unpacked.run
+        experiment = _replayable(unpacked, str(source), allow_programs)
+        guest = _guest(unpacked, scratch)
+        other = other_guest(earlier.read_manifest()) if guest is None else ""
         if other:
             note(progress, f"{source}: {other}, so the captures may differ")
         target = scratch / "again" if directory is None else Path(directory)
-        fresh = runs.execute(experiment, target, progress, draw=directory is not None)
-        difference = _difference(packed, fresh)
-        explanation = comparing.explain(packed, fresh)
+        draw = directory is not None
+        fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
+        difference = _difference(earlier, fresh)
+        explanation = comparing.explain(earlier, fresh)
     return Replay(difference, explanation, None if directory is None else target)
 
 
@@ -126,7 +145,7 @@ def _difference(one: RunDirectory, other: RunDirectory) -> str:
 
 
 @contextmanager
-def opened(source: Path) -> Iterator[RunDirectory]:
+def opened(source: Path) -> Iterator[Unpacked]:
     """The run in an archive, unpacked for as long as the block takes, or in a run directory.
 
     Raises:
@@ -137,11 +156,11 @@ def opened(source: Path) -> Iterator[RunDirectory]:
         directory = RunDirectory(source)
         differences = verify.differences(directory, directory.read_manifest())
         require_unchanged(directory, differences)
-        yield directory
+        yield Unpacked(directory, None)
         return
     with _scratch() as folder:
         try:
-            yield archive.unpack(source, folder).run
+            yield archive.unpack(source, folder)
         except OutcastError as error:
             # The folder is gone when somebody reads this.
             text = str(error).replace(f"{folder}{os.sep}", f"{source}: ")
@@ -164,21 +183,52 @@ def _scratch() -> Iterator[Path]:
 
 
 def other_guest(manifest: Manifest) -> str:
-    """What of the guest here differs from the guest that made a run; empty if nothing does."""
-    kernel = cache.find()
+    """What of the guest here differs from the guest that made a run; empty if nothing does.
+
+    A kernel or a root that is not here yet is no difference, because a run makes them first.
+    """
+    kernel, root = packed.find_kernel(manifest) or cache.find(), roots.find()
     sha256 = str(manifest.kernel.get("sha256"))
-    if kernel is None or sha256 == kernel.sha256:
-        return ""
-    return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
+    if kernel is not None and sha256 != kernel.sha256:
+        return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
+    made_in = manifest.guest.root if manifest.guest is not None else "host"
+    if root is not None and made_in not in ("host", root.key):
+        return f"made in the root {made_in[:12]}, here is {root.key[:12]}"
+    return ""
 
 
-def _replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Experiment:
+def _is_here(manifest: Manifest) -> bool:
+    """Whether the guest that made a run is the one that a run here would have."""
+    kernel, root = cache.find(), roots.find()
+    return (
+        kernel is not None
+        and root is not None
+        and manifest.guest is not None
+        and (kernel.sha256, root.key) == (manifest.kernel.get("sha256"), manifest.guest.root)
+    )
+
+
+def _guest(unpacked: Unpacked, scratch: Path) -> Guest | None:
+    """The guest to replay a run in; None for the one that a run here would have."""
+    manifest = unpacked.run.read_manifest()
+    if _is_here(manifest):
+        return None
+    if unpacked.guest is not None:
+        folder = scratch / "guest"
+        folder.mkdir()
+        return packed.unpack(unpacked.guest, manifest, folder)
+    kernel = packed.find_kernel(manifest)
+    return None if kernel is None or kernel == cache.find() else Guest(kernel)
+
+
+def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experiment:
     """The experiment of a run that somebody handed in, if it can be made again here.
 
     Raises:
         InputError: it cannot be, it names files that are not its own, or it would start programs
             or compile modules and that is not allowed. The error begins with `where`.
     """
+    directory = unpacked.run
     manifest = directory.read_manifest()
     experiment = resolve.experiment_of(reading.read(directory.config))
     if "realtime" in (manifest.engine, experiment.engine):
@@ -198,6 +248,8 @@ def _replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Ex
         ),
         *(f"the kernel module {module.path.name}" for module in _modules(experiment)),
     ]
+    if unpacked.guest is not None and not _is_here(manifest):
+        brought.append("the guest that made the run, which is not the one here")
     if brought and not allow_programs:
         raise InputError(
             f"{where}: a replay runs what the run brings, with your rights: {listed(brought)}; "

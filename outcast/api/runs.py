@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
+    from outcast.engines.guest.packed import Guest
+
 
 class Run(records.Run):
     """A finished and analysed run, as `outcast.run` and `outcast.open_run` return it.
@@ -126,7 +128,12 @@ def run(
 
 
 def execute(
-    experiment: Experiment, target: Path, progress: bool | None = None, *, draw: bool = True
+    experiment: Experiment,
+    target: Path,
+    progress: bool | None = None,
+    *,
+    draw: bool = True,
+    guest: Guest | None = None,
 ) -> RunDirectory:
     """Makes a run, as `run` and every replay do.
 
@@ -135,17 +142,25 @@ def execute(
         target: a new or empty folder.
         progress: whether to show it; None shows it on a terminal and in a notebook.
         draw: whether figures and the report are drawn.
+        guest: the guest of an earlier run; None takes the one that the experiment asks for.
 
     Raises as `run`.
     """
     from outcast import workflow
-    from outcast.api import guest
-    from outcast.engines import choice
+    from outcast.api.guest import provide
+    from outcast.engines import Engine, choice
+    from outcast.engines.virtual import VirtualEngine
 
     workflow.require_free(target)
     with absolute_search_paths():
-        guest.provide(experiment, progress)
-        engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+        engine: Engine
+        if guest is None or guest.world is None:
+            provide(experiment, progress)
+        if guest is None:
+            engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+        else:
+            engine = VirtualEngine(guest)
+            engine.require(experiment)
         with shown.of_run(progress) as on_event:
             return workflow.execute(experiment, engine, target, on_event, draw=draw).directory
 

@@ -35,12 +35,19 @@ from outcast.cli import shared, terminal
     help="Whether the captures go in, or only their hashes. A replay needs no more than these.",
 )
 @click.option(
+    "--with-guest",
+    is_flag=True,
+    help="Add the guest in which the run took place, some 50 MB: a replay then needs only outcast.",
+)
+@click.option(
     "--license",
     "license_url",
     metavar="URL",
     help="Where the license stands under which you give the archive away.",
 )
-def command(directory: Path, output: Path, captures: str, license_url: str | None) -> None:
+def command(
+    directory: Path, output: Path, captures: str, with_guest: bool, license_url: str | None
+) -> None:
     """Make one archive of the run in DIR, for others to read and to replay.
 
     It holds the configuration, the plan, the manifest with all hashes, captures, tables, figures
@@ -50,7 +57,9 @@ def command(directory: Path, output: Path, captures: str, license_url: str | Non
     from outcast.archive.contents import listed
 
     kept = cast(Literal["keep", "hashes"], captures)
-    packed = archives.pack(directory, output, captures=kept, license_url=license_url)
+    packed = archives.pack(
+        directory, output, captures=kept, with_guest=with_guest, license_url=license_url
+    )
     for text in packed.notes:
         shared.note(text)
     if packed.left_out:

@@ -30,7 +30,7 @@ from outcast.errors import ReplayError
 @click.option(
     "--allow-programs",
     is_flag=True,
-    help="Let programs and kernel modules of the run start here, with your rights.",
+    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
 )
 @click.option(
     "-o",
@@ -65,11 +65,11 @@ def command(
             "directory": outcome.directory,
         }
         terminal.echo(json.dumps(document, indent=1, default=str))
-    elif outcome.equal:
-        terminal.echo(f"equal: {outcome.captures} captures")
     elif with_explanation:
         for line in outcome.explanation.lines():
             terminal.echo(line)
+    elif outcome.equal:
+        terminal.echo(f"equal: {outcome.captures} captures")
     if output is not None and not as_json:
         shared.print_drawn(output)
     if not outcome.equal:

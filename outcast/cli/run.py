@@ -72,7 +72,7 @@ def command(
     chosen = experiments.checked(experiment.read(config, overrides))
     shared.note_left_out(chosen)
     with ExitStack() as stack:
-        earlier = None if replay_of is None else stack.enter_context(archives.opened(replay_of))
+        earlier = None if replay_of is None else stack.enter_context(archives.opened(replay_of)).run
         if earlier is not None:
             replay.require_finished(earlier)
             replay.require_comparable(earlier, runs.resolve(chosen, progress=True))

@@ -22,6 +22,7 @@ from outcast.engines import (
     require_compiler,
 )
 from outcast.engines.guest import boot, code, helpers, world
+from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -51,10 +52,14 @@ class VirtualEngine:
 
     name: Literal["realtime", "virtual"] = "virtual"
 
+    def __init__(self, guest: Guest | None = None) -> None:
+        """Takes the guest of an earlier run; None takes the one that the experiment asks for."""
+        self._guest = guest
+
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
-        kernel = kernel_of(experiment)
-        sees = root_of(experiment)
+        kernel = self._kernel(experiment)
+        sees = self._world() or root_of(experiment)
         if sees.is_host:
             doctor.require_programs()
             require_compiler(experiment)
@@ -76,12 +81,13 @@ class VirtualEngine:
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
         experiment = load_resolved(directory.config)
-        kernel = kernel_of(experiment)
+        kernel = self._kernel(experiment)
         modules = _compiled(experiment, kernel)
         plan = directory.read_plan()
         has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
-        sees = world_of(experiment, kernel, () if plan.command is None else (plan.command.folder,))
+        needed = () if plan.command is None else (plan.command.folder,)
+        sees = self._world() or world_of(experiment, kernel, needed)
         if plan.command is not None:
             programs.require_command(plan.command, sees)
             if not sees.is_host:
@@ -142,6 +148,12 @@ class VirtualEngine:
         if plan.command is None:
             _record_guest(directory, kernel, own_modules.records(modules), sees)
         return reader.wall_s
+
+    def _kernel(self, experiment: Experiment) -> Kernel:
+        return kernel_of(experiment) if self._guest is None else self._guest.kernel
+
+    def _world(self) -> World | None:
+        return None if self._guest is None else self._guest.world
 
 
 def _why(reader: EventReader) -> str:

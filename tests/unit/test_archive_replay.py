@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -16,10 +18,14 @@ import yaml
 import outcast
 from outcast.cli import invoke
 from outcast.engines import ledger
+from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
+from outcast.engines.root import cache as roots
+from outcast.engines.root import files_list, lock
+from outcast.engines.root import packed as tars
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import CONFIG, write_run
 
@@ -48,24 +54,38 @@ class SeededEngine:
         return {"setup": 0.1}
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to run in. Temporary folders are made in `scratch`."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
+def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes runs in this folder take no time. Temporary folders are made in `scratch`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(ledger, "default_folder", lambda: folder / "ledger")
     monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: SeededEngine())
     monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    monkeypatch.chdir(tmp_path)
+    (folder / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "scratch"))
+    monkeypatch.chdir(folder)
+    text = CONFIG.replace("{duration}", "20000us").replace("{window}", "10000us")
+    (folder / "golden.yaml").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, made once."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        prepare(folder, monkeypatch)
+        return outcast.run(outcast.load("golden.yaml"), folder / "run").path
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in."""
+    prepare(tmp_path, monkeypatch)
     return tmp_path
 
 
 @pytest.fixture
-def run(place: Path) -> Path:
-    text = CONFIG.replace("{duration}", "20000us").replace("{window}", "10000us")
-    (place / "golden.yaml").write_text(text)
-    return outcast.run(outcast.load("golden.yaml"), place / "run").path
+def run(made: Path, place: Path) -> Path:
+    return shutil.copytree(made, place / "run")
 
 
 @pytest.fixture
@@ -260,6 +280,160 @@ def test_a_run_without_captures_is_not_called_equal(packed: Path) -> None:
                 packed, lambda config, manifest: manifest["captures"][0].update(file="captures/x")
             )
         )
+
+
+# The guest.
+
+
+@pytest.fixture
+def guest(run: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[Guest]:
+    """The run has a guest, which is in the cache. Returns the guests that replays were given."""
+    cached = place / "cache/outcast"
+    kernel = cached / "kernels/of-the-kernel"
+    (kernel / "headers").mkdir(parents=True)
+    (kernel / "linux").write_bytes(b"a kernel")
+    (kernel / "headers/Makefile").write_text("all:\n")
+    sha256 = hashlib.sha256(b"a kernel").hexdigest()
+    fields = {"source": "s", "version": "v", "recipe": "r", "release": "7.3", "built_s": 1.0}
+    (kernel / "kernel.json").write_text(
+        json.dumps({**fields, "sha256": sha256, "congestion_controls": [], "own": []})
+    )
+    unpacked = place / "new/root"
+    (unpacked / "usr/bin").mkdir(parents=True)
+    (unpacked / "usr/bin/iperf").write_text("#!/bin/sh\n")
+    (unpacked / "usr/bin/iperf").chmod(0o755)
+    (unpacked / "bin").symlink_to("usr/bin")
+    for path in [*unpacked.rglob("*"), unpacked]:
+        os.utime(path, (files_list.TIME_S,) * 2, follow_symlinks=False)
+    listed = files_list.dumps(files_list.scan(unpacked))
+    (cached / "roots").mkdir()
+    root = roots.keep(unpacked, "runtime", lock.ours(), cached / "roots", listed)
+    layer = cached / "code" / ("c" * 20) / "layer/opt/outcast"
+    layer.mkdir(parents=True)
+    (layer / "inside.py").write_text("pass\n")
+    directory = RunDirectory(run)
+    directory.seal(
+        kernel={"sha256": sha256}, guest=GuestRecord(root=root.key, lock="l", code="c" * 20)
+    )
+    given: list[Guest] = []
+
+    def engine(guest: Guest) -> SeededEngine:
+        assert guest.world is None or (guest.world.root / "usr/bin/iperf").exists()
+        given.append(guest)
+        return SeededEngine()
+
+    monkeypatch.setattr("outcast.engines.virtual.VirtualEngine", engine)
+    return given
+
+
+def test_a_run_is_packed_with_its_guest(
+    guest: list[Guest], run: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, _ = answer(capsys, "pack", run, "-o", "run.zip", "--with-guest")
+    assert status == 0
+    with zipfile.ZipFile("run.zip") as archive:
+        names = {name for name in archive.namelist() if name.startswith("guest/")}
+    assert names == {f"guest/{part}.tar.zst" for part in ("kernel", "root", "code")}
+    # Its guest starts only where somebody allows it, and is never put into the cache.
+    shutil.rmtree(place / "cache")
+    status, _, err = answer(capsys, "replay", "run.zip")
+    assert status == 2
+    assert "the guest that made the run, which is not the one here; if you trust them" in err
+    outcome = outcast.replay("run.zip", allow_programs=True)
+    assert outcome.equal
+    (used,) = guest
+    assert used.world is not None
+    assert used.world.record["code"] == "c" * 20
+    assert used.kernel.sha256 == hashlib.sha256(b"a kernel").hexdigest()
+    assert not (place / "cache/outcast/kernels").exists()
+    assert not (place / "cache/outcast/roots").exists()
+    assert list((place / "scratch").iterdir()) == []
+
+
+def test_the_guest_is_packed_the_same_each_time(guest: list[Guest], run: Path, place: Path) -> None:
+    one, two = (
+        outcast.pack(run, place / name, with_guest=True).path.read_bytes()
+        for name in ("one.zip", "two.zip")
+    )
+    assert one == two
+
+
+def test_an_own_kernel_that_is_here_is_taken(
+    guest: list[Guest], run: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's kernel is not the one that runs use by default, but it is in the cache."""
+    assert outcast.replay(run).equal
+    (used,) = guest
+    assert used.world is None
+    assert used.kernel.program == place / "cache/outcast/kernels/of-the-kernel/linux"
+
+
+@pytest.mark.parametrize("what", ["kernels", "roots", "code"])
+def test_a_guest_that_is_gone_cannot_be_packed(
+    what: str, guest: list[Guest], run: Path, place: Path
+) -> None:
+    shutil.rmtree(place / "cache/outcast" / what)
+    with pytest.raises(outcast.FeatureMissingError):
+        outcast.pack(run, place / "run.zip", with_guest=True)
+    assert not (place / "run.zip").exists()
+
+
+def test_a_run_without_a_guest_of_its_own(run: Path, place: Path) -> None:
+    for record in (None, GuestRecord(root="host"), GuestRecord(root="../..", code="c" * 20)):
+        RunDirectory(run).seal(guest=record)
+        with pytest.raises(InputError, match="run: the run had no root of its own"):
+            outcast.pack(run, place / "run.zip", with_guest=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "says"),
+    [
+        ("kernel", None, "is missing"),
+        ("kernel", {"linux": b"another"}, "is not the kernel that the manifest names"),
+        ("root", {"root/usr/bin/iperf": b"evil"}, "is not the root that the manifest names"),
+        ("root", {"root/usr/bin/more": b"evil"}, "is not the root that the manifest names"),
+        ("code", b"no archive", "not an archive of a root or kernel"),
+    ],
+)
+def test_a_guest_that_is_another(
+    part: str,
+    content: dict[str, bytes] | bytes | None,
+    says: str,
+    guest: list[Guest],
+    run: Path,
+    place: Path,
+) -> None:
+    file = outcast.pack(run, place / "run.zip", with_guest=True).path
+    with zipfile.ZipFile(file) as archive:
+        held = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = f"guest/{part}.tar.zst"
+    if content is None:
+        del held[name]
+    elif isinstance(content, bytes):
+        held[name] = content
+    else:
+        folder = place / "changed"
+        folder.mkdir()
+        tars.unpack(io.BytesIO(held[name]), folder)
+        for inner, new in content.items():
+            (folder / inner).write_bytes(new)
+        stream = io.BytesIO()
+        tars.pack(folder, stream)
+        held[name] = stream.getvalue()
+    record = json.loads(held["outcast.json"])
+    record["files"] = {
+        member: hashlib.sha256(data).hexdigest()
+        for member, data in held.items()
+        if member != "outcast.json"
+    }
+    held["outcast.json"] = json.dumps(record).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, data in held.items():
+            archive.writestr(member, data)
+    shutil.rmtree(place / "cache")
+    with pytest.raises(InputError, match=rf"run\.zip: guest/{part}\.tar\.zst: .*{says}"):
+        outcast.replay(file, allow_programs=True)
+    assert guest == []
 
 
 def test_what_is_refused_leaves_nothing(packed: Path, place: Path) -> None:

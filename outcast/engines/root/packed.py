@@ -29,7 +29,7 @@ _WINDOW_LOG = 27
 _MODE = 0o777
 
 
-def pack(folder: Path, stream: BinaryIO) -> None:
+def pack(folder: Path, stream: BinaryIO, level: int = _LEVEL) -> None:
     """Writes all files, folders and links below a folder, in the order of their names.
 
     Owners are left out. Modes are 755 or 644, and all times are TIME_S, as in every root.
@@ -39,7 +39,7 @@ def pack(folder: Path, stream: BinaryIO) -> None:
         ValueError: there is something else, such as a device.
     """
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True
+        level, window_log=_WINDOW_LOG, enable_ldm=True
     )
     compressor = zstandard.ZstdCompressor(compression_params=parameters)
     with (
