@@ -92,7 +92,7 @@ def build(
                 "please report this with the machine's distribution, or install the wheel "
                 "outcast-guest"
             )
-        return cache.keep(unpacked, kind, pinned, folder, listed)
+        return cache.keep(unpacked, kind, pinned, folder, listed, again)
 
 
 def unpack(

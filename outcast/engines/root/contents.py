@@ -25,6 +25,7 @@ from outcast.errors import RootError
 MOST_BYTES = 2 << 30
 """The limit for what one package holds, unpacked. A compiler has a tenth."""
 
+_BROKEN = (tarfile.TarError, zlib.error, zstandard.ZstdError)
 _AR_MAGIC = b"!<arch>\n"
 _AR_HEADER_BYTES = 60
 _DIST_PACKAGES = "usr/local/lib/python3.11/dist-packages"
@@ -61,7 +62,7 @@ def of_debian_package(path: Path) -> Iterator[Content]:
                 content = _of_tar(archive, member)
                 if content is not None:
                     yield content
-    except (ValueError, EOFError, lzma.LZMAError, tarfile.TarError, zstandard.ZstdError) as error:
+    except (EOFError, KeyError, ValueError, lzma.LZMAError, *_BROKEN) as error:
         raise RootError(f"{path}: not a Debian package that can be used: {error}") from None
 
 

@@ -108,14 +108,6 @@ def snapshot_of_apt(run: Programs, at: Path) -> str | None:
     return match[1].rstrip("/")
 
 
-def snapshot_in(release: str) -> str | None:
-    """The snapshot archive that a Release file names in its field `Snapshots`, or None."""
-    match = re.search(r"^Snapshots: (\S+)$", release, re.MULTILINE)
-    if match is None or not _ADDRESS.fullmatch(match[1]) or SNAPSHOT_ID not in match[1]:
-        return None
-    return match[1].rstrip("/")
-
-
 def _ask(run: Programs, at: Path, argv: Sequence[str]) -> str:
     try:
         return run.run(argv, cwd=at)
