@@ -3,8 +3,7 @@
 # .venv with every Python package at the version of the lock files. It can be run again, and then
 # leaves alone what is already there. Only packages and Open vSwitch need root.
 # Usage: scripts/install.sh [--virtual]
-#   --virtual  only what the virtual engine needs: no browser and no web server for the tests, no
-#              service started
+#   --virtual  only what the virtual engine needs: Python. Its guest has programs of its own
 set -euo pipefail
 
 # The caller's locale must not decide what is installed, and pip has to write paths in UTF-8.
@@ -13,19 +12,21 @@ export LC_ALL=C.UTF-8
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 stamp=$venv/.outcast-installed
-# Debian's mininet is a package of the distribution's own Python. No other Python sees it.
+# Debian's mininet, for real time, is a package of the distribution's own Python alone.
 python=/usr/bin/python3
 
-packages=(
+packages=(python3 python3-venv)
+of_realtime=(
     mininet openvswitch-switch                              # the network
     iperf iperf3 iputils-ping                               # its traffic
     iproute2 ethtool tcpdump                                # its settings and its captures
-    python3 python3-venv python3-dev gcc                    # our Python
-    libc6-dev make flex bison bc patch xz-utils             # the virtual engine's kernel
+    gcc libc6-dev make                                      # programs and modules in C
+    flex bison bc patch xz-utils                            # a kernel where no namespace can be made
+    chromium curl nginx-light                               # the tests: the report, a web page
 )
 virtual=false
 case "$#:${1:-}" in
-    0:) packages+=(chromium curl nginx-light) ;;            # the tests: the report, a web page
+    0:) packages+=("${of_realtime[@]}") ;;
     1:--virtual) virtual=true ;;
     *) sed -n 's/^# Usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -36,13 +36,18 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = Non
 def checked(source: Source) -> Experiment:
     """Returns the experiment of a source.
 
+    Makes the guest's root first if there is no Mininet to plan with.
+
     Raises:
         ConfigError: no network can be planned.
-        FeatureMissingError: there is no Mininet to plan it with.
+        FeatureMissingError, RootError: there is no Mininet, and no root can be made.
     """
     from outcast.engines.root import mininet_package
 
-    mininet_package.require()
+    if not mininet_package.is_there():
+        from outcast.api import guest
+
+        guest.provide_mininet()
     from outcast.networks import resolve
     from outcast.plan.make import make_plan
 

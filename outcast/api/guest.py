@@ -118,6 +118,22 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         note(progress, f"the virtual engine cannot be used: {error}")
 
 
+def provide_mininet(progress: bool | None = None) -> None:
+    """Makes the guest's root, from which Mininet comes where this Python has none of its own.
+
+    Args:
+        progress: as for `provide`.
+
+    Raises:
+        FeatureMissingError, RootError: as `build.build` of the root.
+    """
+    note(progress, "planning needs Mininet, which the guest's root has: making that first, once")
+    if is_shown(progress):
+        build_root_shown()
+    else:
+        build.build()
+
+
 def _lacking_roots(experiment: Experiment) -> list[Kind]:
     if experiment.guest.root == "host":
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import click
@@ -11,7 +12,9 @@ from rich.text import Text
 
 from outcast.cli import shared, terminal
 from outcast.engines import doctor
+from outcast.engines.doctor import Finding
 from outcast.engines.kernel import cache
+from outcast.engines.root import cache as roots
 from outcast.errors import FeatureMissingError
 
 
@@ -22,7 +25,7 @@ def command(as_json: bool) -> int:
 
     Exit status 0 if at least one engine can run the default experiment, else 3.
     """
-    diagnosis = doctor.diagnose(cache.find())
+    diagnosis = doctor.diagnose(cache.find(), root=roots.find())
     if as_json:
         terminal.echo(
             json.dumps(
@@ -38,9 +41,27 @@ def command(as_json: bool) -> int:
     return 0 if any(diagnosis.engines.values()) else FeatureMissingError.exit_status
 
 
+_TITLES = {
+    "realtime": "engine realtime: this machine's kernel and programs",
+    "virtual": "engine virtual: a guest with a kernel and programs of its own",
+}
+
+
 def _print(diagnosis: doctor.Diagnosis) -> None:
+    console = terminal.console()
+    for engine, title in _TITLES.items():
+        console.print(Text(title, style="bold"))
+        console.print(_table(finding for finding in diagnosis.findings if finding.engine == engine))
+        console.print()
+    for engine, able in diagnosis.engines.items():
+        console.print(
+            f"engine {engine}: {'can' if able else 'cannot'} run the default experiment here"
+        )
+
+
+def _table(findings: Iterable[Finding]) -> Table:
     table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
-    for finding in diagnosis.findings:
+    for finding in findings:
         if finding.state == "loadable":
             table.add_row(finding.feature, Text("loadable", style="green"), finding.detail)
         elif finding.present:
@@ -48,9 +69,4 @@ def _print(diagnosis: doctor.Diagnosis) -> None:
         else:
             detail = f"{finding.detail}; {finding.remedy}" if finding.detail else finding.remedy
             table.add_row(finding.feature, Text("no", style="yellow"), detail)
-    console = terminal.console()
-    console.print(table)
-    for engine, able in diagnosis.engines.items():
-        console.print(
-            f"engine {engine}: {'can' if able else 'cannot'} run the default experiment here"
-        )
+    return table

@@ -12,14 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
-from outcast import netlink
+from outcast import __version__, files, netlink
 from outcast.emulation import openvswitch, transport
-from outcast.engines import modules
+from outcast.engines import modules, shipped
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.modules import State
-from outcast.errors import FeatureMissingError
+from outcast.engines.root import cache as roots
+from outcast.engines.root import mininet_package
+from outcast.engines.root.cache import Root
+from outcast.errors import FeatureMissingError, InputError, RootError
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
 
@@ -47,6 +51,7 @@ class Finding:
         detail: what was found.
         remedy: what to do if it is missing.
         state: `loadable` means a module of the kernel that a run loads when it needs it.
+        engine: which engine uses it.
     """
 
     feature: str
@@ -54,6 +59,7 @@ class Finding:
     detail: str = ""
     remedy: str = ""
     state: State = "ready"
+    engine: Literal["realtime", "virtual"] = "realtime"
 
     def __post_init__(self) -> None:
         if not self.present:
@@ -74,7 +80,9 @@ _MININET_REMEDY = (
     "from /usr/bin/python3 with --system-site-packages"
 )
 _FRAMEWORK = "Ryu or os-ken"
-_FRAMEWORK_REMEDY = "install Python's packages os-ken and eventlet (scripts/install.sh does)"
+_FRAMEWORK_REMEDY = (
+    "install Python's packages os-ken, eventlet and pyopenssl (scripts/install.sh does)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,9 @@ PROGRAMS = {
 
 
 def require_programs() -> None:
-    """Checks that all that the inner program of either engine starts and imports is installed.
+    """Checks that all is installed here that the inner program starts and imports.
+
+    The virtual engine needs it only with `guest.root: host`.
 
     Python packages are looked up and not imported, because an import takes half a second.
 
@@ -114,7 +124,8 @@ def require_programs() -> None:
         FeatureMissingError: names what is missing, with its remedy.
     """
     missing = [finding for finding in _programs(virtual=True) if not finding.present]
-    if find_spec("mininet") is None:
+    mininet = find_spec("mininet")
+    if mininet is None or mininet_package.is_the_guests(mininet):
         missing.append(Finding(_MININET, False, "", _MININET_REMEDY))
     if find_spec("eventlet") is None or not any(map(find_spec, ("ryu", "os_ken"))):
         missing.append(Finding(_FRAMEWORK, False, "", _FRAMEWORK_REMEDY))
@@ -139,15 +150,25 @@ def _programs(*, virtual: bool = False) -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    return [_importable("mininet.net", _MININET, _MININET_REMEDY), _controller_framework()]
+    mininet = find_spec("mininet")
+    if mininet is not None and mininet_package.is_the_guests(mininet):
+        found = Finding(_MININET, False, "only the guest's root has it", _MININET_REMEDY)
+    else:
+        found = _importable("mininet.net", _MININET, _MININET_REMEDY)
+    return [found, _controller_framework()]
 
 
-def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None) -> Diagnosis:
+def diagnose(
+    guest: Kernel | None,
+    kernel_modules: modules.Modules | None = None,
+    root: Root | None = None,
+) -> Diagnosis:
     """Looks at every feature, and loads no module.
 
     Args:
-        guest: the virtual engine's kernel; None where none is built.
+        guest: the virtual engine's kernel; None where none is there.
         kernel_modules: the modules of this machine's kernel.
+        root: the virtual engine's root; None where none is there.
     """
     kernel_modules = kernel_modules or modules.Modules()
     instead = (
@@ -196,16 +217,17 @@ def diagnose(guest: Kernel | None, kernel_modules: modules.Modules | None = None
     hz = transport.kernel_hz()
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
-    kernel = _virtual(guest)
-    findings.append(kernel)
+    in_guest = [_kernel(guest), _root(root), _planning()]
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", "network namespaces", modules.congestion_control("cubic")]
     needed += [finding.feature for finding in (*programs, *packages)]
-    in_guest = [finding.feature for finding in (kernel, *_programs(virtual=True), *packages)]
     return Diagnosis(
-        tuple(findings),
-        {"realtime": present.issuperset(needed), "virtual": present.issuperset(in_guest)},
+        (*findings, *in_guest),
+        {
+            "realtime": present.issuperset(needed),
+            "virtual": all(finding.present for finding in in_guest),
+        },
     )
 
 
@@ -220,11 +242,61 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
     )
 
 
-def _virtual(guest: Kernel | None) -> Finding:
+def _kernel(kernel: Kernel | None) -> Finding:
     feature = "virtual engine's kernel"
-    if guest is None:
-        return Finding(feature, False, "", "run: outcast kernel build")
-    return Finding(feature, True, f"Linux {guest.release}, from {guest.source}")
+    if kernel is None:
+        return _of_guest(feature, False, "", _provide("outcast kernel build"))
+    what = f"Linux {kernel.release}, {kernel.key}, {_origin('kernels', kernel.key)}"
+    if not _is_as_built(kernel):
+        return _of_guest(feature, False, f"{what}: damaged", "run: outcast kernel build --again")
+    return _of_guest(feature, True, f"{what} ({kernel.source} {kernel.version}), verified")
+
+
+def _is_as_built(kernel: Kernel) -> bool:
+    try:
+        return files.sha256(kernel.program) == kernel.sha256
+    except (OSError, InputError):
+        return False
+
+
+def _root(root: Root | None) -> Finding:
+    feature = "virtual engine's root"
+    if root is None:
+        return _of_guest(feature, False, "", _provide("outcast root build"))
+    what = f"{len(root.packages)} packages, {root.key}, {_origin('roots', root.key)}"
+    try:
+        roots.verify(root, every_byte=True)
+    except RootError as error:
+        return _of_guest(feature, False, str(error), "run: outcast root build --again")
+    return _of_guest(feature, True, f"{what}, verified")
+
+
+def _planning() -> Finding:
+    feature = "Mininet's Topo, which plans"
+    spec = find_spec("mininet")
+    if spec is None:
+        return _of_guest(feature, False, "", mininet_package.REMEDY)
+    guests = mininet_package.is_the_guests(spec)
+    return _of_guest(feature, True, "of the guest's root" if guests else "of this Python")
+
+
+def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
+    return Finding(feature, present, detail, remedy, engine="virtual")
+
+
+def _origin(kind: str, key: str) -> str:
+    """Where a part of the guest comes from, in words."""
+    guest = shipped.installed()
+    if guest is not None and shipped.part_of(kind, key) is not None:
+        return f"from {shipped.PROJECT} {guest.version}"
+    return "made here"
+
+
+def _provide(command: str) -> str:
+    """What to do where a part of the guest is missing."""
+    guest = shipped.installed()
+    other = f" (the installed {guest.version} does not fit)" if guest is not None else ""
+    return f"install the wheel {shipped.PROJECT} {__version__}{other}, or run: {command}"
 
 
 def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:

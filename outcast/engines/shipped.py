@@ -120,8 +120,8 @@ def provide(target: Path) -> bool:
         DeadlineError: another process does not finish.
     """
     part = part_of(target.parent.name, target.name)
-    if part is None:
-        return False
+    if part is None or target.exists():
+        return part is not None
     place = folder()
     assert place is not None
     path = place / part.file

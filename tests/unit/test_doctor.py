@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from outcast import experiment
+from outcast import __version__, experiment, files
 from outcast.engines import choice, doctor, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.root import cache as roots
+from outcast.engines.root import files_list, mininet_package
+from outcast.engines.root.cache import Root
+from outcast.engines.root.unpack import settle
 from outcast.errors import FeatureMissingError
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
@@ -40,8 +45,8 @@ def test_all_is_there_on_a_machine_that_is_set_up(without: set[str]) -> None:
         ({"ovs-vswitchd"}, "Open vSwitch; install Debian's package openvswitch-switch"),
         ({"iperf", "tc"}, "iperf 2 and iproute2; install Debian's package iperf (.*); install"),
         ({"mininet"}, "Mininet's Python package; install .* --system-site-packages"),
-        ({"eventlet"}, "Ryu or os-ken; install Python's packages os-ken and eventlet"),
-        ({"ryu", "os_ken"}, "Ryu or os-ken; install Python's packages os-ken and eventlet"),
+        ({"eventlet"}, "Ryu or os-ken; install Python's packages os-ken, eventlet"),
+        ({"ryu", "os_ken"}, "Ryu or os-ken; install Python's packages os-ken, eventlet"),
     ],
 )
 def test_a_run_is_refused_before_it_starts(
@@ -50,7 +55,7 @@ def test_a_run_is_refused_before_it_starts(
     monkeypatch.setattr(cache, "find", lambda: GUEST)
     without |= missing
     with pytest.raises(FeatureMissingError, match=rf"^not installed here: {message}") as raised:
-        virtual.VirtualEngine().require(experiment.load(CONFIG))
+        virtual.VirtualEngine().require(experiment.load(CONFIG, ["guest.root=host"]))
     assert raised.value.exit_status == 3
 
 
@@ -60,13 +65,86 @@ def test_what_the_guest_does_without_is_no_hindrance(without: set[str], program:
     doctor.require_programs()
 
 
-def test_doctor_knows_that_the_guest_needs_programs_too(without: set[str]) -> None:
-    assert doctor.diagnose(GUEST).engines["virtual"]
-    without.add("tcpdump")
-    diagnosis = doctor.diagnose(GUEST)
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    """A kernel that is as it was built."""
+    program = tmp_path / "linux"
+    program.write_bytes(b"ELF")
+    return replace(GUEST, program=program, sha256=files.sha256(program))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """A root of one file that is as it was kept."""
+    folder = tmp_path / "roots" / "new" / "root"
+    folder.mkdir(parents=True)
+    (folder / "program").write_text("x", encoding="utf-8")
+    listed = settle(folder)
+    place = folder.parent.with_name(roots.key_of(files_list.digest(listed)))
+    folder.parent.rename(place)
+    (place / "files.tsv").write_text(listed, encoding="utf-8")
+    return Root(place / "root", place.name, "lock", {"bash": "5.2"})
+
+
+def features_of(diagnosis: doctor.Diagnosis) -> dict[str, doctor.Finding]:
+    return {finding.feature: finding for finding in diagnosis.findings}
+
+
+def test_the_guest_needs_no_program_of_this_machine(
+    without: set[str], kernel: Kernel, root: Root
+) -> None:
+    without |= {"tcpdump", "iperf", "ovs-vswitchd", "mnexec", "tc", "ethtool", "cc"}
+    diagnosis = doctor.diagnose(kernel, root=root)
+    assert diagnosis.engines == {"realtime": False, "virtual": True}
+    features = features_of(diagnosis)
+    assert (
+        features["tcpdump"].remedy == "install Debian's package tcpdump (scripts/install.sh does)"
+    )
+    assert features["tcpdump"].engine == "realtime"
+    for name, key in (("kernel", kernel.key), ("root", root.key)):
+        finding = features[f"virtual engine's {name}"]
+        assert finding.engine == "virtual"
+        assert key in finding.detail
+        assert finding.detail.endswith("verified")
+
+
+def test_what_the_guest_lacks_has_a_remedy(without: set[str], kernel: Kernel, root: Root) -> None:
+    diagnosis = doctor.diagnose(None)
     assert not diagnosis.engines["virtual"]
-    (tcpdump,) = (finding for finding in diagnosis.findings if finding.feature == "tcpdump")
-    assert tcpdump.remedy == "install Debian's package tcpdump (scripts/install.sh does)"
+    features = features_of(diagnosis)
+    for name in ("kernel", "root"):
+        remedy = features[f"virtual engine's {name}"].remedy
+        assert (
+            remedy == f"install the wheel outcast-guest {__version__}, or run: outcast {name} build"
+        )
+    without.add("mininet")
+    diagnosis = doctor.diagnose(kernel, root=root)
+    assert not diagnosis.engines["virtual"]
+    assert "outcast root build" in features_of(diagnosis)["Mininet's Topo, which plans"].remedy
+
+
+def test_a_damaged_guest_is_none(kernel: Kernel, root: Root) -> None:
+    kernel.program.write_bytes(b"FLE")
+    (root.folder / "program").write_text("y", encoding="utf-8")
+    diagnosis = doctor.diagnose(kernel, root=root)
+    assert not diagnosis.engines["virtual"]
+    features = features_of(diagnosis)
+    for name in ("kernel", "root"):
+        finding = features[f"virtual engine's {name}"]
+        assert not finding.present
+        assert "damaged" in finding.detail
+        assert f"outcast {name} build --again" in finding.remedy
+
+
+def test_mininet_of_the_guest_is_none_for_real_time(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, root: Root
+) -> None:
+    monkeypatch.setattr(mininet_package, "is_the_guests", lambda spec: True)
+    features = features_of(doctor.diagnose(kernel, root=root))
+    assert not features["Mininet's Python package"].present
+    assert features["Mininet's Topo, which plans"].detail == "of the guest's root"
+    with pytest.raises(FeatureMissingError, match="Mininet's Python package"):
+        doctor.require_programs()
 
 
 def test_why_auto_is_real_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

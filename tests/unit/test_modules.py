@@ -328,12 +328,12 @@ def test_doctors_json_has_the_state_beside_what_it_had(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real: Any = doctor.diagnose
-    monkeypatch.setattr(doctor, "diagnose", lambda kernel: real(kernel, machine.modules))
+    monkeypatch.setattr(doctor, "diagnose", lambda kernel, root: real(kernel, machine.modules))
     monkeypatch.setattr(cache, "find", lambda: guest("7.3.4"))
     said = CliRunner().invoke(doctor_command.command, ["--json"], standalone_mode=False)
     features = {row["feature"]: row for row in json.loads(said.output)["features"]}
     for row in features.values():
-        assert set(row) == {"feature", "present", "detail", "remedy", "state"}
+        assert set(row) == {"feature", "present", "detail", "remedy", "state", "engine"}
         assert row["present"] is (row["state"] != "absent")
     assert features["qdisc sfq"]["state"] == "loadable"
     table = CliRunner().invoke(doctor_command.command, [], standalone_mode=False)

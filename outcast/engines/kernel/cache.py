@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from outcast.engines import shipped
+from outcast.engines.kernel.bench import locked_compiler
 from outcast.engines.kernel.recipe import OURS, Recipe
 from outcast.engines.root import lock
 from outcast.engines.root.lock import Package
@@ -87,20 +89,30 @@ def find(
 ) -> Kernel | None:
     """The kernel of the lock's source and this recipe, or None.
 
-    Where there are two, it is the one that the lock's compiler built.
+    Where there are two, it is the one that the lock's compiler built. An installed outcast-guest is
+    unpacked first. Raises as `shipped.provide`.
 
     Args:
         folder: the cache.
         recipe: the configuration and the patches.
         pinned: the package with the source; that of our lock if left out.
     """
-    source, digest = pinned or lock.ours().kernel_source, recipe.digest
-    kernels = [
+    source = pinned or lock.ours().kernel_source
+    kernels = _of(source, recipe, folder)
+    if all(kernel.compiler_note for kernel in kernels):
+        locked = key(source.name, source.version, recipe.digest, locked_compiler())
+        if shipped.provide((folder or default_folder()) / locked):
+            kernels = _of(source, recipe, folder)
+    return min(kernels, key=lambda kernel: bool(kernel.compiler_note), default=None)
+
+
+def _of(source: Package, recipe: Recipe, folder: Path | None) -> list[Kernel]:
+    asked = (source.name, source.version, recipe.digest)
+    return [
         kernel
         for kernel in find_all(folder)
-        if (kernel.source, kernel.version, kernel.recipe) == (source.name, source.version, digest)
+        if (kernel.source, kernel.version, kernel.recipe) == asked
     ]
-    return min(kernels, key=lambda kernel: bool(kernel.compiler_note), default=None)
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:

@@ -12,16 +12,14 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import TYPE_CHECKING
 
 from outcast.engines.root import cache
-from outcast.errors import FeatureMissingError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 NAME = "mininet"
-FEATURE = "Mininet's Python package"
 REMEDY = (
-    "install outcast-guest (pip), run outcast root build, or install Debian's package mininet and "
-    "use its Python"
+    "install the wheel outcast-guest, run outcast root build, or install Debian's package mininet "
+    "and use its Python"
 )
 PACKAGES = "usr/lib/python3/dist-packages"
 """The folder of a Debian root in which its packages for Python stand."""
@@ -48,16 +46,19 @@ def find_spec(name: str, path: Sequence[str] | None = None) -> ModuleSpec | None
     file = folder / "__init__.py" if name == NAME else folder / f"{name.rpartition('.')[2]}.py"
     if not file.is_file():
         return None
-    # Without a search path, no other finder finds the modules.
-    return importlib.util.spec_from_file_location(
-        name,
-        file,
-        loader=_ReadingLoader(name, str(file)),
-        submodule_search_locations=[] if name == NAME else None,
-    )
+    loader = _ReadingLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    if spec is not None and name == NAME:
+        # Without a search path, no other finder finds the package's modules, and writes bytecode.
+        spec.submodule_search_locations = []
+    return spec
 
 
-def require() -> None:
-    """Raises FeatureMissingError where this Python cannot import Mininet from anywhere."""
-    if importlib.util.find_spec(NAME) is None:
-        raise FeatureMissingError(f"{FEATURE} is missing, which plans the network; {REMEDY}")
+def is_there() -> bool:
+    """Whether this Python can import Mininet from anywhere."""
+    return importlib.util.find_spec(NAME) is not None
+
+
+def is_the_guests(spec: ModuleSpec) -> bool:
+    """Whether Mininet with this specification is that of the guest's root."""
+    return isinstance(spec.loader, _ReadingLoader)
