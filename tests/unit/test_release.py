@@ -1,0 +1,179 @@
+"""A release: the same commit gives the same bytes, and the guest's wheel is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import outcast
+from outcast.engines import shipped
+from outcast.engines.kernel.cache import Kernel
+from outcast.engines.root.cache import Root
+from outcast.engines.root.lock import Package
+from outcast.engines.shipped import Guest
+from outcast.errors import OutcastError
+
+ROOT = Path(__file__).parents[2]
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a copy of a checkout has no commit")
+def test_the_same_commit_gives_the_same_wheel(tmp_path: Path) -> None:
+    for name, umask in (("a", "022"), ("a folder", "077")):
+        subprocess.run(
+            [
+                *("sh", "-c", f'umask {umask} && exec "$@"', "sh"),
+                *(ROOT / "scripts" / "release.sh", "--only-outcast", tmp_path / name),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    (first,) = (tmp_path / "a").iterdir()
+    (second,) = (tmp_path / "a folder").iterdir()
+    assert first.name == second.name == f"outcast-{outcast.__version__}-py3-none-any.whl"
+    assert sha256(first) == sha256(second)
+    with zipfile.ZipFile(first) as wheel:
+        names = set(wheel.namelist())
+    assert "outcast/engines/root/lock.json" in names
+    assert "configs/fig3c.yaml" in names
+    assert not any(name.startswith(("tests/", "docs/", "scripts/")) for name in names)
+
+
+@pytest.fixture
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "guest_wheel", ROOT / "scripts" / "guest_wheel.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    del sys.modules[spec.name]
+    return module
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Kernel:
+    folder = tmp_path / "cache" / "kernels" / "one"
+    (folder / "headers").mkdir(parents=True)
+    (folder / "linux").write_bytes(b"ELF")
+    (folder / "kernel.json").write_text(json.dumps({"built_s": 123.4}), encoding="utf-8")
+    (folder / "headers" / "COPYING").write_text("GPL-2.0", encoding="utf-8")
+    return Kernel("linux-source-7.3", "7.3.4-1", "recipe", "7.3.4", 1.0, "", folder / "linux")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    folder = tmp_path / "cache" / "roots" / "abc" / "root"
+    licence = (
+        folder / "usr/local/lib/python3.11/dist-packages/pydantic-2.dist-info/licenses/LICENSE"
+    )
+    licence.parent.mkdir(parents=True)
+    licence.write_text("MIT", encoding="utf-8")
+    (folder / "bin").symlink_to("usr/bin")
+    return Root(folder, "abc", "lock", {})
+
+
+@pytest.fixture
+def machine(
+    script: ModuleType, kernel: Kernel, root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
+    """The script on a machine with a small kernel and root, whose mirror is a folder."""
+    programs = tmp_path / "cache" / "programs" / "def"
+    programs.mkdir(parents=True)
+    (programs / "stream").write_bytes(b"ELF")
+    content = [
+        script.contents.Content("usr/share/doc/bash/copyright", b"GPL-3"),
+        script.contents.Content("usr/share/common-licenses/GPL-3", b"all of it"),
+        script.contents.Content("usr/bin/bash", b"ELF", True),
+    ]
+
+    @contextmanager
+    def fetch(pinned: Sequence[Package], where: object, into: Path) -> Iterator[Iterator[Path]]:
+        paths = [into / package.name for package in pinned]
+        for path in paths:
+            path.touch()
+        yield iter(paths)
+
+    bash = Package(
+        name="bash",
+        version="5.2.15-2+b13",
+        architecture="amd64",
+        sha256="0" * 64,
+        size=1,
+        path="pool/main/b/bash/bash_5.2.15-2+b13_amd64.deb",
+    )
+    pinned = script.lock.ours().model_copy(update={"runtime": (bash,)})
+    monkeypatch.setattr(script.lock, "ours", lambda: pinned)
+    monkeypatch.setattr(script.roots, "find", lambda: root)
+    monkeypatch.setattr(script.kernels, "find", lambda: kernel)
+    monkeypatch.setattr(script, "_programs_folder", lambda: programs)
+    monkeypatch.setattr(script.places, "find", lambda *arguments, **options: None)
+    monkeypatch.setattr(script.fetch, "packages", fetch)
+    monkeypatch.setattr(script.contents, "of_debian_package", lambda path: iter(content))
+    monkeypatch.setattr(script, "_source_of", lambda path, debian: ("bash", "5.2.15-2"))
+    return script
+
+
+def test_the_guests_wheel_has_licences_sources_and_what_is_booted(
+    machine: ModuleType, tmp_path: Path, kernel: Kernel
+) -> None:
+    trees = [tmp_path / "one", tmp_path / "two"]
+    for tree in trees:
+        machine.lay_out(tree, None)
+    one, two = (
+        {
+            path.relative_to(tree).as_posix(): sha256(path)
+            for path in tree.rglob("*")
+            if path.is_file()
+        }
+        for tree in trees
+    )
+    assert one == two
+    package = trees[0] / shipped.PACKAGE
+    guest = Guest.model_validate_json((package / shipped.RECORD).read_text())
+    assert guest.version == outcast.__version__
+    assert [(part.kind, part.key) for part in guest.parts] == [
+        ("roots", "abc"),
+        ("kernels", kernel.key),
+        ("programs", "def"),
+    ]
+    for part in guest.parts:
+        assert sha256(package / part.file) == part.sha256
+    for licence in (
+        "debian/bash/copyright",
+        "common-licenses/GPL-3",
+        "wheels/pydantic-2/LICENSE",
+        "linux/COPYING",
+    ):
+        assert (package / "licenses" / licence).is_file()
+    sources = (package / "SOURCES.md").read_text()
+    assert "| bash | 5.2.15-2 |" in sources
+    assert "`linux-source-7.3` 7.3.4-1" in sources
+    assert list((package / "sources").glob("0001-*.patch"))
+    assert (package / "sources" / "fragment.config").is_file()
+
+
+def test_a_kernel_of_another_compiler_is_not_shipped(
+    machine: ModuleType, tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = replace(kernel, compiler_note="built by this machine's compiler, because of X")
+    monkeypatch.setattr(machine.kernels, "find", lambda: noted)
+    with pytest.raises(OutcastError, match="built by this machine's compiler, because of X"):
+        machine.lay_out(tmp_path / "tree", None)
+    assert not (tmp_path / "tree").exists()
