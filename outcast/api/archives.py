@@ -22,7 +22,7 @@ from outcast.engines.guest import packed
 from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
 from outcast.engines.root import cache as roots
-from outcast.errors import ConfigError, InputError, OutcastError, ReplayError, shortened
+from outcast.errors import ConfigError, InputError, OutcastError, shortened
 from outcast.experiment import Experiment, Module
 from outcast.experiment.links import RateTrace
 from outcast.networks import resolve
@@ -131,17 +131,18 @@ def replay(
         target = scratch / "again" if directory is None else Path(directory)
         draw = directory is not None
         fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
-        difference = _difference(earlier, fresh)
         explanation = comparing.explain(earlier, fresh)
-    return Replay(difference, explanation, None if directory is None else target)
+    return Replay(_difference(explanation), explanation, None if directory is None else target)
 
 
-def _difference(one: RunDirectory, other: RunDirectory) -> str:
-    try:
-        comparing.require_equal(one, other)
-    except ReplayError as error:
-        return str(error)
-    return ""
+def _difference(explanation: Explanation) -> str:
+    """What differs first, in one line; empty if nothing does."""
+    if explanation.equal:
+        return ""
+    if explanation.first is None:
+        return f"{explanation.lines()[0]}, and which packet is unknown: a capture was not kept"
+    when, where, *_ = explanation.first.lines()
+    return f"{when}, {where}"
 
 
 @contextmanager

@@ -73,4 +73,5 @@ def command(
     if output is not None and not as_json:
         shared.print_drawn(output)
     if not outcome.equal:
-        raise ReplayError(f"{source}: not equal: {outcome.difference}")
+        more = "" if with_explanation or as_json else "; --explain says more"
+        raise ReplayError(f"{source}: not equal: {outcome.difference}{more}")

@@ -144,8 +144,14 @@ def test_the_verbs(
     seed = edited(place / "a.zip", lambda config, manifest: config.update(seed=2))
     status, out, err = answer(capsys, "replay", seed)
     assert (status, out) == (1, "")
-    assert err.startswith(f"outcast: {seed}: not equal: captures/s1-eth")
-    assert ("the packet is unknown" in err) == (captures == "hashes")
+    where = "which packet is unknown" if captures == "hashes" else "in captures/s1-eth"
+    assert err.startswith(f"outcast: {seed}: not equal: ")
+    assert where in err
+    assert err.endswith("; --explain says more")
+    status, out, err = answer(capsys, "replay", seed, "--explain")
+    assert status == 1
+    assert out.startswith("different: 3 of 3 captures\n")
+    assert "seed: 1 and 2" in out
     status, out, err = answer(capsys, "replay", seed, "--json", "-o", "again")
     assert status == 1
     told = json.loads(out)

@@ -71,9 +71,10 @@ def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_pa
     with tempfile.TemporaryDirectory(dir=RESULTS) as name:
         theirs = Path(name) / "theirs"
         theirs.write_text("before\n")
+        file, configs = (shlex.quote(str(path)) for path in (theirs, ROOT / "configs"))
         script = f"""
         echo new > new; mkdir folder; echo deep > folder/deep
-        cat {theirs}; echo after > {theirs}; cat {theirs}; rm -r {RESULTS}/../configs
+        cat {file}; echo after > {file}; cat {file}; rm -r {configs}
         touch /etc/of-the-guest; test -e /etc/of-the-guest
         id -u; hostname; ls /sys/class/net"""
         said = output(kernel, tmp_path, script)
