@@ -29,6 +29,7 @@ from outcast.engines.kernel.cache import Kernel
 from outcast.engines.ledger import Entry, ProcessMark
 from outcast.engines.own_modules import Compiled
 from outcast.engines.root import cache as roots
+from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.plan import transport as plan_transport
@@ -86,14 +87,14 @@ class VirtualEngine:
         plan = directory.read_plan()
         has_programs = bool(plan.programs) or plan.command is not None
         reader = EventReader(on_event)
+        if plan.command is not None:
+            programs.require_command(plan.command, self._world() or root_of(experiment))
         needed = () if plan.command is None else (plan.command.folder,)
         sees = self._world() or world_of(experiment, kernel, needed)
-        if plan.command is not None:
-            programs.require_command(plan.command, sees)
-            if not sees.is_host:
-                command = replace(plan.command, folder=programs.FOLDER_IN_GUEST)
-                plan = replace(plan, command=command)
-                directory.write_plan(plan)
+        if plan.command is not None and not sees.is_host:
+            command = replace(plan.command, folder=programs.FOLDER_IN_GUEST)
+            plan = replace(plan, command=command)
+            directory.write_plan(plan)
         argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:
 
@@ -205,11 +206,24 @@ def _compiled(experiment: Experiment, kernel: Kernel) -> list[Compiled]:
 
 
 def root_of(experiment: Experiment) -> World:
-    """What the experiment's guest sees, without our code."""
-    root = roots.find()
-    if experiment.guest.root == "host" or root is None:
+    """What the experiment's guest sees, without our code.
+
+    Raises:
+        FeatureMissingError: the root of the lock is missing.
+    """
+    if experiment.guest.root == "host":
         return world.of_host()
-    return world.of_root(root)
+    return world.of_root(_locked_root())
+
+
+def _locked_root() -> Root:
+    root = roots.find()
+    if root is None:
+        raise FeatureMissingError(
+            "the guest's root is missing; make it once with: outcast root build; or set "
+            "guest.root=host, which takes this machine's programs"
+        )
+    return root
 
 
 def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
@@ -221,16 +235,20 @@ def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ())
         needed: folders of this machine that it has to see where it sees the machine's own root.
 
     Raises:
+        FeatureMissingError: the root of the lock is missing, or the one with the compiler.
         GuestError, RootError: our code or our programs cannot be made ready.
     """
-    root, compiler_key = roots.find(), roots.pinned_key("build")
-    if experiment.guest.root == "host" or root is None or compiler_key is None:
+    if experiment.guest.root == "host":
         return world.of_host(needed)
-    ready = helpers.find(compiler_key)
+    root, compiler_key = _locked_root(), roots.pinned_key("build")
+    ready = None if compiler_key is None else helpers.find(compiler_key)
     if ready is None:
         compiler = roots.find("build")
         if compiler is None:
-            return world.of_host(needed)
+            raise FeatureMissingError(
+                "the root with the compiler is missing, which compiles our programs for the "
+                "guest; make it once with: outcast root build"
+            )
         ready = helpers.provide(kernel, root, compiler)
     return world.of_root(root, code.provide(root, ready))
 

@@ -49,6 +49,7 @@ def test_only_one_place_starts_our_modules() -> None:
         "outcast/engines/guest/world.py",
         "outcast/emulation/generator/programs.py",
         "outcast/emulation/programs/launch.py",
+        "outcast/engines/root/fetch.py",
         "outcast/networks/resolve.py",
     }
     # The command line restarts itself with the options that it was started with.

@@ -423,7 +423,8 @@ def test_what_exec_refuses(
 ) -> None:
     monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
     monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
-    status = cli.invoke(["exec", str(config(tmp_path)), *arguments])
+    host = ["--set", "guest.root=host"]
+    status = cli.invoke(["exec", str(config(tmp_path)), *host, *arguments])
     said = capsys.readouterr().err
     assert said.startswith(line)
     assert said.count("\n") == 1

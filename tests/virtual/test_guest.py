@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from outcast import experiment
 from outcast.engines.guest import boot as guest
+from outcast.engines.guest import world
+from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.build import prepare_check
+from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
@@ -33,8 +41,18 @@ def kernel() -> Path:
     return found.program
 
 
+@functools.cache
+def locked() -> World:
+    """The root of the lock, with our code."""
+    kernel = cache.find()
+    assert kernel is not None
+    sees = world_of(experiment.load(ROOT / "configs/fig3c.yaml"), kernel)
+    assert not sees.is_host, "run: outcast root build"
+    return sees
+
+
 def run(
-    kernel: Path, folder: Path, script: str, *, seed: int = 1, **options: float
+    kernel: Path, folder: Path, script: str, *, seed: int = 1, **options: Any
 ) -> tuple[guest.GuestResult, list[str]]:
     """Runs a shell script in the guest. Returns its result and its lines."""
     lines: list[str] = []
@@ -44,13 +62,15 @@ def run(
         ["/bin/sh", "-c", script],
         seed=seed,
         on_line=lines.append,
-        **options,  # type: ignore[arg-type]
+        **{"sees": locked(), **options},
     )
     return result, lines
 
 
-def output(kernel: Path, folder: Path, script: str, *, seed: int = 1) -> list[str]:
-    result, lines = run(kernel, folder, f"set -e; {script}", seed=seed)
+def output(
+    kernel: Path, folder: Path, script: str, *, seed: int = 1, sees: World | None = None
+) -> list[str]:
+    result, lines = run(kernel, folder, f"set -e; {script}", seed=seed, sees=sees or locked())
     assert result.status == 0, result.console
     return lines
 
@@ -66,7 +86,9 @@ def test_it_boots_within_a_second_and_says_how_its_program_ended(
     assert run(kernel, tmp_path, "kill -TERM $$")[0].status == -signal.SIGTERM
 
 
-def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_path: Path) -> None:
+def test_with_the_hosts_root_it_writes_to_the_run_directory_and_to_nothing_else(
+    kernel: Path, tmp_path: Path
+) -> None:
     # Not below /tmp, where the guest sees nothing of the host anyway.
     with tempfile.TemporaryDirectory(dir=RESULTS) as name:
         theirs = Path(name) / "theirs"
@@ -77,13 +99,164 @@ def test_it_writes_to_the_run_directory_and_to_nothing_else(kernel: Path, tmp_pa
         cat {file}; echo after > {file}; cat {file}; rm -r {configs}
         touch /etc/of-the-guest; test -e /etc/of-the-guest
         id -u; hostname; ls /sys/class/net"""
-        said = output(kernel, tmp_path, script)
+        said = output(kernel, tmp_path, script, sees=world.of_host())
         assert theirs.read_text() == "before\n"
     assert said == ["before", "after", "0", "outcast", "lo"]
     assert (tmp_path / "new").read_text() == "new\n"
     assert (tmp_path / "folder/deep").read_text() == "deep\n"
     assert (RESULTS / "../configs/fig3c.yaml").exists()
     assert not Path("/etc/of-the-guest").exists()
+
+
+MOUNT = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+os.mkdir("/tmp/x")
+options = [b"", b"/", b".", b"/.", b"1001/.", b"1002/.", b"1002/../../../../.."]
+options += [b"../../../etc", b"/../../.."]
+for option in [*options, *sys.argv[1].encode().split()]:
+    for flags in (0, 1):
+        if libc.mount(b"none", b"/tmp/x", b"hostfs", flags, option) == 0:
+            print("mounted", option, os.listdir("/tmp/x"))
+        elif ctypes.get_errno() != errno.EPERM:
+            print(option, os.strerror(ctypes.get_errno()))
+for path in ("/sys/module/hostfs/parameters/sealed", "/proc/sys/kernel/modules_disabled"):
+    try:
+        open(path, "w").write("0")
+    except OSError:
+        pass
+    print(open(path).read().strip())
+with open("/tmp/x/y.ko", "w") as module:
+    module.write("no module")
+with open("/tmp/x/y.ko") as module:
+    print(libc.syscall(313, module.fileno(), b"", 0), os.strerror(ctypes.get_errno()))
+# Out of a chroot, and as far up as there is.
+os.chroot("/tmp/x")
+for _ in range(100):
+    os.chdir("..")
+os.chroot(".")
+for path in sys.argv[2:]:
+    print(path, os.path.lexists(path))
+print(*(name for name in sorted(os.listdir("/")) if name not in os.listdir("/proc/1/root")))
+"""
+
+
+def test_nothing_else_of_the_host_can_be_read_or_mounted(kernel: Path, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=RESULTS) as name:
+        secret = Path(name) / "secret"
+        secret.write_text("secret\n")
+        (tmp_path / "mount.py").write_text(MOUNT)
+        hidden = [str(secret), str(ROOT), "/work", "/home/user", "/etc/shadow", sys.prefix]
+        hidden += [str(Path.home() / ".cache"), "/usr/bin/gcc", str(kernel)]
+        said = output(
+            kernel,
+            tmp_path,
+            f"""
+            for name in {shlex.join(hidden)}; do ! cat "$name"; ! ls "$name"; done 2>/dev/null
+            ! echo more > {shlex.quote(str(secret))} 2>/dev/null
+            python3 mount.py {shlex.quote(f"{ROOT} {secret.parent}")} {shlex.join(hidden)}
+            ls -d /home/* /root/* 2>/dev/null || true""",
+        )
+        assert secret.read_text() == "secret\n"
+    assert said == [
+        *("Y", "1", "-1 Operation not permitted"),
+        *(f"{path} False" for path in hidden),
+        "",
+    ]
+
+
+def test_no_path_or_name_of_the_host_is_told_to_the_guest(kernel: Path, tmp_path: Path) -> None:
+    places = "/proc/cmdline /proc/mounts /proc/1/environ /proc/self/environ /proc/cpuinfo"
+    said = "\n".join(output(kernel, tmp_path, f"cat {places} /proc/version; env; uname -a; dmesg"))
+    host = os.uname()
+    names = {str(tmp_path), str(ROOT), str(locked().root), str(kernel), str(Path.home() / ".cache")}
+    names |= {host.nodename, host.release} - {"localhost", "outcast"}
+    assert not [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)]
+
+
+LISTING = """
+import os
+def show(path):
+    for entry in [path, *(f"{path}/{name}" for name in os.listdir(path))]:
+        s = os.lstat(entry)
+        print(entry, s.st_ino, s.st_nlink, s.st_uid, s.st_gid, oct(s.st_mode), s.st_size,
+              s.st_blocks, s.st_mtime_ns, s.st_ctime_ns, s.st_atime_ns, s.st_blksize, s.st_dev)
+    for entry in os.scandir(path):
+        print(entry.name, entry.inode(), entry.is_dir(), entry.is_symlink())
+        if entry.is_dir(follow_symlinks=False):
+            show(entry.path)
+show("/mnt/run")
+s = os.statvfs("/mnt/run")
+print(s.f_bsize, s.f_blocks, s.f_bavail, s.f_files, s.f_namemax, s.f_fsid)
+"""
+
+
+def test_a_folder_looks_the_same_whatever_file_system_it_is_on(
+    kernel: Path, tmp_path: Path
+) -> None:
+    names = ["b", "ä", "a", "Z", *(f"{n}" for n in range(300))]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as in_memory:
+        listings = []
+        for place, order in ((tmp_path / "one", names), (Path(in_memory), names[::-1])):
+            for folder in (place, place / "deep", place / "deep" / "er"):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)
+                for name in order:
+                    path = folder / name
+                    # A hole is a hole on one file system, and on another it is written out.
+                    with path.open("wb") as stream:
+                        if place == tmp_path / "one":
+                            stream.truncate(100_000)
+                        else:
+                            stream.write(bytes(100_000))
+                    path.chmod(0o644)
+                (folder / "link").symlink_to("deep/er")
+            (place / "listing.py").write_text(LISTING)
+            (place / "listing.py").chmod(0o644)
+            if os.geteuid() == 0 and place != tmp_path / "one":
+                for path in (place, *place.rglob("*")):
+                    os.chown(path, 12345, 54321, follow_symlinks=False)
+            listings.append(output(kernel, place, "python3 listing.py"))
+    assert listings[0] == listings[1]
+    assert len(listings[0]) > 1800
+    (first, *_) = [line for line in listings[0] if line.startswith("/mnt/run/Z ")]
+    assert " 0 0 0o100644 100000 196 " in first
+    shown = [line.split()[0] for line in listings[0] if line.startswith("/mnt/run/deep/")]
+    assert shown[:5] == [f"/mnt/run/deep/{name}" for name in sorted(names)[:5]]
+
+
+def test_files_may_be_removed_while_their_folder_is_read(kernel: Path, tmp_path: Path) -> None:
+    code = """
+import os
+os.mkdir("many")
+for n in range(5000):
+    open(f"many/{n:04d}-{'x' * 100}", "w").close()
+listing = os.scandir("many")
+for entry in listing:
+    os.unlink(entry.path)
+print(len(os.listdir("many")))
+os.rmdir("many")
+"""
+    (tmp_path / "remove.py").write_text(code)
+    assert output(kernel, tmp_path, "python3 remove.py") == ["0"]
+    assert not (tmp_path / "many").exists()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_the_guests_own_mask_decides_modes(mask: int, kernel: Path, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        said = output(
+            kernel,
+            tmp_path,
+            "umask; (umask 077; echo > a; mkdir b); umask 002; echo > c; chmod 751 c; echo > d;"
+            "stat -c %a a b c d; chown 0:0 d; ! chown 1:1 d 2>/dev/null; stat -c %u:%g d",
+        )
+    finally:
+        os.umask(before)
+    assert said == ["0022", "600", "700", "751", "664", "0:0"]
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "abcd"]
+    assert modes == [0o600, 0o700, 0o751, 0o664]
 
 
 def test_a_program_that_needs_more_open_files_is_allowed_them(kernel: Path, tmp_path: Path) -> None:
@@ -236,7 +409,7 @@ def delays(a_ns: int, b_ns: int) -> str:
     lines = [LINK]
     for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
         lines.append(
-            f"ip netns exec {where} {sys.executable} -c 'import outcast.emulation.netem;"
+            f"ip netns exec {where} python3 -c 'import outcast.emulation.netem;"
             f' outcast.emulation.netem.replace_root("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
             " limit_packets=1000)'"
         )
@@ -284,7 +457,7 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
     )
     script = f"""{LINK}
     ip netns exec a tc qdisc add dev va root tbf rate {rate_bps}bit burst 1600 limit 1000000
-    ip netns exec b tcpdump -i vb -w link.pcap --time-stamp-precision=nano -B 4096 udp 2>&1 &
+    ip netns exec b tcpdump -Z root -i vb -w link.pcap --time-stamp-precision=nano udp 2>&1 &
     sleep 1; ip netns exec a python3 -c '{send}'; sleep 1; kill -INT $!; wait $!"""
     output(kernel, tmp_path, script)
     times_ns = capture_times_ns((tmp_path / "link.pcap").read_bytes())
