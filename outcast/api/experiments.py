@@ -42,18 +42,23 @@ def checked(source: Source) -> Experiment:
         ConfigError: no network can be planned.
         FeatureMissingError, RootError: there is no Mininet, and no root can be made.
     """
-    from outcast.engines.root import mininet_package
-
-    if not mininet_package.is_there():
-        from outcast.api import guest
-
-        guest.provide_mininet()
+    require_mininet()
     from outcast.networks import resolve
     from outcast.plan.make import make_plan
 
     whole = resolve.experiment_of(source)
     make_plan(whole, where=source.where)
     return whole
+
+
+def require_mininet() -> None:
+    """Makes the guest's root if there is no Mininet to plan with. Raises as `checked`."""
+    from outcast.engines.root import mininet_package
+
+    if not mininet_package.is_there():
+        from outcast.api import guest
+
+        guest.provide_mininet()
 
 
 def require_experiment(value: object) -> Experiment:

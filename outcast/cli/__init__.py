@@ -162,6 +162,10 @@ def _library_fault(error: Exception) -> str:
     what = next(names_file, lines[0] if lines else repr(error))
     what = shortened(what.partition(". ")[0], _LIBRARY_CHARACTERS)
     remedy = "scripts/install.sh installs all libraries"
+    if isinstance(error, ModuleNotFoundError) and error.name == "mininet":
+        from outcast.engines.root.mininet_package import REMEDY
+
+        return f"{what}, which plans the network; {REMEDY}"
     if _memory_limit_bytes() is not None:
         remedy = f"{_memory_remedy()}; if that does not help, {remedy}"
     return f"a library cannot be loaded: {what}; {remedy}"

@@ -33,9 +33,12 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     Needs no root and builds nothing.
     """
     from outcast import experiment
+    from outcast.api import experiments
     from outcast.networks import resolve
-    from outcast.plan.make import make_plan
     from outcast.view.figures import topology as drawing
+
+    experiments.require_mininet()
+    from outcast.plan.make import make_plan
 
     source = experiment.read(config, overrides)
     chosen = resolve.experiment_of(source)

@@ -131,6 +131,19 @@ def test_a_picture_has_the_ending_of_what_it_is(
     assert not picture.exists()
 
 
+def test_without_mininet_its_remedy_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise ModuleNotFoundError("No module named 'mininet'", name="mininet")
+
+    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    status, _, said = run(capsys, "topo")
+    assert status == 3
+    assert said.startswith("outcast: No module named 'mininet', which plans the network; install")
+    assert "outcast root build" in said
+
+
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
