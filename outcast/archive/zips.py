@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from io import BufferedReader
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from outcast import files, handed_in
@@ -127,8 +126,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 def _members(infos: Sequence[zipfile.ZipInfo], path: Path) -> list[zipfile.ZipInfo]:
     """The files of a zip file. Folders are left out, because files make their own."""
-    if len(infos) > MOST_FILES:
-        raise InputError(f"holds more than {MOST_FILES} files")
+    _require_few(len(infos))
     members = [info for info in infos if not (info.is_dir() and info.file_size == 0)]
     seen: set[str] = set()
     for info in members:
@@ -136,11 +134,18 @@ def _members(infos: Sequence[zipfile.ZipInfo], path: Path) -> list[zipfile.ZipIn
         if info.filename in seen:
             raise InputError(f"{info.filename}: is there twice")
         seen.add(info.filename)
+    folders = {folder for name in seen for folder in PurePosixPath(name).parents}
+    _require_few(len(seen) + len(folders))
     size = sum(info.file_size for info in members)
     most = min(MOST_BYTES, max(ALWAYS_BYTES, MOST_EXPANSION * path.stat().st_size))
     if size > most:
         raise InputError(f"expands to {size} bytes; allowed are {most} for an archive of its size")
     return members
+
+
+def _require_few(count: int) -> None:
+    if count > MOST_FILES:
+        raise InputError(f"holds more than {MOST_FILES} files and folders")
 
 
 def _require_plain(info: zipfile.ZipInfo) -> None:
@@ -158,12 +163,14 @@ def _require_plain(info: zipfile.ZipInfo) -> None:
 
 def require_name(name: str) -> None:
     """Raises InputError if an archive of ours cannot have a file of this name."""
+    parts = name.split("/")
     try:
         handed_in.require_file_name(name)
-        longest = max(len(os.fsencode(part)) for part in name.split("/"))
+        is_plain = name.isprintable() and "\\" not in name
     except ValueError:
-        longest = LONGEST_PART + 1
-    if longest > LONGEST_PART or len(name) > LONGEST_NAME or not name.isprintable() or "\\" in name:
+        is_plain = False
+    is_short = len(name) <= LONGEST_NAME and len(parts) <= handed_in.MOST_DEPTH
+    if not is_plain or not is_short or max(len(part.encode()) for part in parts) > LONGEST_PART:
         shown = ascii(name if len(name) <= 60 else f"{name[:57]}...")
         raise InputError(f"{shown}: allowed are plain names of files within the archive")
 

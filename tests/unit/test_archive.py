@@ -295,7 +295,14 @@ def test_an_archive_packed_by_hand_is_read(packed: dict[str, bytes], tmp_path: P
     "name",
     [
         *("../evil", "run/../../evil", "/etc/evil", "a//b", "./a", "a\\..\\b", "C:\\evil"),
-        *("a\x1b[31m", "a\nb", "a\u202eb", "x" * 256, "/".join("x" * 8 for _ in range(200))),
+        *(
+            "a\x1b[31m",
+            "a\nb",
+            "a\u202eb",
+            "x" * 256,
+            "a/" * 50 + "a",
+            "/".join("x" * 8 for _ in range(200)),
+        ),
     ],
 )
 def test_names_that_lead_elsewhere(name: str, packed: dict[str, bytes], tmp_path: Path) -> None:
@@ -340,6 +347,8 @@ def test_bombs(packed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(zips, "MOST_FILES", 10)
     file = zipped(tmp_path / "many.zip", {str(number): b"" for number in range(11)})
     assert "holds more than 10 files" in refused(file, tmp_path / "many")
+    file = zipped(tmp_path / "deep.zip", {"a/b/c/d/e/f/g/h/i/j": b""})
+    assert "holds more than 10 files and folders" in refused(file, tmp_path / "deep")
 
 
 def test_a_size_that_lies_is_no_way_around_the_limit(
