@@ -298,7 +298,7 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("outcast.engines.root.unpack.os.fchmod", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(RootError, match=f"{tmp_path}: No space left on device; both roots take"):
         build.build(mirror=mirror, pinned=whole_lock, folder=tmp_path, run=FakeApt())
     assert left_in(tmp_path) == set()
 

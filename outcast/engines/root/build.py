@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from outcast import files
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import cache, contents, fetch, files_list, lock, own_python, places
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind, Lock, Package
 from outcast.engines.root.unpack import Tree, settle
 from outcast.errors import RootError
+
+ROOM_MB = 600
+"""What both roots take, with the packages that wait to be unpacked."""
 
 Stage = Literal["fetch", "wheels", "compile", "check"]
 
@@ -59,8 +63,8 @@ def build(
     Raises:
         InputError: an address or folder of packages cannot be used.
         FeatureMissingError: nothing says where packages can be had.
-        RootError: a package or wheel cannot be had, or what came of them is not what is pinned.
-        OSError: a file cannot be written. Nothing is kept.
+        RootError: a package or wheel cannot be had, what came of them is not what is pinned, or a
+            file cannot be written. Nothing is kept.
     """
     pinned = pinned or lock.ours()
     folder = folder or cache.default_folder()
@@ -69,30 +73,34 @@ def build(
         return root
     if kind not in pinned.content:
         raise RootError(f"the lock pins no root {kind}")
-    with cache.workshop(folder) as workshop:
-        unpacked, listed = unpack(
-            kind,
-            pinned,
-            places.find(
+    try:
+        with cache.workshop(folder) as workshop:
+            where = places.find(
                 run,
                 workshop,
                 pinned.snapshot,
                 mirror=mirror,
                 snapshot=snapshot,
                 packages=packages,
-            ),
-            workshop,
-            run,
-            on_progress,
-        )
-        if files_list.digest(listed) != pinned.content[kind]:
-            raise RootError(
-                f"the root that was made here has the key {cache.key_of(files_list.digest(listed))}"
-                f" instead of {cache.key_of(pinned.content[kind])}, so runs would not replay; "
-                "please report this with the machine's distribution, or install the wheel "
-                "outcast-guest"
             )
-        return cache.keep(unpacked, kind, pinned, folder, listed, again)
+            unpacked, listed = unpack(kind, pinned, where, workshop, run, on_progress)
+            _require_content(files_list.digest(listed), pinned.content[kind])
+            return cache.keep(unpacked, kind, pinned, folder, listed, again)
+    except OSError as error:
+        why = files.describe(files.named(error, folder) or error)
+        raise RootError(
+            f"the guest's root cannot be written: {why}; both roots take {ROOM_MB} MB; make room, or "
+            "let XDG_CACHE_HOME name a folder with room"
+        ) from None
+
+
+def _require_content(made: str, pinned: str) -> None:
+    if made != pinned:
+        raise RootError(
+            f"the root that was made here has the key {cache.key_of(made)} instead of "
+            f"{cache.key_of(pinned)}, so runs would not replay; please report this with the "
+            "machine's distribution, or install the wheel outcast-guest"
+        )
 
 
 def unpack(
@@ -105,7 +113,7 @@ def unpack(
 ) -> tuple[Path, str]:
     """Makes a root in a folder of the workshop. Returns the folder and the list of its files.
 
-    Raises as `build`.
+    Raises as `build`, and OSError where a file cannot be written.
     """
     packages = pinned.packages(kind)
     downloads, unpacked = workshop / "downloads", workshop / "unpacked"
@@ -124,7 +132,8 @@ def unpack(
         for path in paths:
             tree.add(contents.of_debian_package(path))
             path.unlink()
-    on_progress(Progress("wheels"))
+    if pinned.wheels_of(kind):
+        on_progress(Progress("wheels"))
     for path in fetch.wheels(pinned.wheels_of(kind), where.folder, downloads, run):
         tree.add(contents.of_wheel(path))
         path.unlink()

@@ -56,5 +56,10 @@ def compile_all(root: Path, run: Programs) -> None:
             cwd=root,
             environment={"PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0"},
         )
-    except (CommandError, OSError) as error:
+    except PermissionError:
+        raise RootError(
+            f"no program can be started in {root}; is it on a mount with noexec? Let "
+            "XDG_CACHE_HOME name a folder that allows programs"
+        ) from None
+    except CommandError as error:
         raise RootError(f"the root's Python does not compile its packages: {error}") from None
