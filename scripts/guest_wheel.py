@@ -147,15 +147,21 @@ def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | 
     licenses = package / "licenses"
     pinned = lock.ours()
     rows = []
+    shared: dict[str, str] = {}
     run = SystemPrograms()
     with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
         work = Path(name)
         where = places.find(run, work, pinned.snapshot, packages=packages)
         with fetch.packages(pinned.packages("runtime"), where, work) as paths:
             for debian, path in zip(pinned.packages("runtime"), paths, strict=True):
-                _take_licenses(path, debian.name, licenses)
+                shared |= _take_licenses(path, debian.name, licenses)
                 rows.append(_source_of(path, debian))
                 path.unlink()
+    for name, other in shared.items():
+        _copy(licenses / "debian" / other / "copyright", licenses / "debian" / name / "copyright")
+    for debian in pinned.packages("runtime"):
+        if not (licenses / "debian" / debian.name / "copyright").is_file():
+            raise OutcastError(f"the package {debian.name} has no file of its licence")
     for path in sorted(root.folder.rglob("*.dist-info/**/*")):
         if path.is_file() and LICENSE_NAME.match(path.name):
             of = next(above.stem for above in path.parents if above.suffix == ".dist-info")
@@ -169,9 +175,16 @@ def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | 
     (package / "SOURCES.md").write_text(_sources_text(rows, kernel), encoding="utf-8")
 
 
-def _take_licenses(path: Path, name: str, licenses: Path) -> None:
-    """Writes a Debian package's copyright file, and the licences that such files refer to."""
+def _take_licenses(path: Path, name: str, licenses: Path) -> dict[str, str]:
+    """Writes a Debian package's copyright file, and the licences that such files refer to.
+
+    Returns:
+        The package and the other one whose copyright file is its own, where a link says so.
+    """
+    shared = {}
     for content in contents.of_debian_package(path):
+        if content.target and content.path == f"{DOCUMENTATION}{name}":
+            shared[name] = content.target
         if content.data is None:
             continue
         if content.path.startswith(COMMON_LICENSES):
@@ -182,6 +195,7 @@ def _take_licenses(path: Path, name: str, licenses: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.data)
+    return shared
 
 
 def _copy(path: Path, target: Path) -> None:

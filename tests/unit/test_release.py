@@ -97,6 +97,7 @@ def machine(
     programs = tmp_path / "cache" / "programs" / "def"
     programs.mkdir(parents=True)
     (programs / "stream").write_bytes(b"ELF")
+    link = script.contents.Content("usr/share/doc/bash-builtins", target="bash")
     content = [
         script.contents.Content("usr/share/doc/bash/copyright", b"GPL-3"),
         script.contents.Content("usr/share/common-licenses/GPL-3", b"all of it"),
@@ -118,14 +119,19 @@ def machine(
         size=1,
         path="pool/main/b/bash/bash_5.2.15-2+b13_amd64.deb",
     )
-    pinned = script.lock.ours().model_copy(update={"runtime": (bash,)})
+    of_bash = bash.model_copy(update={"name": "bash-builtins"})
+    pinned = script.lock.ours().model_copy(update={"runtime": (bash, of_bash)})
     monkeypatch.setattr(script.lock, "ours", lambda: pinned)
     monkeypatch.setattr(script.roots, "find", lambda: root)
     monkeypatch.setattr(script.kernels, "find", lambda: kernel)
     monkeypatch.setattr(script, "_programs_folder", lambda: programs)
     monkeypatch.setattr(script.places, "find", lambda *arguments, **options: None)
     monkeypatch.setattr(script.fetch, "packages", fetch)
-    monkeypatch.setattr(script.contents, "of_debian_package", lambda path: iter(content))
+    monkeypatch.setattr(
+        script.contents,
+        "of_debian_package",
+        lambda path: iter(content if path.name == "bash" else [link]),
+    )
     monkeypatch.setattr(script, "_source_of", lambda path, debian: ("bash", "5.2.15-2"))
     return script
 
@@ -157,6 +163,7 @@ def test_the_guests_wheel_has_licences_sources_and_what_is_booted(
         assert sha256(package / part.file) == part.sha256
     for licence in (
         "debian/bash/copyright",
+        "debian/bash-builtins/copyright",
         "common-licenses/GPL-3",
         "wheels/pydantic-2/LICENSE",
         "linux/COPYING",
