@@ -18,10 +18,10 @@ from outcast.records.run_directory import RunDirectory
 MOST_FILES_BYTES = 1 << 30
 
 
-FOLDER_IN_GUEST = "/tmp"
-"""Where a single command runs in a guest that sees no folder of the caller's."""
-
-_INSTEAD = "guest.root=host, which takes this machine's programs"
+_INSTEAD = (
+    "outcast root info --packages lists what is there; guest.root=host takes this machine's "
+    "programs"
+)
 
 
 def require(experiment: Experiment, sees: World | None) -> None:
@@ -52,7 +52,7 @@ def require_command(command: Command, sees: World | None) -> None:
     name = command.argv[0]
     if "/" not in name:
         _require_named(name, "COMMAND", sees)
-    elif sees is None or sees.is_host:
+    elif sees is None or sees.is_host or not os.path.isabs(name):
         _require_executable(Path(command.folder, name), f"COMMAND: {name}")
     else:
         _require_in_root(name, "COMMAND", sees)
@@ -99,17 +99,11 @@ def _require_program(program: Program, where: str, sees: World | None) -> None:
 
 
 def _require_in_root(name: str, where: str, sees: World) -> None:
-    """Checks that a path is a program of the guest's own root."""
-    if not os.path.isabs(name):
-        raise FeatureMissingError(
-            f"{where}: {name}: the guest sees no folder of this machine; allowed are programs of "
-            f"its own root by name or absolute path, or {_INSTEAD}"
-        )
+    """Checks that an absolute path is a program of the guest's own root."""
     path = sees.on_host(name)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise FeatureMissingError(
-            f"{where}: {name}: no such program in the guest's own root; give it by `files`, or set "
-            f"{_INSTEAD}"
+            f"{where}: {name}: no such program in the guest's own root; {_INSTEAD}"
         )
 
 
@@ -117,8 +111,7 @@ def _require_named(name: str, where: str, sees: World | None) -> None:
     if sees is not None and not sees.is_host:
         if sees.which(name, SEARCH_PATH) is None:
             raise FeatureMissingError(
-                f"{where}: {name}: no such program in the guest's own root; give it by `files`, or "
-                f"set {_INSTEAD}"
+                f"{where}: {name}: no such program in the guest's own root; {_INSTEAD}"
             )
     elif shutil.which(name, path=SEARCH_PATH) is None:
         raise FeatureMissingError(

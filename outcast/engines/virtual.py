@@ -21,7 +21,7 @@ from outcast.engines import (
     programs,
     require_compiler,
 )
-from outcast.engines.guest import boot, code, helpers, world
+from outcast.engines.guest import boot, code, helpers, init, world
 from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
@@ -92,8 +92,8 @@ class VirtualEngine:
         needed = () if plan.command is None else (plan.command.folder,)
         sees = self._world() or world_of(experiment, kernel, needed)
         if plan.command is not None and not sees.is_host:
-            command = replace(plan.command, folder=programs.FOLDER_IN_GUEST)
-            plan = replace(plan, command=command)
+            sees = replace(sees, folder=Path(plan.command.folder))
+            plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
             directory.write_plan(plan)
         argv = [*sees.python_module(INSIDE), str(boot.RUN_DIRECTORY), self.name]
         with (directory.path / "log.txt").open("a", encoding="utf-8") as log:

@@ -200,10 +200,15 @@ def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_pat
         ) as caught:
             before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
         assert str(caught.value).startswith(f"programs.1.command: {command}: ")
-    for word in ("./mine", "bin/mine", "/bin/mine"):
+    mine = tmp_path / "mine"
+    mine.write_text("#!/bin/sh\n", encoding="ascii")
+    mine.chmod(0o755)
+    for word in ("mine", str(mine), "/bin/mine"):
         command = Command("h1", (word,), str(tmp_path), 1)
         with pytest.raises(FeatureMissingError, match=r"^COMMAND: .*guest\.root=host"):
             before_the_run.require_command(command, sees)
+    # The guest sees the folder in which the command is called.
+    before_the_run.require_command(Command("h1", ("./mine",), str(tmp_path), 1), sees)
     before_the_run.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
 
 

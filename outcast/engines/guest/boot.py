@@ -170,6 +170,7 @@ def boot(
         "argv": list(argv),
         "needed": sees.needed,
         "has_code": sees.code is not None,
+        "has_folder": sees.folder is not None,
         "environment": {**ENVIRONMENT, **sees.environment, **(environment or {})},
         "virtual_limit_s": virtual_limit_s,
         "open_files": open_files,
@@ -186,6 +187,7 @@ def boot(
                 init.ROOT_FD: sees.root,
                 init.RUN_FD: run_directory,
                 **({} if sees.code is None else {init.CODE_FD: sees.code}),
+                **({} if sees.folder is None else {init.FOLDER_FD: sees.folder}),
             }
             process = _start(argv_of_kernel, directory, folders, memory_directory, core)
         try:

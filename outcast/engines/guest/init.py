@@ -4,10 +4,11 @@ The guest's kernel starts it in the Python of the root, without site packages. I
 else of outcast. BOOT, a file of the boot directory that `outcast.engines.guest.boot` made, says
 what it does.
 
-Of the host the guest gets four folders, which are open descriptors of its kernel: the boot
-directory, the root, the code that lies over the root, and the run directory. Root and code are
-read-only under an overlay in memory. Writing reaches the host only at RUN_DIRECTORY. Once all are
-mounted, hostfs is sealed, and nothing more of the host can be mounted.
+Of the host the guest gets a few folders, which are open descriptors of its kernel: the boot
+directory, the root, the code that lies over the root, the run directory, and the working folder of
+a single command. Root, code and working folder are read-only under overlays in memory. Writing
+reaches the host only at RUN_DIRECTORY. Once all are mounted, hostfs is sealed, and nothing more of
+the host can be mounted.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ import termios
 import time
 import traceback
 
-BOOT_FD, ROOT_FD, RUN_FD, CODE_FD = 1001, 1002, 1003, 1004
+BOOT_FD, ROOT_FD, RUN_FD, CODE_FD, FOLDER_FD = 1001, 1002, 1003, 1004, 1005
 """The descriptors by which the guest's kernel knows folders of the host. hostfs mounts them by
 their numbers, so that no path of the host reaches the guest."""
 BOOT_DIRECTORY = "/mnt"
 BOOT = "boot.json"
 RUN_DIRECTORY = "/mnt/run"
+FOLDER = "/mnt/folder"
 SEAL = "/sys/module/hostfs/parameters/sealed"
 NO_MORE_MODULES = "/proc/sys/kernel/modules_disabled"
 EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
@@ -170,6 +172,16 @@ def build_root(needed: list[str], *, has_code: bool) -> None:
     for link, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1")):
         if not os.path.lexists(f"/dev/{link}"):
             os.symlink(f"/proc/{target}", f"/dev/{link}")
+
+
+def mount_working_folder() -> None:
+    """Mounts the folder in which a single command runs; what it writes there stays in memory."""
+    lower, upper, work = (f"/run/outcast/{name}" for name in ("lower", "upper", "work"))
+    for path in (lower, upper, work):
+        os.makedirs(path)
+    mount_folder(FOLDER_FD, lower, flags=_MS_RDONLY)
+    mount("overlay", FOLDER, options=f"lowerdir={lower},upperdir={upper},workdir={work}")
+    _checked(_libc.umount2(lower.encode(), _MNT_DETACH), f"umount {lower}")
 
 
 def seal() -> None:
@@ -325,6 +337,8 @@ def main() -> None:
             boot = json.load(stream)
         said = load_modules(boot["modules"])
         build_root(boot["needed"], has_code=boot["has_code"])
+        if boot["has_folder"]:
+            mount_working_folder()
         seal()
         os.dup2(open_console("/dev/tty1"), 2)
         allow_open_files(boot["open_files"])

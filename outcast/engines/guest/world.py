@@ -36,6 +36,8 @@ class World:
     Attributes:
         root: the folder that is its `/`, read-only.
         code: a folder that lies over the root, read-only too; None if nothing does.
+        folder: the working folder of a single command, which is `init.FOLDER` in the guest; None
+            if there is none, or if the guest sees it where it stands.
         needed: folders that it sees although it has its own in place of those above them.
         python: the Python that runs our modules there.
         environment: variables of its programs.
@@ -44,6 +46,7 @@ class World:
 
     root: Path
     code: Path | None = None
+    folder: Path | None = None
     needed: tuple[str, ...] = ()
     python: str = PYTHON
     environment: Mapping[str, str] = field(default_factory=dict)
