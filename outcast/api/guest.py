@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 
 from outcast.api.kernel import build_shown
 from outcast.api.progress import is_shown, note
+from outcast.engines import shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import build as kernel_build
 from outcast.engines.kernel import cache as kernels
@@ -104,6 +105,9 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
 
         make_plan(experiment)
     show = is_shown(progress)
+    unfit = shipped.misfit("kernels", kernels.pinned_key())
+    if unfit:
+        note(progress, unfit)
     try:
         if lacking:
             note(progress, "making the guest's root first; this takes a minute, once")

@@ -18,6 +18,7 @@ from outcast import __version__, files, netlink
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules, shipped
 from outcast.engines.guest.check import at_least
+from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.modules import State
 from outcast.engines.root import cache as roots
@@ -245,7 +246,9 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
 def _kernel(kernel: Kernel | None) -> Finding:
     feature = "virtual engine's kernel"
     if kernel is None:
-        return _of_guest(feature, False, "", _provide("outcast kernel build"))
+        return _of_guest(
+            feature, False, "", _provide("kernels", kernels.pinned_key(), "outcast kernel build")
+        )
     what = f"Linux {kernel.release}, {kernel.key}, {_origin('kernels', kernel.key)}"
     if not _is_as_built(kernel):
         return _of_guest(feature, False, f"{what}: damaged", "run: outcast kernel build --again")
@@ -262,7 +265,9 @@ def _is_as_built(kernel: Kernel) -> bool:
 def _root(root: Root | None) -> Finding:
     feature = "virtual engine's root"
     if root is None:
-        return _of_guest(feature, False, "", _provide("outcast root build"))
+        return _of_guest(
+            feature, False, "", _provide("roots", roots.pinned_key() or "", "outcast root build")
+        )
     what = f"{len(root.packages)} packages, {root.key}, {_origin('roots', root.key)}"
     try:
         roots.verify(root, every_byte=True)
@@ -292,11 +297,10 @@ def _origin(kind: str, key: str) -> str:
     return "made here"
 
 
-def _provide(command: str) -> str:
+def _provide(kind: str, key: str, command: str) -> str:
     """What to do where a part of the guest is missing."""
-    guest = shipped.installed()
-    other = f" (the installed {guest.version} does not fit)" if guest is not None else ""
-    return f"install the wheel {shipped.PROJECT} {__version__}{other}, or run: {command}"
+    misfit = shipped.misfit(kind, key)
+    return misfit or f"install the wheel {shipped.PROJECT} {__version__}, or run: {command}"
 
 
 def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:

@@ -99,8 +99,8 @@ def misfit(kind: str, key: str) -> str:
     if guest is None or part_of(kind, key) is not None:
         return ""
     return (
-        f"the installed {PROJECT} {guest.version} was not made for this outcast {__version__}; "
-        f"{PROJECT} {__version__} was"
+        f"the installed wheel {PROJECT} {guest.version} does not fit this outcast {__version__}; "
+        f"install {PROJECT} {__version__}"
     )
 
 

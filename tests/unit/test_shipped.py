@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast.engines import shipped
+from outcast.engines import doctor, shipped
 from outcast.engines.root import cache, mininet_package, packed
 from outcast.engines.shipped import Guest, Part
 from outcast.errors import DeadlineError, FeatureMissingError, InputError
@@ -156,9 +156,12 @@ def test_a_package_of_another_outcast_names_the_version_that_fits(
     package: Path, tmp_path: Path
 ) -> None:
     write_record(package, version="0.0.9")
+    assert doctor.diagnose(None).findings[-3].remedy.startswith("the installed wheel outcast-guest")
     said = shipped.misfit("kernels", "abc")
-    assert "the installed outcast-guest 0.0.9" in said
-    assert f"outcast-guest {outcast.__version__} was" in said
+    assert said == (
+        f"the installed wheel outcast-guest 0.0.9 does not fit this outcast {outcast.__version__}; "
+        f"install outcast-guest {outcast.__version__}"
+    )
     assert not shipped.provide(tmp_path / "kernels" / "abc")
 
 

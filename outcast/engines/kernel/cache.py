@@ -84,6 +84,12 @@ def key(source: str, version: str, recipe: str, compiler: str) -> str:
     return hashlib.sha256(decides.encode()).hexdigest()[:20]
 
 
+def pinned_key(recipe: Recipe = OURS, pinned: Package | None = None) -> str:
+    """The key of the kernel that the lock's compiler builds from the lock's source."""
+    source = pinned or lock.ours().kernel_source
+    return key(source.name, source.version, recipe.digest, locked_compiler())
+
+
 def find(
     folder: Path | None = None, recipe: Recipe = OURS, pinned: Package | None = None
 ) -> Kernel | None:
@@ -99,10 +105,9 @@ def find(
     """
     source = pinned or lock.ours().kernel_source
     kernels = _of(source, recipe, folder)
-    if all(kernel.compiler_note for kernel in kernels):
-        locked = key(source.name, source.version, recipe.digest, locked_compiler())
-        if shipped.provide((folder or default_folder()) / locked):
-            kernels = _of(source, recipe, folder)
+    locked = (folder or default_folder()) / pinned_key(recipe, source)
+    if all(kernel.compiler_note for kernel in kernels) and shipped.provide(locked):
+        kernels = _of(source, recipe, folder)
     return min(kernels, key=lambda kernel: bool(kernel.compiler_note), default=None)
 
 
