@@ -386,6 +386,15 @@ def test_two_packages_may_hold_one_path_only_alike(tmp_path: Path) -> None:
         tree.add([Content("usr/x", b"other")])
 
 
+def test_a_program_gets_the_user_that_it_asks_for(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.add([Content("usr/share/base-passwd/passwd.master", b"root:*:0:0::/root:/bin/bash\n")])
+    tree.add([Content("usr/bin/tcpdump", b"x", True)])
+    tree.finish()
+    lines = (tmp_path / "etc/passwd").read_text().splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["root", "tcpdump"]
+
+
 def test_a_wheel_is_unpacked_where_python_looks(tmp_path: Path) -> None:
     path = tmp_path / "x-1-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:

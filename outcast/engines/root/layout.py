@@ -82,6 +82,15 @@ COPIES: Mapping[str, str] = {
 }
 """Files that packages' scripts copy, where the original is in the root."""
 
+USERS: Mapping[str, Mapping[str, str]] = {
+    # As root, tcpdump gives its rights away to this user unless it is told another.
+    "usr/bin/tcpdump": {
+        "etc/passwd": "tcpdump:x:100:102::/nonexistent:/usr/sbin/nologin\n",
+        "etc/group": "tcpdump:x:102:\n",
+    },
+}
+"""From a program to the lines by which its package's script adds a user."""
+
 
 def place(content: Content) -> Content | None:
     """What becomes of a package's content in the root; None if it is left out.

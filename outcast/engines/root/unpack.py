@@ -49,13 +49,19 @@ class Tree:
         """Adds what the packages' scripts would have made."""
         for path, original in layout.COPIES.items():
             if original in self._items:
-                self._add(Content(path, (self._folder / original).read_bytes()))
+                users = self._users(path)
+                self._add(Content(path, (self._folder / original).read_bytes() + users))
         for path, target in layout.LINKS.items():
             at = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
             if (at in self._items or not at.startswith("usr/")) and path not in self._items:
                 self._add(Content(path, target=target))
         libraries = [f"/{path}" for path in self._items if _LIBRARY.fullmatch(path)]
         self._add(Content("etc/ld.so.cache", linker_cache.dumps(libraries)))
+
+    def _users(self, path: str) -> bytes:
+        """What users of programs that are here add to a file."""
+        lines = (lines for program, lines in layout.USERS.items() if program in self._items)
+        return "".join(of_user.get(path, "") for of_user in lines).encode()
 
     def _add(self, content: Content) -> None:
         path = content.path
