@@ -26,8 +26,13 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/outcast
 keep=$cache/vm suites=() models=() checks=()
 user=tester
-# Packages that make debootstrap's root bootable, and one that install.sh adds without --virtual.
-packages=(linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates chromium)
+# Packages that make debootstrap's root bootable, and those that install.sh adds without --virtual,
+# because the machine has no network.
+packages=(
+    linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates
+    mininet openvswitch-switch iperf iperf3 iputils-ping iproute2 ethtool tcpdump
+    gcc libc6-dev make flex bison bc patch xz-utils chromium curl nginx-light
+)
 image_size=12G
 cpus=2 memory_mib=4096
 kvm_deadline_s=30 boot_deadline_s=900 end_deadline_s=300 margin_s=60
