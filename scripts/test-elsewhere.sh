@@ -17,10 +17,8 @@ copy="$work/a copy [of ü" home="$work/a home [of ü"
 mkdir -p "$copy" "$home/.cache/outcast"
 git -C "$root" ls-files -z --cached --others --exclude-standard \
     | tar -C "$root" --null --no-recursion -T - -c | tar -C "$copy" -x --no-same-owner
-for part in kernels roots; do
-    made="${XDG_CACHE_HOME:-$HOME/.cache}/outcast/$part"
-    [ ! -d "$made" ] || cp -a "$made" "$home/.cache/outcast/"
-done
+tar -C "${XDG_CACHE_HOME:-$HOME/.cache}/outcast" --exclude='unfinished-*' -c kernels roots \
+    | tar -C "$home/.cache/outcast" -xp
 
 as_nobody=()
 if [ "$(id -u)" -eq 0 ]; then

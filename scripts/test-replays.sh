@@ -50,6 +50,7 @@ order=(plain user limits stack no-aslr posix latin umask core memory load path o
 left_out_status=77
 work="" mounted="" group="" busy=()
 end_all() {
+    cd / # out of what is to be unmounted
     [ ${#busy[@]} -eq 0 ] || kill "${busy[@]}" 2>/dev/null || true
     [ -z "$mounted" ] || umount "$mounted"
     [ -z "$group" ] || rmdir "$group"
@@ -74,7 +75,7 @@ copy() {
     mkdir -p "$folder/checkout" "$folder/cache/outcast" "$folder/tmp"
     copy_checkout "$folder/checkout"
     for part in kernels roots; do
-        [ ! -d "$cache/$part" ] || cp -a "$cache/$part" "$folder/cache/outcast/"
+        tar -C "$cache" --exclude='unfinished-*' -c "$part" | tar -C "$folder/cache/outcast" -xp
     done
 }
 
@@ -150,7 +151,7 @@ make_path() { below /var/tmp && here "$work/a path [of ü"; }
 make_opt() { below /opt && here "$work"; }
 make_tmp() { below /tmp && here "$work"; }
 make_tmpfs() { below /dev/shm && here "$work"; }
-make_ext4() { on_file_system mkfs.ext4 -q -F -b 1024 -O ^dir_index,^extent; }
+make_ext4() { on_file_system mkfs.ext4 -q -F -b 1024 -O ^dir_index; }
 make_xfs() { on_file_system mkfs.xfs -q; }
 make_btrfs() { on_file_system mkfs.btrfs -q; }
 make_overlay() {

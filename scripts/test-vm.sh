@@ -57,6 +57,7 @@ require_programs debootstrap mke2fs:e2fsprogs unshare:util-linux setpriv:util-li
 for kernel in "$cache"/kernels/*/linux; do
     [ -x "$kernel" ] || die "$cache has no kernel to hand in: outcast kernel build"
 done
+[ -d "$cache/roots" ] || die "$cache has no root to hand in: outcast root build"
 
 mkdir -p "$keep"
 qemu="" going_on="" temporary=$(mktemp -d "$keep/call.XXXXXX")
@@ -255,8 +256,8 @@ make_archive() {
     tar_checkout --transform 'flags=r;s,^,outcast/,' -f "$archive"
     for part in kernels roots; do
         # The names of files change, and the targets of links in a root do not.
-        [ ! -d "$cache/$part" ] \
-            || tar -C "$cache" -r -f "$archive" --transform 'flags=rh;s,^,.cache/outcast/,' "$part"
+        tar -C "$cache" -r -f "$archive" --exclude='unfinished-*' \
+            --transform 'flags=rh;s,^,.cache/outcast/,' "$part"
     done
     tar -C "$temporary" -r -f "$archive" checks
 }

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from outcast import experiment, workflow
-from outcast.api import experiments
+from outcast.api import experiments, guest
 from outcast.engines import ledger
 from outcast.engines.virtual import VirtualEngine
+from outcast.errors import OutcastError
 from outcast.experiment import dump
 from outcast.files import sha256, write_text
 from outcast.plan.make import make_plan
@@ -95,6 +96,7 @@ def run_engine_only(golden: Golden, target: Path) -> None:
         REPOSITORY / golden.config, {**golden.overrides, "engine": engine.name}
     )
     resolved = workflow.resolve(experiments.checked(source), engine.name)
+    guest.provide(resolved, progress=False)
     engine.require(resolved)
     target.mkdir()
     directory = RunDirectory(target)
@@ -199,9 +201,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             began = time.monotonic()
             try:
                 make(goldens[name], target)
-            except subprocess.CalledProcessError as error:
-                print(error.stderr[-2000:], file=sys.stderr)
-                raise SystemExit(f"{name}: the run failed with status {error.returncode}") from None
+            except (OutcastError, subprocess.CalledProcessError) as error:
+                said = (
+                    error.stderr[-2000:] if isinstance(error, subprocess.CalledProcessError) else ""
+                )
+                raise SystemExit(f"{said}{name}: the run failed: {error}") from None
             captures = digests(target)
             lines = differences(name, goldens[name], captures, expected, guest_of(target))
             wall_s = time.monotonic() - began
