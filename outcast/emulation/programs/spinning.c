@@ -14,7 +14,7 @@
 
 #define MANY 1000
 #define NEAR_NS 1000
-#define STEP_NS 10000
+#define STEP_NS 50000
 
 static __thread int64_t last_ns;
 static __thread unsigned readings;
