@@ -91,10 +91,7 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
     """
     if experiment.engine == "realtime":
         return
-    for kind in ("runtime", "build"):
-        root = cache.find(kind)
-        if root is not None:
-            cache.verify(root)
+    _verify_roots(experiment)
     lacking = _lacking_roots(experiment)
     lacks_kernel = _lacks_kernel(experiment)
     if not lacking and not lacks_kernel:
@@ -136,6 +133,15 @@ def provide_mininet(progress: bool | None = None) -> None:
         build_root_shown()
     else:
         build.build()
+
+
+def _verify_roots(experiment: Experiment) -> None:
+    if experiment.guest.root == "host":
+        return
+    for kind in ("runtime", "build"):
+        root = cache.find(kind)
+        if root is not None:
+            cache.verify(root)
 
 
 def _lacking_roots(experiment: Experiment) -> list[Kind]:

@@ -1,0 +1,103 @@
+"""What is made before a run: the guest's roots, then its kernel; and when nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outcast.api import guest
+from outcast.engines.root.cache import Root
+from outcast.errors import ConfigError, FeatureMissingError, RootError
+from outcast.experiment import Experiment
+from outcast.experiment.reader import load
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+
+class Machine:
+    """A machine that lacks the kernel and both roots; `made` has what was built, in order."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.refuses: Exception | None = None
+
+    def build_root(self, kind: str, **_options: Any) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.made.append(kind)
+
+    def build_kernel(self, **_options: Any) -> None:
+        self.made.append("kernel")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": None)
+    monkeypatch.setattr(guest.kernels, "find", lambda: None)
+    monkeypatch.setattr(guest.helpers, "find", lambda compiler: None)
+    monkeypatch.setattr(guest.build, "build", machine.build_root)
+    monkeypatch.setattr(guest.kernel_build, "build", machine.build_kernel)
+    return machine
+
+
+def fig3c(**changes: Any) -> Experiment:
+    return load(FIG3C, changes)
+
+
+def test_a_run_makes_the_roots_and_then_the_kernel(machine: Machine) -> None:
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert machine.made == ["runtime", "build", "kernel"]
+
+
+def test_real_time_needs_neither(machine: Machine) -> None:
+    guest.provide(fig3c(engine="realtime"), progress=False)
+    assert machine.made == []
+
+
+def test_the_machines_own_root_needs_no_other(machine: Machine) -> None:
+    guest.provide(fig3c(**{"engine": "virtual", "guest.root": "host"}), progress=False)
+    assert machine.made == ["kernel"]
+
+
+def test_the_compiler_is_not_needed_once_our_programs_are_compiled(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guest.helpers, "find", lambda compiler: {"stream": b""})
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert machine.made == ["runtime", "kernel"]
+
+
+def test_what_cannot_be_planned_is_refused_before_anything_is_made(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(experiment: Experiment) -> None:
+        raise ConfigError("flows.1: no such host")
+
+    monkeypatch.setattr("outcast.plan.make.make_plan", refuse)
+    with pytest.raises(ConfigError, match="no such host"):
+        guest.provide(fig3c(engine="virtual"), progress=False)
+    assert machine.made == []
+
+
+@pytest.mark.parametrize("error", [FeatureMissingError("no mirror"), RootError("it is gone")])
+def test_only_who_asks_for_the_virtual_engine_is_refused(
+    machine: Machine, error: Exception
+) -> None:
+    machine.refuses = error
+    guest.provide(fig3c(engine="auto"), progress=False)
+    with pytest.raises(type(error), match=str(error)):
+        guest.provide(fig3c(engine="virtual"), progress=False)
+
+
+@pytest.mark.parametrize("engine", ["auto", "virtual"])
+def test_a_damaged_root_is_refused(
+    machine: Machine, engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    damaged = Root(tmp_path / "root", "0" * 20, "", {})
+    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": damaged)
+    with pytest.raises(RootError, match=r"is damaged: files\.tsv .* build --again"):
+        guest.provide(fig3c(engine=engine), progress=False)
+    guest.provide(fig3c(**{"engine": engine, "guest.root": "host"}), progress=False)
