@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-import configs
-from outcast.engines.kernel import cache
 from outcast.records.run_directory import RunDirectory
-from tests.deadlines import HANG_S
+from tests import guest_runs
+from tests.guest_runs import captures
 
 MS = 10**6
 NETWORK = (
@@ -25,28 +21,9 @@ NETWORK = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
 def run(target: Path, *settings: str) -> dict[str, Any]:
     """A run's summary. The run has to be trusted."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find("linear-12")), "--engine", "virtual", "-o", str(target)]
-    for setting in (*NETWORK, *settings):
-        words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
-    assert summary["capture"]["trusted"] is True
-    return summary
-
-
-def captures(target: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (target / "captures").iterdir()}
+    return guest_runs.run("linear-12", target, *NETWORK, *settings)
 
 
 def goodput_bps(target: Path, begin_ms: int, end_ms: int, flow: int | None = None) -> float:
@@ -162,16 +139,10 @@ def test_a_link_follows_its_trace_and_a_second_run_is_the_same(tmp_path: Path) -
 def test_the_example_of_a_cellular_link_stands_alone(tmp_path: Path) -> None:
     """A result replays to the byte from its own config.yaml, where the user's file never was."""
     first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
-    short = ("--set", "duration=200ms", "--set", "analysis.windows=[]")
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
     examples = Path(__file__).parents[2] / "configs" / "examples"
-    for config, target, settings in (
-        (examples / "cellular.yaml", first, ("--engine", "virtual", *short)),
-        (first / "config.yaml", again, ()),
-    ):
-        command = [*words, str(config), "-o", str(target), *settings]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
-        assert done.returncode == 0, done.stderr
+    short = ("duration=200ms", "analysis.windows=[]")
+    guest_runs.run(examples / "cellular.yaml", first, *short)
+    guest_runs.run(first / "config.yaml", again)
     copy = first / "sources" / "0-cellular.csv"
     assert copy.read_bytes() == (examples / "cellular.csv").read_bytes()
     assert "sources/0-cellular.csv" in RunDirectory(first).read_manifest().files

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-import configs
 from outcast.analysis.capture.pcap import read_capture
-from outcast.engines.kernel import cache
-from tests.deadlines import HANG_S
+from tests import guest_runs
+from tests.guest_runs import captures
 
 NETWORK = (
     *("topology.rivals=2", "links.rate=1gbit", "duration=100ms", "analysis={bin: 10ms}"),
@@ -24,29 +21,11 @@ NETWORK = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
 def run(target: Path, *settings: str) -> dict[str, Any]:
     """A run's summary. The run has to be trusted, and no loss of a link counts as a drop."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find("linear-12")), "--engine", "virtual", "-o", str(target)]
-    for setting in (*NETWORK, *settings):
-        words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
-    assert summary["capture"]["trusted"] is True
+    summary = guest_runs.run("linear-12", target, *NETWORK, *settings)
     assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]
     return summary
-
-
-def captures(target: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (target / "captures").iterdir()}
 
 
 def link(target: Path, port: str) -> dict[str, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from outcast.engines.kernel import cache
-from tests.deadlines import HANG_S
+from tests import guest_runs
+from tests.guest_runs import manifest_of, started
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "configs" / "examples" / "own-congestion-control.yaml"
@@ -30,13 +28,6 @@ engine: virtual
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
@@ -44,25 +35,11 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def outcast(config: Path, target: Path, *settings: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(config)]
-    words += ["-o", str(target)]
-    for setting in settings:
-        words += ["--set", setting]
-    return subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-
-
 def run(config: Path, target: Path, *settings: str) -> str:
     """A hash of the captures of a run, which has to be trusted."""
-    done = outcast(config, target, *settings)
-    assert done.returncode == 0, done.stderr
+    guest_runs.run(config, target, *settings)
     captures = sorted((target / "captures").iterdir())
     return hashlib.sha256(b"".join(path.read_bytes() for path in captures)).hexdigest()
-
-
-def manifest(target: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((target / "manifest.json").read_text())
-    return read
 
 
 def test_cubic_under_another_name_sends_the_same_packets(
@@ -77,7 +54,7 @@ def test_cubic_under_another_name_sends_the_same_packets(
     module = "kernel.modules=[{path: tcp_mine.c, parameters: {beta: 717}}]"
     mine = "transport.congestion_control=mine"
     assert run(config, tmp_path / "mine", module, mine) == built_in
-    recorded = manifest(tmp_path / "mine")
+    recorded = manifest_of(tmp_path / "mine")
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     assert recorded["kernel"]["modules"] == {
         "tcp_mine": {
@@ -99,7 +76,7 @@ def test_cubic_under_another_name_sends_the_same_packets(
 def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -> None:
     module = f"kernel.modules=[{SCH_MINE}]"
     run(config, tmp_path / "mine", module, "queue={kind: custom, qdisc: mine, options: [20]}")
-    effective = manifest(tmp_path / "mine")["effective"]
+    effective = manifest_of(tmp_path / "mine")["effective"]
     assert effective["bottleneck.qdisc 3:"] == "mine"
     assert effective["bottleneck.option 0"] == 20
     drops = json.loads((tmp_path / "mine" / "summary.json").read_text())["capture"]
@@ -142,7 +119,7 @@ def test_what_goes_wrong_is_said_in_one_line(
 ) -> None:
     (tmp_path / "mine.c").write_text(FAILS.replace("BODY", body))
     settings = ("kernel.modules=[mine.c]", "transport.congestion_control=mine")
-    done = outcast(config, tmp_path / "run", *settings)
+    done = started(config, tmp_path / "run", *settings)
     assert done.returncode == status, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("outcast: ")]
     assert why in line

@@ -10,9 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.virtual.test_run import SHORT, kernel, manifest_of, run
-
-__all__ = ["kernel"]
+from tests.guest_runs import manifest_of
+from tests.virtual.test_run import SHORT, run
 
 
 def ports_on(path: list[str], links: pl.DataFrame) -> list[str]:

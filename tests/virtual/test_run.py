@@ -17,50 +17,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-import configs
 from outcast.engines.kernel import cache
+from tests import guest_runs
 from tests.deadlines import HANG_S
+from tests.guest_runs import argv, manifest_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
-def argv(config: str, target: Path, *settings: str) -> list[str]:
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
-    for setting in settings:
-        words += ["--set", setting]
-    return words
-
-
 def run(config: str, target: Path, *settings: str, **options: Any) -> dict[str, Any]:
-    """A run's summary. The run has to be trusted."""
-    done = subprocess.run(
-        argv(config, target, *settings),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        **options,
-    )
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
-    assert summary["capture"]["trusted"] is True
+    """A run's summary. The run has to be trusted, and every drop be that of the queue."""
+    summary = guest_runs.run(config, target, *settings, **options)
     assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]
     return summary
-
-
-def manifest_of(target: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((target / "manifest.json").read_text())
-    return manifest
 
 
 @pytest.mark.parametrize(

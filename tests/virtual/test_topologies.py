@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import HANG_S
+from tests.guest_runs import manifest_of
 from tests.virtual.test_routing import require_links
-from tests.virtual.test_run import HANG_S, manifest_of, run
+from tests.virtual.test_run import run
 
 EXAMPLES = Path(__file__).parents[2] / "configs" / "examples"
 SHORT = ("duration=100ms", "analysis.windows=[100ms]")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
-import configs
-from outcast.engines.kernel import cache
-from tests.deadlines import HANG_S
+from tests import guest_runs
 
 SHORT = ["duration=100ms", "analysis.windows=[100ms]"]
 SYN, ACK, ECE, CWR, CE = 0x02, 0x10, 0x40, 0x80, 3
@@ -24,23 +19,10 @@ ACCURATE_ECN = 0x01
 SACK_PERMITTED, MULTIPATH, JOIN = 4, 30, 1
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
 def run(target: Path, *settings: str, config: str = "fig3c") -> dict[str, Any]:
     """The manifest of a short run of a configuration with these settings."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
-    for setting in [*SHORT, *settings]:
-        words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    manifest: dict[str, Any] = json.loads((target / "manifest.json").read_text())
-    return manifest
+    guest_runs.run(config, target, *SHORT, *settings)
+    return guest_runs.manifest_of(target)
 
 
 def tcp_packets(target: Path) -> Iterator[tuple[bytes, bytes]]:

@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-import configs
-from outcast.engines.kernel import cache
-from tests.deadlines import HANG_S
+from tests.guest_runs import run
 
 SHORT = ["duration=100ms", "analysis={}"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found
-
-
-def run(config: str, target: Path, *settings: str) -> dict[str, Any]:
-    """A run's summary. The run has to be trusted."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find(config)), "--engine", "virtual", "-o", str(target)]
-    for setting in settings:
-        words += ["--set", setting]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads((target / "summary.json").read_text())
-    assert summary["capture"]["trusted"] is True
-    return summary
 
 
 def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -> None:
