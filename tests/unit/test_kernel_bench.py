@@ -44,7 +44,7 @@ def packages(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "require", lambda: None)
-    monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, root abc")
+    monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
 
 
 def workshop(tmp_path: Path) -> Path:
@@ -58,7 +58,7 @@ def test_the_locks_compiler_builds(packages: Path, tmp_path: Path) -> None:
     place = bench.set_up(
         at, lambda kind: Root(packages, kind, "", {}), FakeMachine(enters=True), needs_lock=True
     )
-    assert (place.compiler, place.note) == ("gcc-12 12.2, root abc", "")
+    assert (place.compiler, place.note) == ("gcc-12 12.2, packages abc", "")
     assert place.folder == at / "root/build"
     patch = tmp_path / "0001.patch"
     patch.write_text("-a\n")

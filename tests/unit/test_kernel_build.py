@@ -150,10 +150,10 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> None:
     def set_up(workshop: Path, provide_root: object, run: Programs, *, needs_lock: bool) -> Bench:
         folder = workshop / "build"
         folder.mkdir()
-        return Bench(folder, run, "gcc-12 12.2, root abc")
+        return Bench(folder, run, "gcc-12 12.2, packages abc")
 
     monkeypatch.setattr(bench, "set_up", set_up)
-    monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, root abc")
+    monkeypatch.setattr(bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
     monkeypatch.setattr(build, "LockSupply", lambda *places: FakeSupply())
 
 
@@ -168,7 +168,7 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
         *("tar", "patch", "make allnoconfig"),
         *("make linux", "make modules_prepare", "strip"),
     ]
-    assert kernel.compiler == "gcc-12 12.2, root abc"
+    assert kernel.compiler == "gcc-12 12.2, packages abc"
     assert kernel.congestion_controls == ("cubic", "reno")
     assert kernel.program.read_text() == "stripped"
     assert kernel.release == "7.3.4"

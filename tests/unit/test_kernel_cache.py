@@ -19,7 +19,7 @@ PINNED = Package(
     size=1,
     path="pool/main/l/linux/linux-source-7.3_7.3.4-1_all.deb",
 )
-LOCKED = "gcc-12 12.2, root abc"
+LOCKED = "gcc-12 12.2, packages abc"
 
 
 @pytest.fixture

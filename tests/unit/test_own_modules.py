@@ -101,7 +101,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Headers:
     (tmp_path / "root").mkdir()
     root = roots.Root(tmp_path / "root", "abc", "def", {})
     monkeypatch.setattr(own_modules.roots, "find", lambda kind: root)
-    monkeypatch.setattr(own_modules.bench, "locked_compiler", lambda: "gcc-12 12.2, root abc")
+    monkeypatch.setattr(own_modules.bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
     return Headers("guest abc", HEADERS.make, kept)
 
 

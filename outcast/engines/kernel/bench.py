@@ -15,7 +15,7 @@ from pathlib import Path
 from outcast.engines.kernel import programs
 from outcast.engines.kernel.enclosed import enclose
 from outcast.engines.kernel.programs import Programs
-from outcast.engines.root import cache, lock
+from outcast.engines.root import lock
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, RootError
@@ -46,8 +46,8 @@ class Bench:
 
 def locked_compiler() -> str:
     """The compiler of the lock, as a kernel's record names it."""
-    version = lock.ours().versions("build")["gcc-12"]
-    return f"gcc-12 {version}, root {cache.pinned_key('build')}"
+    ours = lock.ours()
+    return f"gcc-12 {ours.versions('build')['gcc-12']}, packages {ours.digest('build')[:20]}"
 
 
 def set_up(
