@@ -133,6 +133,16 @@ def test_the_workshop_is_for_one_and_cleans_up(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    full = pytest.raises(KernelError, match=rf"^{folder}: No space left on device$")
+    with full, cache.workshop(folder):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(FileNotFoundError), cache.workshop(folder):
+        (tmp_path / "none").read_text()
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
 def test_the_recipe_says_what_the_configuration_lacks(recipe: Recipe) -> None:
     recipe.require_configured("CONFIG_NET=y\nCONFIG_HZ=1000\nCONFIG_X=y\n")
     with pytest.raises(KernelError, match="CONFIG_HZ=1000"):

@@ -184,7 +184,7 @@ def workshop(folder: Path) -> Iterator[Path]:
     It removes the folders that killed builds have left.
 
     Raises:
-        KernelError: another build is going on.
+        KernelError: another build is going on, or the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -199,7 +199,13 @@ def workshop(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(
             prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
         ) as name:
-            yield Path(name)
+            try:
+                yield Path(name)
+            except OSError as error:
+                if error.filename is not None or not error.strerror:
+                    raise
+                # A full disk is known only when a file is written, and then has no name.
+                raise KernelError(f"{folder}: {error.strerror}") from None
 
 
 def _all(folder: Path) -> Iterator[Kernel]:
