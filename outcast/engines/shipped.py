@@ -144,7 +144,7 @@ def provide(target: Path) -> bool:
         ) from None
     except OSError as error:
         raise FeatureMissingError(
-            f"{PROJECT} cannot be unpacked: {files.describe(error)}; "
+            f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; "
             + _remedy(error, part.unpacked_bytes)
         ) from None
 
