@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from outcast.emulation import instants
 from outcast.engines.guest import boot as guest
-from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
 
 AFTER = """
 import os, socket, time, instants
@@ -42,27 +40,20 @@ BEFORE = {
 }
 
 
-@pytest.fixture(scope="module")
-def kernel() -> Path:
-    found = cache.find()
-    assert found is not None, "run: outcast kernel build"
-    return found.program
-
-
-def after(kernel: Path, folder: Path, before: str, seed: int = 1) -> list[str]:
+def after(kernel: Kernel, folder: Path, before: str, seed: int = 1) -> list[str]:
     folder.mkdir()
     shutil.copy(Path(instants.__file__), folder)
     (folder / "after.py").write_text(f"{before}\n{AFTER}")
     lines: list[str] = []
     result = guest.boot(
-        kernel, folder, ["/usr/bin/python3", "after.py"], seed=seed, on_line=lines.append
+        kernel.program, folder, ["/usr/bin/python3", "after.py"], seed=seed, on_line=lines.append
     )
     assert result.status == 0, result.console
     return lines
 
 
 def test_what_came_before_an_instant_does_not_matter_afterwards(
-    kernel: Path, tmp_path: Path
+    kernel: Kernel, tmp_path: Path
 ) -> None:
     plain = after(kernel, tmp_path / "plain", "")
     assert len(plain) == 4
@@ -77,7 +68,7 @@ def test_what_came_before_an_instant_does_not_matter_afterwards(
 
 
 def test_reading_the_clock_takes_time_only_where_nothing_else_would(
-    kernel: Path, tmp_path: Path
+    kernel: Kernel, tmp_path: Path
 ) -> None:
     readings = "import time; t = [time.monotonic_ns() for _ in range(3000)]"
     said = after(kernel, tmp_path / "read", f"{readings}; print(t[500] - t[0], t[-1] - t[0])")
