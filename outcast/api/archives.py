@@ -113,7 +113,7 @@ def replay(
         source: an archive, or a run directory.
         directory: a new or empty folder in which the new run is kept; None keeps nothing.
         allow_programs: whether what the run brings may start here, with your rights: programs,
-            kernel modules, and the archive's guest where that is not the one here.
+            kernel modules, and the archive's guest where that is not here yet.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
 
@@ -198,26 +198,13 @@ def other_guest(manifest: Manifest) -> str:
     return ""
 
 
-def _is_here(manifest: Manifest) -> bool:
-    """Whether the guest that made a run is the one that a run here would have."""
-    kernel, root = cache.find(), roots.find()
-    return (
-        kernel is not None
-        and root is not None
-        and manifest.guest is not None
-        and (kernel.sha256, root.key) == (manifest.kernel.get("sha256"), manifest.guest.root)
-    )
-
-
 def _guest(unpacked: Unpacked, scratch: Path) -> Guest | None:
     """The guest to replay a run in; None for the one that a run here would have."""
     manifest = unpacked.run.read_manifest()
-    if _is_here(manifest):
-        return None
     if unpacked.guest is not None:
         folder = scratch / "guest"
         folder.mkdir()
-        return packed.unpack(unpacked.guest, manifest, folder)
+        return packed.find(manifest) or packed.unpack(unpacked.guest, manifest, folder)
     kernel = packed.find_kernel(manifest)
     return None if kernel is None or kernel == cache.find() else Guest(kernel)
 
@@ -249,8 +236,8 @@ def _replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experim
         ),
         *(f"the kernel module {module.path.name}" for module in _modules(experiment)),
     ]
-    if unpacked.guest is not None and not _is_here(manifest):
-        brought.append("the guest that made the run, which is not the one here")
+    if unpacked.guest is not None and packed.find(manifest) is None:
+        brought.append("the guest that made the run, which is not here")
     if brought and not allow_programs:
         raise InputError(
             f"{where}: a replay runs what the run brings, with your rights: {listed(brought)}; "

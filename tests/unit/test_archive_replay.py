@@ -340,11 +340,14 @@ def test_a_run_is_packed_with_its_guest(
     with zipfile.ZipFile("run.zip") as archive:
         names = {name for name in archive.namelist() if name.startswith("guest/")}
     assert names == {f"guest/{part}.tar.zst" for part in ("kernel", "root", "code")}
+    # The guest is here, so nothing of the archive starts.
+    assert outcast.replay("run.zip").equal
+    assert guest.pop().kernel.program == place / "cache/outcast/kernels/of-the-kernel/linux"
     # Its guest starts only where somebody allows it, and is never put into the cache.
     shutil.rmtree(place / "cache")
     status, _, err = answer(capsys, "replay", "run.zip")
     assert status == 2
-    assert "the guest that made the run, which is not the one here; if you trust them" in err
+    assert "the guest that made the run, which is not here; if you trust them" in err
     outcome = outcast.replay("run.zip", allow_programs=True)
     assert outcome.equal
     (used,) = guest

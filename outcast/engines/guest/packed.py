@@ -125,6 +125,22 @@ def unpack(archive: Path, manifest: Manifest, folder: Path) -> Guest:
     return Guest(kernel, world.of_root(root, Code(str(record.code), layer)))
 
 
+def find(manifest: Manifest) -> Guest | None:
+    """The guest of this user that made a run; None where a part of it is not here.
+
+    Raises RootError where its root is damaged.
+    """
+    record, kernel = manifest.guest, find_kernel(manifest)
+    if record is None or record.code is None or kernel is None:
+        return None
+    root = next((root for root in roots.find_all() if root.key == record.root), None)
+    layer = code.default_folder() / record.code / "layer"
+    if root is None or not _KEY.fullmatch(record.code) or not layer.is_dir():
+        return None
+    roots.verify(root)
+    return Guest(kernel, world.of_root(root, Code(record.code, layer)))
+
+
 def find_kernel(manifest: Manifest) -> Kernel | None:
     """The kernel of this user that made a run, or None."""
     kernels = cache.find_all()
