@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from outcast import files
@@ -156,8 +158,6 @@ def _package(stanza: str) -> Package:
 
 def snapshot_of(release: Path) -> str:
     """The time of a Release file, as snapshot archives name it: 20260711T101637Z."""
-    from email.utils import parsedate_to_datetime
-
     match = re.search(r"^Date: (.+)$", release.read_text(), re.MULTILINE)
     assert match is not None
     return parsedate_to_datetime(match[1]).strftime("%Y%m%dT%H%M%SZ")
@@ -165,8 +165,6 @@ def snapshot_of(release: Path) -> str:
 
 def locked_wheels(folder: Path) -> Iterator[Wheel]:
     """The wheels for the root's Python, downloaded into a folder."""
-    import subprocess
-
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC[1], 16, -1)]
     subprocess.run(
         [
