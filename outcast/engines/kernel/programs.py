@@ -16,8 +16,6 @@ from typing import Protocol
 from outcast.errors import CommandError, FeatureMissingError
 
 NEEDED = {
-    "apt-get": "apt",
-    "dpkg-deb": "dpkg",
     "tar": "tar",
     "xz": "xz-utils",
     "patch": "patch",
@@ -28,7 +26,7 @@ NEEDED = {
     "bison": "bison",
     "bc": "bc",
 }
-"""From each program to the Debian package that has it."""
+"""What this machine's compiler needs: from each program to the Debian package that has it."""
 
 _ERROR_LINES = 12
 
@@ -116,7 +114,8 @@ def require() -> None:
 
 def missing(programs: Sequence[str]) -> str:
     """The text of the error for programs that are missing."""
-    packages = ", ".join(NEEDED.get(program, program) for program in programs)
+    known = {**NEEDED, "apt-get": "apt"}
+    packages = ", ".join(known.get(program, program) for program in programs)
     return (
         f"the kernel cannot be built: {', '.join(programs)} missing; "
         f"install the packages {packages} (scripts/install.sh does)"
