@@ -21,10 +21,11 @@ from outcast import cli, experiment
 from outcast.api import guest
 from outcast.emulation.commands import Process, SystemCommands
 from outcast.emulation.programs import launch, runner, single
-from outcast.engines import choice
+from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
 from outcast.engines.guest import world
 from outcast.engines.guest.world import World
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
 from outcast.plan import stored
@@ -428,6 +429,8 @@ def test_what_exec_refuses(
 ) -> None:
     monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
     monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
+    kernel = Kernel("s", "v", "r", "7.3", 1.0, "0" * 64, Path("linux"))
+    monkeypatch.setattr(virtual, "kernel_of", lambda experiment: kernel)
     host = ["--set", "guest.root=host"]
     status = cli.invoke(["exec", str(config(tmp_path)), *host, *arguments])
     said = capsys.readouterr().err
