@@ -13,8 +13,23 @@ from outcast.cli import shared
 from outcast.errors import ConfigError
 
 
+class _Exec(click.Command):
+    """Says where the `--` is missing, if an option of the command was taken for one of ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        separated = "--" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if separated:
+                raise
+            text = f"{error.format_message()} Before a command with options of its own, write --"
+            raise click.UsageError(text, ctx) from None
+
+
 @click.command(
     "exec",
+    cls=_Exec,
     epilog=shared.examples(
         "outcast exec configs/linear-12.yaml -- ip addr",
         "outcast exec configs/linear-12.yaml --host h2 -- ping -c 3 {h1}",

@@ -19,7 +19,7 @@ MOST_FILES_BYTES = 1 << 30
 
 
 _INSTEAD = (
-    "outcast root info --packages lists what is there; guest.root=host takes this machine's "
+    "outcast root info --packages lists what is there; --set guest.root=host takes this machine's "
     "programs"
 )
 
@@ -85,7 +85,7 @@ def _require_program(program: Program, where: str, sees: World | None) -> None:
                 "absolute path, or a path in the program's own folder"
             )
     elif sees is not None and not sees.is_host:
-        _require_in_root(name, where, sees)
+        _require_in_root(name, where, sees, "a program of yours is given by `files`; ")
         return
     else:
         at = Path(name)
@@ -98,12 +98,19 @@ def _require_program(program: Program, where: str, sees: World | None) -> None:
     _require_executable(at, f"{where}: {name}")
 
 
-def _require_in_root(name: str, where: str, sees: World) -> None:
-    """Checks that an absolute path is a program of the guest's own root."""
+def _require_in_root(name: str, where: str, sees: World, more: str = "") -> None:
+    """Checks that an absolute path is a program of the guest's own root.
+
+    Args:
+        name: the path.
+        where: the key of the configuration, or what else names it.
+        sees: what the guest sees.
+        more: what to say before the remedies that hold for every program.
+    """
     path = sees.on_host(name)
     if not path.is_file() or not os.access(path, os.X_OK):
         raise FeatureMissingError(
-            f"{where}: {name}: no such program in the guest's own root; {_INSTEAD}"
+            f"{where}: {name}: no such program in the guest's own root; {more}{_INSTEAD}"
         )
 
 
@@ -121,7 +128,11 @@ def _require_named(name: str, where: str, sees: World | None) -> None:
 
 def _require_executable(path: Path, what: str) -> None:
     if not path.is_file() or not os.access(path, os.X_OK):
-        why = "cannot be executed" if path.exists() else "no such program"
+        why = "no such program"
+        if path.exists():
+            why = "cannot be executed"
+        if path.is_file():
+            why += "; name the interpreter before it, as python3, or make it executable by chmod +x"
         raise FeatureMissingError(f"{what}: {why}")
 
 

@@ -159,7 +159,8 @@ def test_a_missing_program_is_refused(tmp_path: Path) -> None:
     for command, named in (
         ("no-such-program", "no such program in /usr/local/sbin"),
         ("/usr/bin/no-such-program", "no such program"),
-        ("/etc/passwd", "cannot be executed"),
+        ("/etc/passwd", r"cannot be executed; .*chmod \+x"),
+        ("/etc", "cannot be executed$"),
     ):
         with pytest.raises(FeatureMissingError, match=named) as caught:
             before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), None)
@@ -204,6 +205,8 @@ def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_pat
     mine = tmp_path / "mine"
     mine.write_text("#!/bin/sh\n", encoding="ascii")
     mine.chmod(0o755)
+    with pytest.raises(FeatureMissingError, match=r"a program of yours is given by `files`; "):
+        before_the_run.require(asked(tmp_path, f"programs.1.command.0={mine}"), sees)
     for word in ("mine", str(mine), "/bin/mine"):
         command = Command("h1", (word,), str(tmp_path), 1)
         with pytest.raises(FeatureMissingError, match=r"^COMMAND: .*guest\.root=host"):
@@ -418,6 +421,8 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         (["--", "no-such-program"], "outcast: COMMAND: no-such-program: no such program in"),
         ([], "outcast: COMMAND: is missing"),
         (["--", "echo", "{h9}"], "outcast: COMMAND: no host 'h9'"),
+        (["ping", "-c", "1"], "outcast: No such option '-c'. Before a command with options of"),
+        (["--hots", "--", "ls"], "outcast: No such option '--hots'. Did you mean '--host'?\n"),
     ],
 )
 def test_what_exec_refuses(
