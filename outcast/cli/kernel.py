@@ -132,11 +132,12 @@ def _describe(kernel: Kernel) -> str:
     pinned = lock.ours().kernel_source
     if (kernel.source, kernel.version) == (pinned.name, pinned.version):
         own = f", of the lock{own}"
+    built = f", built in {kernel.built_s:g} s" if kernel.built_s else ""
     note = f", {kernel.compiler_note}" if kernel.compiler_note else ""
     return (
         f"{kernel.program}\n"
         f"Linux {kernel.release} from {kernel.source} {kernel.version}{own}\n"
-        f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}, built in {kernel.built_s:g} s\n"
+        f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}{built}\n"
         f"compiler: {kernel.compiler or 'unknown'}{note}\n"
         f"congestion controls: {', '.join(kernel.congestion_controls)}\n"
         f"sources to start from: {kernel.headers / 'source/net'}\n"

@@ -79,6 +79,8 @@ def info(listed: bool, verify: bool) -> None:
         if root is not None:
             cache.verify(root, every_byte=verify)
             terminal.echo(_describe(root, use, listed))
+            if verify:
+                terminal.echo("verified: every file is as the root's list has it")
 
 
 def _describe(root: Root, use: str, listed: bool) -> str:

@@ -108,11 +108,13 @@ def test_info_lists_all_kernels_the_default_first(
     folder = cache.default_folder()
     folder.mkdir(parents=True)
     default = cache.keep(kernel, folder)
-    own = cache.keep(replace(kernel, recipe="cd" * 32, own=("nv.config",)), folder)
+    given = replace(kernel, recipe="cd" * 32, own=("nv.config",), built_s=0.0)
+    own = cache.keep(given, folder)
     assert cli.invoke(["kernel", "info"]) == 0
     told = capsys.readouterr().out
     assert told.index(f"kernel.build={default.key}") < told.index(f"kernel.build={own.key}")
     assert "with nv.config" in told
+    assert told.count("built in ") == 1
     shutil.rmtree(default.program.parent)
     assert cli.invoke(["kernel", "info"]) == 3
     assert f"(there are others: {own.key})" in capsys.readouterr().err
