@@ -139,6 +139,9 @@ def _difference(explanation: Explanation) -> str:
     """What differs first, in one line; empty if nothing does."""
     if explanation.equal:
         return ""
+    if explanation.first is None and not explanation.different:
+        # One run lacks captures that the other has; what both have is equal.
+        return explanation.lines()[1]
     if explanation.first is None:
         return f"{explanation.lines()[0]}, and which packet is unknown: a capture was not kept"
     when, where, *_ = explanation.first.lines()

@@ -83,6 +83,8 @@ class VirtualEngine:
         """See Engine.run."""
         experiment = load_resolved(directory.config)
         kernel = self._kernel(experiment)
+        # The manifest says its hash, so what boots has to have it.
+        cache.verify(kernel)
         modules = _compiled(experiment, kernel)
         plan = directory.read_plan()
         has_programs = bool(plan.programs) or plan.command is not None

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import outcast
+from outcast.api import archives
 from outcast.cli import invoke
 from outcast.engines import ledger
 from outcast.engines.guest.packed import Guest
@@ -23,8 +24,10 @@ from outcast.engines.kernel import cache
 from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list, lock
 from outcast.engines.root import packed as tars
+from outcast.engines.root.unpack import settle
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
+from outcast.records import replay as comparing
 from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import CONFIG, write_run
@@ -317,6 +320,8 @@ def guest(run: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[Guest
     layer = cached / "code" / ("c" * 20) / "layer/opt/outcast"
     layer.mkdir(parents=True)
     (layer / "inside.py").write_text("pass\n")
+    kept = cached / "code" / ("c" * 20)
+    (kept / "files.tsv").write_text(settle(kept / "layer"))
     directory = RunDirectory(run)
     directory.seal(
         kernel={"sha256": sha256}, guest=GuestRecord(root=root.key, lock="l", code="c" * 20)
@@ -450,3 +455,10 @@ def test_what_is_refused_leaves_nothing(packed: Path, place: Path) -> None:
     with pytest.raises(InputError, match="not a whole zip file"):
         outcast.replay(packed)
     assert list((place / "scratch").iterdir()) == []
+
+
+def test_a_capture_that_only_one_run_has_is_said() -> None:
+    parts = ("captures/b.in.pcap",)
+    explanation = comparing.Explanation(False, 2, (), (), parts, (), None, ())
+    said = archives._difference(explanation)
+    assert said == "only the second run captured captures/b.in.pcap"

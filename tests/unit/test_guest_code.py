@@ -100,6 +100,24 @@ def test_the_key_names_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert provide(tmp_path).key != first.key
 
 
+def test_code_that_was_changed_is_made_anew(tmp_path: Path) -> None:
+    run = ThisPython()
+    made = provide(tmp_path, run)
+    path = sorted(made.layer.rglob("*.pyc"))[0]
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(whole[:-1] + b"?")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert code.find(made.key, tmp_path / "cache") is None
+    assert provide(tmp_path, run) == made
+    assert run.calls == 2
+    assert path.read_bytes() == whole
+    (made.layer / "added").write_bytes(b"")
+    assert provide(tmp_path, run) == made
+    assert run.calls == 3
+    assert not (made.layer / "added").exists()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [made.key]
+
+
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     class Fails(ThisPython):
         def run(self, argv: Sequence[str], **_: object) -> str:  # type: ignore[override]
@@ -120,12 +138,24 @@ def test_programs_are_named_by_their_sources_and_their_compiler(
     kept.mkdir()
     for program in in_c.IN_GUEST:
         (kept / program.name).write_bytes(program.name.encode())
+    helpers.keep(kept)
     assert helpers.find("one", tmp_path) == {p.name: p.name.encode() for p in in_c.IN_GUEST}
     source = tmp_path / "spinning.c"
     source.write_text("int other;\n")
     other = in_c.InC("spinning.so", (source,))
     monkeypatch.setattr(in_c, "IN_GUEST", (*in_c.IN_GUEST[:2], other, *in_c.IN_GUEST[3:]))
     assert helpers.key("one") != key
+
+
+def test_programs_that_were_changed_are_removed(tmp_path: Path) -> None:
+    kept = tmp_path / helpers.key("one")
+    kept.mkdir()
+    for program in in_c.IN_GUEST:
+        (kept / program.name).write_bytes(b"program")
+    helpers.keep(kept)
+    (kept / in_c.STREAM.name).write_bytes(b"progran")
+    assert helpers.find("one", tmp_path) is None
+    assert not kept.exists()
 
 
 def test_ready_programs_are_taken_and_others_compiled(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,21 @@ def test_what_is_kept_is_found(tmp_path: Path, recipe: Recipe) -> None:
     assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, LOCKED, folder) == kept
     assert cache.find_exactly("linux-source-7.3", "7.3.5-1", recipe, LOCKED, folder) is None
     assert cache.find_exactly("linux-source-7.3", "7.3.4-1", recipe, "gcc-14", folder) is None
+
+
+def test_a_damaged_program_is_refused(tmp_path: Path, recipe: Recipe) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    digest = hashlib.sha256(b"elf").hexdigest()
+    kept = cache.keep(replace(built(tmp_path, recipe), sha256=digest), folder)
+    cache.verify(kept)
+    kept.program.write_text("elg")
+    with pytest.raises(KernelError, match=r"linux is damaged: .* kernel build --again") as caught:
+        cache.verify(kept)
+    assert "\n" not in str(caught.value)
+    kept.program.unlink()
+    with pytest.raises(KernelError, match="is damaged"):
+        cache.verify(kept)
 
 
 def test_another_recipe_is_another_kernel(tmp_path: Path, recipe: Recipe) -> None:

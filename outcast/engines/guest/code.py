@@ -1,8 +1,9 @@
 """Our code in the guest: a folder that is the same everywhere, compiled by the root's Python.
 
-`$XDG_CACHE_HOME/outcast/code/KEY/` holds `layer`, which lies over the guest's root. KEY is a hash
-of everything in it and of the root, so the outcome of a run depends neither on where our checkout
-stands nor on its Python. The folder gets its name by a rename when it is whole.
+`$XDG_CACHE_HOME/outcast/code/KEY/` holds `layer`, which lies over the guest's root, and the list of
+its files. KEY is a hash of all that it was made from and of the root, so the outcome of a run
+depends neither on where our checkout stands nor on its Python. The folder gets its name by a rename
+when it is whole. One that has changed since is made anew.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from outcast import files, handed_in
 from outcast.engines.kernel.programs import Programs, SystemPrograms
+from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
-from outcast.errors import CommandError, RootError
+from outcast.errors import CommandError, InputError, RootError
 
 _OURS = Path(__file__).resolve().parents[3]
 _LAYER = "layer"
+_LIST = "files.tsv"
 _PLACE = "opt/outcast"
 """Where the code lies in the layer; `outcast.engines.guest.world.CODE` is the same in the guest."""
-_FORMAT = 1
+_FORMAT = 2
 """Raise it when what is kept is made in another way."""
 _UNFINISHED = "unfinished-"
 
@@ -33,9 +37,6 @@ ROOMS = ("experiment", "plan", "records", "emulation")
 """What the inner program imports of `outcast`, besides the modules at its root."""
 _LEFT_OUT = (".c", ".h", ".typed")
 _MODULE_AT_THE_ROOT_LEFT_OUT = ("__main__.py", "workflow.py")
-_TIME_S = 1_000_000_000
-"""When every file was changed, as it seems: the time at which the guest's clock starts."""
-
 _COMPILE = """
 import compileall, py_compile, sys
 whole = compileall.compile_dir(
@@ -80,6 +81,20 @@ def sources(folder: Path = _OURS) -> dict[str, bytes]:
     }
 
 
+def find(key: str, folder: Path | None = None) -> Path | None:
+    """The layer of this name, or None where it is not here or not as it was kept."""
+    kept = (folder or default_folder()) / key
+    layer = kept / _LAYER
+    try:
+        items = files_list.loads(handed_in.read_text(kept / _LIST, handed_in.MOST_BYTES))
+        is_whole = files_list.first_change(layer, items) is None and (
+            set(files_list.scan(layer)) == set(items)
+        )
+    except (OSError, InputError, RootError, ValueError):
+        return None
+    return layer if is_whole else None
+
+
 def provide(
     root: Root,
     programs: Mapping[str, bytes],
@@ -107,17 +122,21 @@ def provide(
     for name in sorted(contents):
         digest.update(f"{hashlib.sha256(contents[name]).hexdigest()} {name}\n".encode())
     key = digest.hexdigest()[:20]
-    layer = folder / key / _LAYER
-    if not layer.is_dir():
+    layer = find(key, folder)
+    if layer is None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
         ) as name:
             whole = Path(name) / "whole"
             _fill(whole / _LAYER, contents, root, run or SystemPrograms())
+            files.write_text(whole / _LIST, files_list.dumps(files_list.scan(whole / _LAYER)))
             with contextlib.suppress(OSError):  # another run has just kept the same
+                if (folder / key).exists() and find(key, folder) is None:
+                    (folder / key).rename(Path(name) / "damaged")
                 whole.rename(folder / key)
-        if not layer.is_dir():
+        layer = find(key, folder)
+        if layer is None:
             raise RootError(f"{folder / key}: our code for the guest cannot be kept there")
     return Code(key, layer)
 
@@ -139,7 +158,7 @@ def _fill(layer: Path, contents: Mapping[str, bytes], root: Root, run: Programs)
     for path in sorted([layer, *layer.rglob("*")], reverse=True):
         is_program = path.parent.name == Code.PROGRAMS
         path.chmod(0o755 if path.is_dir() or is_program else 0o644)
-        os.utime(path, (_TIME_S, _TIME_S))
+        os.utime(path, (files_list.TIME_S, files_list.TIME_S))
 
 
 def python_of(root: Root) -> list[str]:

@@ -1,20 +1,23 @@
 """Our programs in C for the guest, compiled once by the locked compiler.
 
-`$XDG_CACHE_HOME/outcast/programs/KEY/` holds them. KEY is a hash of their sources and of the root
-that compiles. That root lies over the guest's own in a guest, because it needs no rights on the
-host there.
+`$XDG_CACHE_HOME/outcast/programs/KEY/` holds them and their hashes. KEY is a hash of their sources
+and of the root that compiles. That root lies over the guest's own in a guest, because it needs no
+rights on the host there. Programs that have changed since are removed and made anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from outcast import files
 from outcast.emulation import in_c
 from outcast.emulation.in_c import InC
 from outcast.engines import shipped
@@ -25,9 +28,10 @@ from outcast.engines.root.cache import Root
 from outcast.errors import GuestError
 
 COMPILER = "gcc-12"
-_FORMAT = 1
+_FORMAT = 2
 """Raise it when what is kept is made in another way."""
 _UNFINISHED = "unfinished-"
+_HASHES = "sha256.json"
 _STALL_S = 300.0
 
 
@@ -61,14 +65,31 @@ def find(compiler: str, folder: Path | None = None) -> dict[str, bytes] | None:
     An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
     """
     kept = (folder or default_folder()) / key(compiler)
-    return _read(kept) or (_read(kept) if shipped.provide(kept) else None)
+    ready = _read(kept)
+    if ready is None:
+        # Whoever uses the programs has read them, so nobody needs what is damaged.
+        shutil.rmtree(kept, ignore_errors=True)
+        ready = _read(kept) if shipped.provide(kept) else None
+    return ready
 
 
 def _read(kept: Path) -> dict[str, bytes] | None:
     try:
-        return {program.name: (kept / program.name).read_bytes() for program in in_c.IN_GUEST}
-    except OSError:
+        ready = {program.name: (kept / program.name).read_bytes() for program in in_c.IN_GUEST}
+        hashes = json.loads((kept / _HASHES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
+    return ready if hashes == _hashes(ready) else None
+
+
+def _hashes(programs: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in programs.items()}
+
+
+def keep(whole: Path) -> None:
+    """Writes the hashes of the compiled programs in a folder beside them."""
+    ready = {program.name: (whole / program.name).read_bytes() for program in in_c.IN_GUEST}
+    files.write_json(whole / _HASHES, _hashes(ready))
 
 
 def provide(
@@ -99,6 +120,7 @@ def provide(
         _compile(kernel, World(root.folder, compiler.folder), place)
         for program in in_c.IN_GUEST:
             shutil.move(place / program.name, whole / program.name)
+        keep(whole)
         with contextlib.suppress(OSError):  # another run has just compiled the same
             whole.rename(folder / key(compiler.key))
     made = find(compiler.key, folder)

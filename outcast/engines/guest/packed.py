@@ -62,13 +62,14 @@ def pack(manifest: Manifest, folder: Path, *, with_headers: bool) -> dict[str, P
     """
     record = _record(manifest)
     kernel = find_kernel(manifest)
-    layer = code.default_folder() / str(record.code) / "layer"
-    if kernel is None or not layer.is_dir():
+    layer = code.find(str(record.code))
+    if kernel is None or layer is None:
         raise FeatureMissingError(
             f"the guest that made the run is not here any more: its kernel has the SHA-256 "
             f"{_sha256(manifest)[:12]}..., and its code the key {record.code}; pack the run where "
             "it was made, or make it again"
         )
+    cache.verify(kernel)
     root = roots.find_key(record.root)
     roots.verify(root)
     own = folder / "kernel"
@@ -134,8 +135,8 @@ def find(manifest: Manifest) -> Guest | None:
     if record is None or record.code is None or kernel is None:
         return None
     root = next((root for root in roots.find_all() if root.key == record.root), None)
-    layer = code.default_folder() / record.code / "layer"
-    if root is None or not _KEY.fullmatch(record.code) or not layer.is_dir():
+    layer = code.find(record.code) if _KEY.fullmatch(record.code) else None
+    if root is None or layer is None:
         return None
     roots.verify(root)
     return Guest(kernel, world.of_root(root, Code(record.code, layer)))

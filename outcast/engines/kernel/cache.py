@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from outcast import files
 from outcast.engines import shipped
 from outcast.engines.kernel.bench import locked_compiler
 from outcast.engines.kernel.recipe import OURS, Recipe
@@ -149,6 +150,19 @@ def find_exactly(
 ) -> Kernel | None:
     """The kernel that this compiler built from this source with this recipe, or None."""
     return _read(folder / key(source, version, recipe.digest, compiler))
+
+
+def verify(kernel: Kernel) -> None:
+    """Raises KernelError if a kernel's program is not as it was kept."""
+    try:
+        is_whole = files.sha256(kernel.program) == kernel.sha256
+    except OSError:
+        is_whole = False
+    if not is_whole:
+        raise KernelError(
+            f"the guest's kernel {kernel.program} is damaged: it is not as it was kept; "
+            "outcast kernel build --again makes it anew"
+        )
 
 
 def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
