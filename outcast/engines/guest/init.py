@@ -43,6 +43,7 @@ UPTIME_S = 11
 
 SAID_LINE = "outcast guest: the kernel said, while it loaded modules"
 REFUSED_LINE = "outcast guest: module refused"
+UNSEALED_LINE = "outcast guest: this kernel cannot be sealed: programs could read any file of yours"
 START_LINE = "outcast guest: start"
 EXIT_LINE = "outcast guest: exit"
 BEAT_LINE = "outcast guest: beat"
@@ -184,15 +185,17 @@ def mount_working_folder() -> None:
     _checked(_libc.umount2(lower.encode(), _MNT_DETACH), f"umount {lower}")
 
 
-def seal() -> None:
+def seal() -> bool:
     """Makes the kernel refuse any further folder of the host, and modules, which could undo that.
 
-    A kernel that was built before it could do so is left as it is.
+    Returns:
+        Whether it refuses folders now. A kernel from before patch 0006 cannot.
     """
     for path, value in ((SEAL, "Y"), (NO_MORE_MODULES, "1")):
         if os.path.exists(path):
             with open(path, "w", encoding="ascii") as stream:
                 stream.write(value)
+    return os.path.exists(SEAL)
 
 
 def name_host() -> None:
@@ -339,8 +342,10 @@ def main() -> None:
         build_root(boot["needed"], has_code=boot["has_code"])
         if boot["has_folder"]:
             mount_working_folder()
-        seal()
+        is_sealed = seal()
         os.dup2(open_console("/dev/tty1"), 2)
+        if not is_sealed:
+            say(UNSEALED_LINE)
         allow_open_files(boot["open_files"])
         make_timers_exact()
         sleep_until(UPTIME_S)

@@ -184,7 +184,8 @@ def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
         del record["program"]
         (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if target.exists():
-            shutil.rmtree(target)
+            # It goes with the temporary folder. Who kills us now loses no kernel to a long removal.
+            target.rename(Path(name) / "replaced")
         whole.rename(target)
     kept = _read(target)
     assert kept is not None
