@@ -80,13 +80,13 @@ def test_a_link_fails_and_comes_back(tmp_path: Path) -> None:
 def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path: Path) -> None:
     run(
         tmp_path / "run",
-        "duration=100ms",
+        "duration=200ms",
         "events=[{at: 60ms, between: [s1, s2], up: false}]",
     )
     *_, last = RunDirectory(tmp_path / "run").read_manifest().changes
-    assert (last.event, last.what, last.at_ns, last.shown) == (None, "up", 100 * MS, 1)
-    assert goodput_bps(tmp_path / "run", 80, 100, 1) == 0
-    assert goodput_bps(tmp_path / "run", 80, 100, 0) > 0
+    assert (last.event, last.what, last.at_ns, last.shown) == (None, "up", 200 * MS, 1)
+    assert goodput_bps(tmp_path / "run", 80, 200, 1) == 0
+    assert goodput_bps(tmp_path / "run", 80, 200, 0) > 0
 
 
 @pytest.mark.parametrize(
