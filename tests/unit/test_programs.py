@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast import cli, experiment
+from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation.commands import Process, SystemCommands
 from outcast.emulation.programs import launch, runner, single
@@ -434,7 +434,9 @@ def test_what_exec_refuses(
 ) -> None:
     monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
     monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
-    kernel = Kernel("s", "v", "r", "7.3", 1.0, "0" * 64, Path("linux"))
+    program = tmp_path / "linux"
+    program.write_bytes(b"a kernel")
+    kernel = Kernel("s", "v", "r", "7.3", 1.0, files.sha256(program), program)
     monkeypatch.setattr(virtual, "kernel_of", lambda experiment: kernel)
     host = ["--set", "guest.root=host"]
     status = cli.invoke(["exec", str(config(tmp_path)), *host, *arguments])
