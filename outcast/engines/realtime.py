@@ -83,6 +83,10 @@ class RealtimeEngine:
             raise FeatureMissingError(
                 "kernel.build selects a kernel of the virtual engine; use --engine virtual"
             )
+        if experiment.trace is not None:
+            raise FeatureMissingError(
+                "trace: records events of the guest's kernel, in virtual time; use --engine virtual"
+            )
         doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
         programs.require(experiment, None)

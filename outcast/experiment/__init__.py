@@ -32,6 +32,7 @@ from outcast.experiment.reader import Source, dump, json_schema, load, load_reso
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
+from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Adaptive, GroupTransport, Mptcp, TcpRand, Transport
 from outcast.experiment.whole import Experiment
 from outcast.experiment.workloads import (
@@ -91,6 +92,7 @@ __all__ = [
     "Sweep",
     "TcpRand",
     "Topology",
+    "Trace",
     "Transport",
     "Workload",
     "dump",

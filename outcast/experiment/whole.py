@@ -20,6 +20,7 @@ from outcast.experiment.queues import Queue
 from outcast.experiment.routing import Routing, Shortest
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import Topology
+from outcast.experiment.trace import Trace
 from outcast.experiment.transport import Transport
 from outcast.experiment.workloads import Workload
 
@@ -77,6 +78,10 @@ class Experiment(Part):
     guest: Guest = Field(
         default=Guest(), description="what runs in the virtual engine's guest; see docs/virtual.md"
     )
+    trace: Trace | None = Field(
+        default=None,
+        description="events of the guest's kernel that the run records; see docs/trace.md",
+    )
     engine: Literal["auto", "realtime", "virtual"] = Field(
         default="auto",
         description="auto: the virtual engine where it can run, else the realtime one",
@@ -115,6 +120,15 @@ class Experiment(Part):
                 self.group_transport(index)
             except ValueError as error:
                 raise ValueError(f"flows.{index}.transport: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _traces_in_virtual_time(self) -> Experiment:
+        if self.trace is not None and self.engine == "realtime":
+            raise ValueError(
+                "trace: in real time recording events takes time from what is measured; allowed "
+                "is engine: virtual"
+            )
         return self
 
     @model_validator(mode="after")

@@ -90,6 +90,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             links=links,
             programs=planned_programs,
             traces=traces.of_links(experiment, link_traces),
+            events=experiment.trace.events if experiment.trace is not None else (),
         )
         _require_ports(experiment, plan)
         _require_room(experiment, plan)

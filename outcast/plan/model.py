@@ -62,6 +62,7 @@ class Plan:
             A plan that was stored before the plan had them has none.
         programs: every program, in the order of the configuration.
         traces: the rates that traces give to links.
+        events: the tracepoints of the guest's kernel whose events are recorded.
         command: what runs instead of flows, workloads and clients; None in a run.
     """
 
@@ -78,6 +79,7 @@ class Plan:
     programs: tuple[Program, ...] = ()
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = ()
+    events: tuple[str, ...] = ()
 
     @cached_property
     def traced(self) -> frozenset[Direction]:

@@ -32,6 +32,7 @@ from outcast.experiment.links import (
     Mtu,
 )
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
+from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
@@ -115,9 +116,9 @@ class _Alike(_Part):
 
 
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order. Format 1 had no `links`."""
+    """The file's keys, in their order. Format 1 had no `links`, format 2 no `events`."""
 
-    format: int = 2
+    format: int = 3
     graph: _Network
     routing: Annotated[str, _member_of(routes.KINDS)]
     hash_seed: int = Field(ge=0, lt=1 << 32)
@@ -131,6 +132,7 @@ class _Document(handed_in.Versioned):
     programs: tuple[Program, ...] = Field(default=(), max_length=MOST_NODES)
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
+    events: tuple[EventName, ...] = Field(default=(), max_length=MOST_EVENTS)
 
 
 def dumps(plan: Plan) -> str:
@@ -205,6 +207,7 @@ def read_plan(path: Path) -> Plan:
         programs=document.programs,
         command=document.command,
         traces=document.traces,
+        events=document.events,
     )
 
 

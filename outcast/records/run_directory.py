@@ -12,6 +12,7 @@ programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
 rates.json          the rates that traces gave to links, as they were read back
+trace/              events of the guest's kernel, and tables of them (outcast.records.trace)
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
 *.parquet           what the analysis computed
@@ -41,6 +42,7 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
+from outcast.records.trace import EVENTS_FILE, FOLDER, FORMATS_FILE, TRACED_FILE, Formats, Traced
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -533,6 +535,22 @@ class RunDirectory:
         return self.path / "rates.json"
 
     @property
+    def trace(self) -> Path:
+        return self.path / FOLDER
+
+    @property
+    def trace_events(self) -> Path:
+        return self.trace / EVENTS_FILE
+
+    @property
+    def trace_formats(self) -> Path:
+        return self.trace / FORMATS_FILE
+
+    @property
+    def traced(self) -> Path:
+        return self.trace / TRACED_FILE
+
+    @property
     def summary(self) -> Path:
         return self.path / "summary.json"
 
@@ -566,6 +584,20 @@ class RunDirectory:
     def read_counters(self) -> Counters:
         """Reads the counters. Raises InputError if there are none or they cannot be read."""
         return read_record(self.counters, Counters)
+
+    def read_trace_formats(self) -> Formats:
+        """Reads how the recorded events are laid out. Raises InputError if it cannot be read."""
+        return read_record(self.trace_formats, Formats, "the run recorded no events")
+
+    def write_trace_formats(self, formats: Formats) -> None:
+        write_text(self.trace_formats, formats.model_dump_json(indent=1) + "\n")
+
+    def read_traced(self) -> Traced | None:
+        """Reads which tables of events there are; None without any. Raises InputError."""
+        return read_record(self.traced, Traced) if self.traced.exists() else None
+
+    def write_traced(self, traced: Traced) -> None:
+        write_text(self.traced, traced.model_dump_json(indent=1) + "\n")
 
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""

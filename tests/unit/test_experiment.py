@@ -281,7 +281,7 @@ def test_the_json_schema_knows_every_key() -> None:
             "engine",
             "kernel",
         ),
-        *("seed", "repetitions", "sweep"),
+        *("seed", "repetitions", "sweep", "trace"),
     }
     assert schema["additionalProperties"] is False
 
