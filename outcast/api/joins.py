@@ -19,6 +19,7 @@ from outcast.units import parse_time_ns
 if TYPE_CHECKING:
     import polars as pl
 
+    from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
@@ -33,12 +34,18 @@ class Join:
         queue: the content of each output's queue, as arrays.
         chains: chains of consecutive drops of one input port, as arrays.
         remarks: what the reader should know: captures that were cut, clocks that were aligned.
+        roles: for each capture, which way its packets go.
+        clocks: for each capture, how far its clock was off; none if one clock stamped all.
+        estimates: for each output, the rate and limit of its queue.
     """
 
     joined: Joined
     queue: Queue
     chains: Chains
     remarks: tuple[str, ...]
+    roles: tuple[Role, ...] = ()
+    clocks: tuple[ClockEstimate, ...] = ()
+    estimates: tuple[QueueEstimate, ...] = ()
 
     def __repr__(self) -> str:
         counts = self.joined.counts
