@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
-from outcast.units import parse_time_ns
+
+if TYPE_CHECKING:
+    from outcast.analysis.selection import Selection
 
 
 @click.command(
@@ -19,21 +22,14 @@ from outcast.units import parse_time_ns
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@click.option("--port", metavar="PORT", help="Only packets that came in or left by this port.")
-@click.option("--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT.")
-@click.option(
-    "--around",
-    metavar="TIME",
-    help="Only packets that came in around this time: 1.2ms, or 0.0012 in seconds.",
-)
-@click.option("--within", metavar="TIME", help="How far before and after --around [default: 1ms].")
-@click.option(
-    "--verdict",
-    type=shared.Choice(["forwarded", "dropped", "unknown"]),
-    help="Only packets with this verdict.",
-)
+@shared.selection
 @click.option(
     "--queue", "with_queue", is_flag=True, help="Show the queue that each packet met on arrival."
+)
+@click.option(
+    "--columns",
+    metavar="NAME,...",
+    help="The columns to show, as packet,t_in_ms,relative_seq,sojourn_us; a wrong name lists all.",
 )
 @click.option(
     "--packet",
@@ -45,7 +41,7 @@ from outcast.units import parse_time_ns
     "--png",
     type=shared.PngPath(),
     metavar="FILE",
-    help="Draw the queue around --around instead, for a run only.",
+    help="Draw the queue instead, in the time that is selected, for a run only.",
 )
 @click.option(
     "--links",
@@ -56,12 +52,9 @@ from outcast.units import parse_time_ns
 @shared.form
 def command(
     source: Path,
-    port: str | None,
-    flow: str | None,
-    around: str | None,
-    within: str | None,
-    verdict: str | None,
+    selection: Selection,
     with_queue: bool,
+    columns: str | None,
     packet: int | None,
     png: Path | None,
     with_links: bool,
@@ -77,13 +70,6 @@ def command(
     if with_links:
         _show_links(source, form)
         return
-    if within is not None and around is None:
-        raise ConfigError("--within: only together with --around")
-    around_ns = None if around is None else _around_ns(around)
-    try:
-        within_ns = parse_time_ns(within or "1ms")
-    except ValueError as error:
-        raise ConfigError(f"--within: {error}") from None
     if packet is not None:
         if not source.is_dir():
             raise ConfigError("--packet: needs a run's folder, where the captures are")
@@ -92,41 +78,28 @@ def command(
         terminal.echo(text)
         return
     if png is not None:
-        if around_ns is None or not source.is_dir():
-            raise ConfigError("--png: needs a run's folder and --around")
-        from outcast.records.run_directory import RunDirectory
-        from outcast.view import figures
-
-        listing.require_time(source, around_ns, within_ns)
-        figures.draw_queue(RunDirectory(source), around_ns, within_ns, png)
-        terminal.echo_path(png)
+        _draw(source, selection, png)
         return
-    chosen = listing.Filter(
-        port=port,
-        flow=flow,
-        around_ns=around_ns,
-        within_ns=within_ns,
-        verdict=verdict,
-    )
-    for line in listing.lines(source, chosen, with_queue, form, shared.note):
+    fields = None if columns is None else [field.strip() for field in columns.split(",")]
+    for line in listing.lines(source, selection, with_queue, form, fields):
         terminal.echo(line)
 
 
-def _around_ns(text: str) -> int:
-    """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        bare = text.strip()
-        sign = -1 if bare.startswith("-") else 1
-        try:
-            return sign * parse_time_ns(bare.removeprefix("-"))
-        except ValueError as error:
-            raise ConfigError(f"--around: {error}, or in seconds, as 0.002") from None
-    # Written with `not` because every comparison with NaN is false.
-    if not abs(seconds) < 1e9:
-        raise ConfigError(f"--around {seconds:g}: allowed is a time of the run")
-    return round(seconds * 1e9)
+def _draw(path: Path, wanted: Selection, png: Path) -> None:
+    from outcast.analysis import selection
+    from outcast.records.run_directory import RunDirectory
+    from outcast.view import figures
+
+    if not path.is_dir() or (wanted.span is None and wanted.blackout is None):
+        raise ConfigError("--png: needs a run's folder, and --around, --between or --blackout")
+    source = selection.open_source(path)
+    if wanted.span is not None:
+        selection.require_time(source, wanted.span)
+    span = selection.span_of(source, wanted)
+    assert span is not None
+    middle_ns = (span[0] + span[1]) // 2 - source.start_ns
+    figures.draw_queue(RunDirectory(path), middle_ns, (span[1] - span[0]) // 2, png)
+    terminal.echo_path(png)
 
 
 def _show_links(source: Path, form: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -12,8 +14,10 @@ import click
 
 from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
+from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
+    from outcast.analysis.selection import Selection
     from outcast.experiment import Experiment
 
 FORMATS = ("table", "csv", "json")
@@ -65,6 +69,125 @@ form = click.option(
     show_default=True,
     help="How to print: a table for people, csv or json for programs.",
 )
+
+_FILTERS = (
+    click.option("--port", metavar="PORT", help="Only packets that came in or left by this port."),
+    click.option(
+        "--flow", metavar="FLOW", help="Only this flow: its number, or source ADDRESS:PORT."
+    ),
+    click.option(
+        "--dst", metavar="DST", help="Only packets to this ADDRESS, ADDRESS:PORT or host of a run."
+    ),
+    click.option(
+        "--verdict",
+        type=Choice(["forwarded", "dropped", "unknown"]),
+        help="Only packets with this verdict.",
+    ),
+    click.option(
+        "--between",
+        nargs=2,
+        metavar="FROM TO",
+        help="Only packets that came in between these times, as 10ms 12.5ms.",
+    ),
+    click.option(
+        "--around",
+        metavar="TIME",
+        help="Only packets that came in around this time: 1.2ms, or 0.0012 in seconds.",
+    ),
+    click.option(
+        "--blackout",
+        type=int,
+        metavar="N",
+        help="Only packets around a blackout: its number from 0, as in the report.",
+    ),
+    click.option(
+        "--within",
+        metavar="TIME",
+        help="How far before and after --around or --blackout [default: 1ms].",
+    ),
+)
+
+
+_MOST_NS = 10**18
+"""30 years. The sum with a time of day still fits into 64 bits."""
+
+
+def selection(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the filters of packets. It gets them as one argument, `selection`."""
+
+    @functools.wraps(verb)
+    def with_selection(
+        *,
+        port: str | None,
+        flow: str | None,
+        dst: str | None,
+        verdict: str | None,
+        between: tuple[str, str] | None,
+        around: str | None,
+        blackout: int | None,
+        within: str | None,
+        **others: Any,
+    ) -> None:
+        selected = _selected(port, flow, dst, verdict, between, around, blackout, within)
+        verb(selection=selected, **others)
+
+    for option in reversed(_FILTERS):
+        with_selection = option(with_selection)
+    return with_selection
+
+
+def _selected(
+    port: str | None,
+    flow: str | None,
+    dst: str | None,
+    verdict: str | None,
+    between: tuple[str, str] | None,
+    around: str | None,
+    blackout: int | None,
+    within: str | None,
+) -> Selection:
+    from outcast.analysis.selection import AROUND_BLACKOUT_NS, Selection, Span
+
+    spans = {"--between": between, "--around": around, "--blackout": blackout}
+    given = [name for name, value in spans.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{given[0]}: not together with {given[1]}")
+    if within is not None and given not in (["--around"], ["--blackout"]):
+        raise ConfigError("--within: only together with --around or --blackout")
+    try:
+        within_ns = AROUND_BLACKOUT_NS if within is None else parse_time_ns(within)
+    except ValueError as error:
+        raise ConfigError(f"--within: {error}") from None
+    if within_ns > _MOST_NS:
+        raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
+    span = None
+    if around is not None:
+        middle_ns = _instant_ns(around, "--around")
+        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}")
+    elif between is not None:
+        from_ns, to_ns = (_instant_ns(text, "--between") for text in between)
+        span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
+        if to_ns < from_ns:
+            raise ConfigError(f"{span.asked}: ends before it begins")
+    return Selection(port, flow, dst, verdict, span, blackout, within_ns)
+
+
+def _instant_ns(text: str, option: str) -> int:
+    """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
+    try:
+        time_ns = float(text) * 1e9
+    except ValueError:
+        bare = text.strip()
+        sign = -1 if bare.startswith("-") else 1
+        try:
+            time_ns = sign * parse_time_ns(bare.removeprefix("-"))
+        except ValueError as error:
+            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002") from None
+    # Written with `not` because every comparison with NaN is false.
+    if not abs(time_ns) <= _MOST_NS:
+        raise ConfigError(f"{option} {text}: allowed is a time of the run")
+    return round(time_ns)
+
 
 overrides = click.option(
     "--set",

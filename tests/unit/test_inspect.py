@@ -116,17 +116,45 @@ def test_filters(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert times("--around", "0.0001", "--port", "s0-eth3", "--within", "0.05ms") == ["0.143000"]
     assert times("--around", "100us", "--within", "50us") == ["0.099000", "0.143000"]
     assert times("--around", "-1us", "--within", "2us") == ["0.000000"]
+    assert times("--between", "99us", "143us") == ["0.099000", "0.143000"]
+    assert times("--between", "0.000099", "0.1ms") == ["0.099000"]
+    assert times("--between", "-1s", "0s") == ["0.000000"]
+    assert len(times("--dst", "10.0.0.1")) == len(times("--dst", "10.0.0.1:5001")) == 8
 
 
-@pytest.mark.parametrize(("form", "empty"), [("table", 1), ("csv", 1), ("json", 2)])
-def test_filters_that_fit_nothing_together_say_so(
-    table: Path, form: str, empty: int, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        (
+            ["--verdict", "unknown"],
+            "no packet fits --verdict unknown; there are dropped, forwarded",
+        ),
+        (
+            ["--port", "s0-eth2", "--flow", "1"],
+            "no packet fits --port s0-eth2 and --flow 1; without --port s0-eth2 there are "
+            "s0-eth1, s0-eth3; without --flow 1 there are flow 0",
+        ),
+        (
+            ["--flow", "0", "--between", "0.4ms", "1ms"],
+            "without --flow 0 there are flow 1; without --between 0.4ms 1ms there are some from "
+            "0ms to 0.331ms",
+        ),
+    ],
+)
+def test_filters_that_fit_nothing_together_say_what_there_is(
+    table: Path,
+    form: str,
+    filters: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     capsys.readouterr()
-    assert outcast(["inspect", str(table), "--verdict", "unknown", "--format", form]) == 0
+    assert outcast(["inspect", str(table), *filters, "--format", form]) == 2
     shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == empty
-    assert shown.err == "outcast: no packet fits\n"
+    assert shown.out == ""
+    (error,) = shown.err.splitlines()
+    assert message in error
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -140,7 +168,6 @@ def test_json(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert got[1]["t_out_ms"] == 10.526
     assert got[0]["t_out_ms"] is None
     assert got[0]["egress"] is None
-    assert json.loads(show(capsys, table, "--format", "json", "--verdict", "unknown")) == []
 
 
 def test_the_queue_packet_by_packet(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,6 +191,56 @@ def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixtu
     assert len(near) > 10
 
 
+def test_columns(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = "packet,relative_seq,sojourn_us,flags,note,frame"
+    lines = show(capsys, table, "--columns", names).splitlines()
+    head = ["packet", "relative", "seq", "sojourn", "(us)", "flags", "note", "frame"]
+    assert lines[0].split() == head
+    assert lines[1].split() == ["0", "1", "ACK", "1514"]
+    assert lines[2].split() == ["1", "1", "10498.000", "ACK", "1514"]
+    assert lines[4].split()[:2] == ["3", str(1 + 2 * 1448)]
+    as_csv = rows(show(capsys, table, "--columns", names, "--format", "csv"))
+    assert list(as_csv[0]) == names.split(",")
+    assert as_csv[1]["sojourn_us"] == "10498.000"
+    as_json = json.loads(show(capsys, table, "--columns", names, "--format", "json"))
+    assert as_json[1]["sojourn_us"] == 10498.0
+    assert as_json[0]["sojourn_us"] is None
+    assert [row["relative_seq"] for row in as_json[:3]] == [1, 1, 1 + 2 * 1448]
+    with_queue = show(capsys, table, "--columns", "t_in_ms,queue").splitlines()
+    assert with_queue[0].split() == ["time", "(ms)", "flows", "queued,", "head", "first"]
+    assert with_queue[-1].split() == ["0.454000", "1", "1", "1"]
+
+
+def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chains = pl.read_parquet(run / "blackouts.parquet")
+    chains = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
+    number = int(chains["drops"].arg_max() or 0)
+    chain = chains.row(number, named=True)
+    packets = pl.read_parquet(run / "packets.parquet")
+    for within, margin_ns in (([], 1_000_000), (["--within", "50us"], 50_000)):
+        near = packets.with_row_index("packet").filter(
+            pl.col("t_in").is_between(chain["t_start"] - margin_ns, chain["t_end"] + margin_ns)
+        )
+        options = ["--blackout", number, *within]
+        got = json.loads(show(capsys, run, "--format", "json", *options))
+        assert [packet["packet"] for packet in got] == near["packet"].to_list()
+    text = show(capsys, run, *options).splitlines()
+    assert text[0].startswith(f"blackout {number} of 0 to {chains.height - 1}: from ")
+    assert f"lost {chain['drops']} packets in a row" in text[0]
+    lost = show(capsys, run, *options, "--within", "0ns", "--verdict", "dropped").splitlines()
+    of_port = [line for line in lost if f" {chain['ingress']} " in line][1:]
+    assert len(of_port) == chain["drops"]
+    for bad in (chains.height, -1):
+        assert outcast(["inspect", str(run), "--blackout", str(bad)]) == 2
+        error = capsys.readouterr().err
+        assert f"--blackout {bad}: there are 0 to {chains.height - 1}, by time" in error
+
+
+def test_a_destination_by_a_hosts_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flow = RunDirectory(run).read_manifest().flows[0]
+    assert show(capsys, run, "--dst", flow.dst) == show(capsys, run, "--dst", flow.dst_ip)
+
+
 def test_a_run_counts_time_from_its_traffics_start(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,15 +258,28 @@ def test_a_run_counts_time_from_its_traffics_start(
         (["--flow", "99"], "--flow 99: no such flow; there are 0, 1"),
         (["--flow", "10.0.0.2:9"], "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287"),
         (["--flow", "99", "--format", "json"], "--flow 99: no such flow; there are 0, 1"),
-        (["--around", "5"], "--around 5: nothing came in within 1ms of it; packets came in from 0"),
-        (["--around", "-2ms"], "--around -0.002: nothing came in within 1ms of it"),
-        (["--around", "5", "--format", "csv"], "to 0.000454 s"),
+        (
+            ["--around", "5"],
+            "--around 5: nothing came in from 4999ms to 5001ms; packets came in from 0ms",
+        ),
+        (["--around", "-2ms"], "--around -2ms: nothing came in from -3ms to -1ms"),
+        (["--around", "5", "--format", "csv"], "to 0.454ms"),
         (["--around", "soon"], "--around: 'soon' is not a time"),
         (["--within", "1ms"], "--within: only together with --around"),
         (["--around", "nan"], "--around nan: allowed is a time of the run"),
-        (["--around", "1e300"], "--around 1e+300: allowed is"),
+        (["--around", "1e300"], "--around 1e300: allowed is"),
         (["--around", "1", "--within", "1"], "--within"),
         (["--verdict", "lost"], "lost"),
+        (["--between", "1ms", "0ms"], "--between 1ms 0ms: ends before it begins"),
+        (["--between", "1ms", "soon"], "--between: 'soon' is not a time"),
+        (["--between", "5", "6"], "--between 5 6: nothing came in from 5000ms to 6000ms"),
+        (["--between", "1", "2", "--around", "1"], "--between: not together with --around"),
+        (["--within", "1ms", "--between", "1", "2"], "--within: only together with --around or"),
+        (["--around", "1", "--within", "9999999h"], "--within 9999999h: allowed is at most"),
+        (["--dst", "10.0.0.2"], "no such destination; there are 10.0.0.1:5001"),
+        (["--blackout", "0"], "has no blackouts; allowed is the folder of a run"),
+        (["--columns", "packet,sequence"], "--columns sequence: allowed are packet, flow"),
+        (["--png", "x.png"], "--png: needs a run's folder, and --around, --between or"),
     ],
 )
 def test_bad_usage(

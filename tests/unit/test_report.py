@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis import analyze
+from outcast.analysis import analyze, selection
 from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
@@ -226,7 +226,7 @@ def test_the_page_is_whole_and_loads_nothing(run: RunDirectory) -> None:
 
 
 def test_the_viewer_takes_the_blackouts_of_the_table(run: RunDirectory) -> None:
-    chains = timeline.blackouts(Run(run))
+    chains = selection.blackouts(Run(run))
     assert chains["others_through"].min() > 0
     assert chains["t_start"].is_sorted()
     made = timeline.make(Run(run))

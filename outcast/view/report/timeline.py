@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from outcast.analysis import selection
 from outcast.analysis.compiled import Array
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.plan.grouping import control_of, title
@@ -73,18 +74,6 @@ def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
     return keep, every
 
 
-def blackouts(run: Run) -> pl.DataFrame:
-    """Returns the chains of drops during which packets of other ports got through, by time.
-
-    The viewer's links name a chain by its place in this table.
-    """
-    return (
-        run.table("blackouts")
-        .filter(pl.col("others_through") > 0)
-        .sort("t_start", maintain_order=True)
-    )
-
-
 def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     """Packs the packets and chains of an analysed run."""
     packets = run.table("packets")
@@ -125,7 +114,7 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     if every > 1:
         columns["weight"] = ("plain", weight[rows])
         columns["row"] = ("delta", rows)
-    chains = blackouts(run)
+    chains = selection.blackouts(run)
     chain_columns: dict[str, tuple[Encoding, Array]] = {
         "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
         "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from outcast.analysis import selection
 from outcast.records.run import Run
 from outcast.view.report import timeline
 from outcast.view.report.markup import Element, Part, element, table
@@ -118,7 +119,7 @@ def _thinning(packed: Timeline) -> Element | None:
 
 
 def _longest(run: Run) -> Element:
-    chains = timeline.blackouts(run).with_row_index("place")
+    chains = selection.blackouts(run).with_row_index("place")
     if not chains.height:
         return element("p", "There was no blackout in this run.")
     chains = chains.with_columns(lasts=pl.col("t_end") - pl.col("t_start"))
@@ -134,6 +135,7 @@ def _longest(run: Run) -> Element:
                 href=f"#blackout={row['place']}",
                 data_blackout=row["place"],
             ),
+            str(row["place"]),
             run.port_label(row["ingress"]),
             str(row["drops"]),
             f"{row['lasts'] / 1e3:,.1f}",
@@ -142,5 +144,5 @@ def _longest(run: Run) -> Element:
         ]
         for row in chains.iter_rows(named=True)
     ]
-    head = ["at", "port", "drops", "lasts (µs)", "flows", "others through"]
-    return table("The longest blackouts, by drops", head, rows, numbers_from=2)
+    head = ["at", "number", "port", "drops", "lasts (µs)", "flows", "others through"]
+    return table("The longest blackouts, by drops", head, rows, numbers_from=3)

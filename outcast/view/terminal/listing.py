@@ -9,211 +9,123 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from outcast.analysis import selection
 from outcast.analysis.capture.records import CaptureFile
+from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records.run import Run
-from outcast.records.tables import refusing, scan_table
-from outcast.units import format_time
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
 """How far before the first row shown packets are read, to know what is still queued there."""
 
-_MOST_NAMED = 20
-"""The most flows or ports that a message lists."""
-
 RESULTS = {"forwarded": "FOUND", "dropped": "DROP", "unknown": "UNKNOWN"}
 
-_COLUMNS = (
-    *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
-    *("verdict", "egress", "t_out", "queue_bytes"),
+PAPERS = ("source", "destination", "ingress", "t_in_ms", "result", "egress", "t_out_ms")
+"""The columns of the paper's table, which are shown if no others are asked for."""
+
+FIELDS = (
+    *("packet", "flow", "source", "destination", "ingress", "t_in_ms", "result", "egress"),
+    *("t_out_ms", "ip_id", "seq", "payload", "queue_bytes"),
 )
-_TEXTS = ("src", "dst", "ingress", "verdict", "egress")
-"""Columns that hold text. All others hold whole numbers."""
+"""What CSV and JSON have if no columns are asked for."""
 
+_OPTIONAL = {"frame": "frame", "queue_packets": "queue_packets", "flags": "flags", "note": "note"}
+"""Columns that tables of an older outcast lack, by the field that needs them."""
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which packets to show; None shows all.
+ALLOWED = (*FIELDS, "relative_seq", "sojourn_us", "queue_packets", "frame", "flags", "note")
+"""Every field that `--columns` takes, besides `queue`."""
 
-    Attributes:
-        port: a port that the packet came in by or left by.
-        flow: a flow's number, or its source as `address:port`.
-        around_ns: a time after the traffic's start, around which the packet came in.
-        within_ns: the greatest distance from `around_ns`.
-        verdict: what became of the packet, as in the table.
-    """
-
-    port: str | None = None
-    flow: str | None = None
-    around_ns: int | None = None
-    within_ns: int = 1_000_000
-    verdict: str | None = None
+_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
+"""Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
+_SYN = 2
 
 
 def lines(
-    source: Path, wanted: Filter, with_queue: bool, form: str, note: Callable[[str], None]
+    path: Path, wanted: Selection, with_queue: bool, form: str, fields: Sequence[str] | None = None
 ) -> Iterator[str]:
-    """Gives the packets of a run directory or of a joined table as lines of text.
+    """Gives the packets of a run, of joined captures or of a joined table as lines of text.
 
-    If no packet fits filters that are each valid, `note` gets one line that says so.
+    Args:
+        path: the folder or the file.
+        wanted: which packets.
+        with_queue: whether to show what each of them found queued.
+        form: `table`, `csv` or `json`.
+        fields: the columns to show; None shows the paper's, and all of FIELDS to programs.
 
     Raises:
         InputError: there is no table of packets.
-        ConfigError: a filter names a port, flow or time that the table lacks.
+        ConfigError: a filter names what the table lacks, no packet fits, or no such column exists.
     """
-    table, start_ns = _open(source)
-    condition = _condition(table, start_ns, wanted)
-    rows = _noting_none(_rows(table, start_ns, wanted, condition, with_queue), note)
-    remarks = _remarks(source) if with_queue else []
-    with _refusing(source):
+    source = open_source(path)
+    if fields is None:
+        fields = PAPERS if form == "table" else FIELDS
+        with_content = with_queue
+        if with_queue and form == "table":
+            fields = (*fields, "queue_bytes")
+    else:
+        with_content = with_queue or "queue" in fields
+        fields = [field for field in fields if field != "queue"]
+        _require_fields(source, fields)
+    condition = selection.condition(source, wanted)
+    selection.require_some(source, wanted)
+    rows = _rows(source, wanted, condition, with_content, fields)
+    with selection.refusing_table(path):
         if form == "json":
-            yield from _json(rows, with_queue)
+            yield from _json(rows, fields, with_content)
         elif form == "csv":
-            yield from _csv(rows, with_queue)
+            yield from _csv(rows, fields, with_content)
         else:
-            yield from itertools.chain(remarks, _text(rows, with_queue))
+            if wanted.blackout is not None:
+                yield _of_blackout(source, wanted.blackout)
+            yield from _remarks(source) if with_content else []
+            yield from _text(rows, fields, with_content)
 
 
-def _refusing(path: Path) -> AbstractContextManager[None]:
-    return refusing(f"{path}: cannot be read as a table of packets")
+def _require_fields(source: Source, fields: Sequence[str]) -> None:
+    every = (*ALLOWED, "queue")
+    schema = source.table.collect_schema()
+    for field in fields:
+        if field not in every:
+            raise ConfigError(
+                f"--columns {field}: allowed are {', '.join(every)}{did_you_mean(field, every)}"
+            )
+        needed = "flags" if field == "relative_seq" else _OPTIONAL.get(field)
+        if needed is not None and needed not in schema:
+            raise ConfigError(f"--columns {field}: {source.path} has no column {needed}")
 
 
-def _remarks(source: Path) -> list[str]:
+def _remarks(source: Source) -> list[str]:
     """Returns a note for each queue that also drops packets after queueing them."""
-    if not source.is_dir():
+    if source.run is None:
         return []
     return [
         f"{record.egress}: {record.queue.kind} also drops queued packets, which are left out here"
-        for record in Run(source).manifest.bottlenecks
+        for record in source.run.manifest.bottlenecks
         if record.queue.drops == "later"
     ]
 
 
-def _open(source: Path) -> tuple[pl.LazyFrame, int]:
-    """Returns the table of packets, and the time from which times are counted."""
-    run = Run(source) if source.is_dir() else None
-    path = source if run is None else source / "packets.parquet"
-    table = scan_table(path) if run is None else run.scan("packets")
-    with _refusing(path):
-        schema = table.collect_schema()
-        for name in _COLUMNS:
-            if name not in schema:
-                raise InputError(f"{path}: not a table of joined packets: no column {name}")
-            kind = schema[name]
-            fits = kind in (pl.String, pl.Enum, pl.Categorical)
-            # In CSV an empty column has no type, for example `egress` if no packet left.
-            if kind != pl.Null and not (fits if name in _TEXTS else kind.is_integer()):
-                what = "text" if name in _TEXTS else "whole numbers"
-                raise InputError(f"{path}: column {name} holds {kind}; allowed are {what}")
-        first = table.select("t_in").head(1).collect()
-    if run is not None:
-        return table, run.manifest.traffic.t_start_ns
-    return table, first.item() if first.height else 0
-
-
-def _noting_none(rows: Iterator[_Row], note: Callable[[str], None]) -> Iterator[_Row]:
-    first = next(rows, None)
-    if first is None:
-        note("no packet fits")
-        return
-    yield first
-    yield from rows
-
-
-def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
-    """Returns the distinct values of a column, in order."""
-    return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
-
-
-def _named(values: Sequence[Any]) -> str:
-    """Lists values for a message: `there are 0, 1, 2, ..., 12`."""
-    texts = [str(value) for value in values]
-    if len(texts) > _MOST_NAMED:
-        texts = [*texts[: _MOST_NAMED - 1], "...", texts[-1]]
-    return f"there are {', '.join(texts) or 'none'}"
-
-
-def _require_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
-    """Returns the condition for rows of a flow. Raises ConfigError if there is no such flow."""
-    address, separator, port = flow.rpartition(":")
-    if flow.isdecimal():
-        numbers = _values(table, pl.col("flow"))
-        if int(flow) not in numbers:
-            raise ConfigError(f"--flow {flow}: no such flow; {_named(numbers)}")
-        return pl.col("flow") == int(flow)
-    if not separator or not port.isdecimal():
-        raise ConfigError(
-            f"--flow {flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
-        )
-    sources = _values(table, pl.format("{}:{}", pl.col("src").cast(pl.String), pl.col("sport")))
-    if flow not in sources:
-        raise ConfigError(
-            f"--flow {flow}: no such source; {_named(sources)}{did_you_mean(flow, sources)}"
-        )
-    return (pl.col("src").cast(pl.String) == address) & (pl.col("sport") == int(port))
-
-
-def require_time(source: Path, around_ns: int, within_ns: int) -> None:
-    """Raises ConfigError if all packets came in before or after `around_ns` ± `within_ns`."""
-    table, start_ns = _open(source)
-    _require_time(table, start_ns, around_ns, within_ns)
-
-
-def _require_time(table: pl.LazyFrame, start_ns: int, around_ns: int, within_ns: int) -> None:
-    column = pl.col("t_in")
-    first, last = table.select(column.min().alias("a"), column.max().alias("b")).collect().row(0)
-    place = f"--around {around_ns / 1e9:.12g}"
-    if first is None:
-        raise ConfigError(f"{place}: there are no packets")
-    from_ns, to_ns = first - start_ns, last - start_ns
-    if around_ns + within_ns < from_ns or around_ns - within_ns > to_ns:
-        raise ConfigError(
-            f"{place}: nothing came in within {format_time(within_ns)} of it; "
-            f"packets came in from {from_ns / 1e9:.9g} to {to_ns / 1e9:.9g} s"
-        )
-
-
-def _condition(table: pl.LazyFrame, start_ns: int, wanted: Filter) -> pl.Expr:
-    """Returns the condition for rows to show.
-
-    Raises ConfigError if a filter names a port, flow or time that the table lacks.
-    """
-    condition = pl.lit(True)
-    if wanted.port is not None:
-        ports = sorted(
-            {
-                *_values(table, pl.col("ingress").cast(pl.String)),
-                *_values(table, pl.col("egress").cast(pl.String)),
-            }
-        )
-        if wanted.port not in ports:
-            raise ConfigError(
-                f"--port {wanted.port}: {_named(ports)}{did_you_mean(wanted.port, ports)}"
-            )
-        condition &= (pl.col("ingress").cast(pl.String) == wanted.port) | (
-            (pl.col("egress").cast(pl.String) == wanted.port) & (pl.col("verdict") == "forwarded")
-        )
-    if wanted.flow is not None:
-        condition &= _require_flow(table, wanted.flow)
-    if wanted.verdict is not None:
-        condition &= pl.col("verdict").cast(pl.String) == wanted.verdict
-    if wanted.around_ns is not None:
-        _require_time(table, start_ns, wanted.around_ns, wanted.within_ns)
-        middle = start_ns + wanted.around_ns
-        condition &= pl.col("t_in").is_between(middle - wanted.within_ns, middle + wanted.within_ns)
-    return condition
+def _of_blackout(source: Source, number: int) -> str:
+    """The blackout in a sentence, above its packets."""
+    chain = selection.blackout(source, number)
+    lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
+    return (
+        f"blackout {number} of 0 to {source.blackouts.height - 1}: from "
+        f"{_milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
+        f"{chain['drops']} packets in a row, of {chain['flows']} flow"
+        f"{'' if chain['flows'] == 1 else 's'}, within {lasts_us:,.1f} us; "
+        f"{chain['others_through']} packets of other ports got through to {chain['egress']}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +145,22 @@ def _milliseconds(time_ns: int | None) -> str:
 
 
 def _rows(
-    table: pl.LazyFrame, start_ns: int, wanted: Filter, condition: pl.Expr, with_queue: bool
+    source: Source,
+    wanted: Selection,
+    condition: pl.Expr,
+    with_queue: bool,
+    fields: Sequence[str],
 ) -> Iterator[_Row]:
-    selected = table.select(_COLUMNS).with_row_index("packet").with_columns(shown=condition)
-    if wanted.around_ns is not None:
-        first_ns = start_ns + wanted.around_ns - wanted.within_ns
-        look_back = LOOK_BACK_NS if with_queue else 0
-        selected = selected.filter(
-            pl.col("t_in").is_between(
-                first_ns - look_back, start_ns + wanted.around_ns + wanted.within_ns
-            )
-        )
+    start_ns = source.start_ns
+    more = [_OPTIONAL[field] for field in fields if field in _OPTIONAL]
+    table = source.table.select(*selection.COLUMNS, *more).with_row_index("packet")
+    if "relative_seq" in fields:
+        table = table.join(_first_numbers(source), on="flow", how="left", maintain_order="left")
+    selected = table.with_columns(shown=condition)
+    span = selection.span_of(source, wanted)
+    if span is not None:
+        look_back_ns = LOOK_BACK_NS if with_queue else 0
+        selected = selected.filter(pl.col("t_in").is_between(span[0] - look_back_ns, span[1]))
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
     held: dict[str, deque[dict[str, Any]]] = {}
@@ -271,6 +188,20 @@ def _rows(
             )
 
 
+def _first_numbers(source: Source) -> pl.LazyFrame:
+    """For each flow `base`, from which its sequence numbers are counted.
+
+    A SYN has number 0, and the first byte of data 1, as in other tools. Without a SYN the first
+    packet seen has number 1.
+    """
+    first = source.table.group_by("flow").agg(
+        pl.col("seq", "flags").sort_by("t_in", maintain_order=True).first()
+    )
+    is_syn = (pl.col("flags").cast(pl.Int64) & _SYN) != 0
+    base = pl.col("seq").cast(pl.Int64) - pl.when(is_syn).then(0).otherwise(1)
+    return first.select("flow", base=base)
+
+
 def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
     """Gives the rows in order, and reads a slice of them at a time."""
     for batch in frame.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
@@ -289,68 +220,82 @@ def _content(queue: Sequence[dict[str, Any]]) -> str:
     return " ".join(str(packet["flow"]) for packet in queue)
 
 
-def _text(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
-    heads = ["source", "destination", "ingress", "time (ms)", "result", "egress", "time (ms)"]
-    if with_queue:
-        heads += ["queue (B)", "flows queued, head first"]
-    widths = [21, 21, 9, 14, 7, 9, 14, 9, 0]
-    right = {3, 6, 7}
+_HEADS = {
+    "t_in_ms": ("time (ms)", 14),
+    "t_out_ms": ("time (ms)", 14),
+    "queue_bytes": ("queue (B)", 9),
+    "source": ("source", 21),
+    "destination": ("destination", 21),
+    "ingress": ("ingress", 9),
+    "egress": ("egress", 9),
+    "result": ("result", 7),
+    "sojourn_us": ("sojourn (us)", 13),
+    "relative_seq": ("relative seq", 12),
+    "flags": ("flags", 7),
+    "note": ("note", 13),
+}
+"""The heads of a table for people, and the least widths, where a field's name is not enough."""
+_WIDTH = 10
+_LEFT = {"source", "destination", "ingress", "result", "egress", "flags", "note"}
 
-    def line(cells: Sequence[str]) -> str:
+
+def _text(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
+    layout = [(field, *_HEADS.get(field, (field, _WIDTH))) for field in fields]
+
+    def line(cells: Sequence[str], last: str) -> str:
         padded = [
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+            cell.ljust(width) if field in _LEFT else cell.rjust(width)
+            for cell, (field, _, width) in zip(cells, layout, strict=True)
         ]
-        return "  ".join(padded).rstrip()
+        return "  ".join([*padded, *([last] if with_queue else [])]).rstrip()
 
-    yield line(heads)
+    yield line([head for _, head, _ in layout], "flows queued, head first")
     for row in rows:
-        values = row.values
-        left = values["t_out"] is not None
-        cells = [
-            _source(values),
-            _destination(values),
-            values["ingress"],
-            row.t_in_ms,
-            RESULTS[values["verdict"]],
-            values["egress"] if left else "",
-            row.t_out_ms,
-        ]
-        if with_queue:
-            found = values["queue_bytes"]
-            cells += ["" if found is None else str(found), _content(row.queue)]
-        yield line(cells)
+        cells = [_FIELD[field](row) for field in fields]
+        yield line(["" if cell is None else str(cell) for cell in cells], _content(row.queue))
 
 
-_FIELDS = (
-    *("packet", "flow", "source", "destination", "ingress", "t_in_ms", "result", "egress"),
-    *("t_out_ms", "ip_id", "seq", "payload", "queue_bytes"),
-)
+def _sojourn_us(row: _Row) -> str | None:
+    out_ns = row.values["t_out"]
+    if out_ns is None:
+        return None
+    lasts_ns = int(out_ns - row.values["t_in"])
+    return f"{lasts_ns / 1e3:.3f}"
 
 
-def _fields(row: _Row) -> dict[str, Any]:
-    values = row.values
-    return {
-        "packet": row.packet,
-        "flow": values["flow"],
-        "source": _source(values),
-        "destination": _destination(values),
-        "ingress": values["ingress"],
-        "t_in_ms": row.t_in_ms,
-        "result": RESULTS[values["verdict"]],
-        "egress": values["egress"] if values["t_out"] is not None else None,
-        "t_out_ms": row.t_out_ms or None,
-        "ip_id": values["ip_id"],
-        "seq": values["seq"],
-        "payload": values["payload"],
-        "queue_bytes": values["queue_bytes"],
-    }
+def _flag_names(flags: int) -> str:
+    return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
 
 
-def _csv(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
-    fields = [*_FIELDS, "queue"] if with_queue else list(_FIELDS)
+_FIELD: dict[str, Callable[[_Row], Any]] = {
+    "packet": lambda row: row.packet,
+    "flow": lambda row: row.values["flow"],
+    "source": lambda row: _source(row.values),
+    "destination": lambda row: _destination(row.values),
+    "ingress": lambda row: row.values["ingress"],
+    "t_in_ms": lambda row: row.t_in_ms,
+    "result": lambda row: RESULTS[row.values["verdict"]],
+    "egress": lambda row: row.values["egress"] if row.values["t_out"] is not None else None,
+    "t_out_ms": lambda row: row.t_out_ms or None,
+    "ip_id": lambda row: row.values["ip_id"],
+    "seq": lambda row: row.values["seq"],
+    "payload": lambda row: row.values["payload"],
+    "queue_bytes": lambda row: row.values["queue_bytes"],
+    "relative_seq": lambda row: (row.values["seq"] - row.values["base"]) % (1 << 32),
+    "sojourn_us": _sojourn_us,
+    "queue_packets": lambda row: row.values["queue_packets"],
+    "frame": lambda row: row.values["frame"],
+    "flags": lambda row: _flag_names(row.values["flags"]),
+    "note": lambda row: row.values["note"],
+}
+"""How each field of ALLOWED is read from a row."""
+_NUMBERS = ("t_in_ms", "t_out_ms", "sojourn_us")
+"""Fields that are numbers in JSON, though text keeps their digits."""
+
+
+def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fields, lineterminator="")
+    writer = csv.DictWriter(buffer, [*fields, "queue"] if with_queue else fields, lineterminator="")
 
     def line(write: Any) -> str:
         buffer.seek(0)
@@ -361,20 +306,21 @@ def _csv(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
     yield line(writer.writeheader)
     for row in rows:
         content = {"queue": _content(row.queue)} if with_queue else {}
-        values = _fields(row) | content
+        values = {field: _FIELD[field](row) for field in fields} | content
         yield line(lambda values=values: writer.writerow(values))
 
 
-def _json(rows: Iterable[_Row], with_queue: bool) -> Iterator[str]:
+def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
     """Gives one array with a line for each packet."""
     yield "["
     before: str | None = None
     for row in rows:
         if before is not None:
             yield before + ","
-        values = _fields(row)
-        values["t_in_ms"] = float(row.t_in_ms)
-        values["t_out_ms"] = float(row.t_out_ms) if row.t_out_ms else None
+        values = {field: _FIELD[field](row) for field in fields}
+        for field in _NUMBERS:
+            if values.get(field) is not None:
+                values[field] = float(values[field])
         if with_queue:
             values["queue"] = [
                 {name: packet[name] for name in ("packet", "flow", "ingress", "seq", "payload")}
@@ -391,8 +337,11 @@ def detail(source: Path, row: int) -> str:
 
     Raises InputError if there is no such packet or its capture does not hold it.
     """
-    table, start_ns = _open(source)
-    found = table.select(_COLUMNS).slice(row, 1).collect() if 0 <= row < 2**63 else pl.DataFrame()
+    opened = open_source(source)
+    table, start_ns = opened.table, opened.start_ns
+    found = pl.DataFrame()
+    if 0 <= row < 2**63:
+        found = table.select(selection.COLUMNS).slice(row, 1).collect()
     if not found.height:
         raise InputError(f"{source}: no packet {row}")
     values = found.row(0, named=True)

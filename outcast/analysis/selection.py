@@ -1,0 +1,356 @@
+"""Which packets of a run, of joined captures or of a joined table are meant.
+
+`outcast inspect` and `outcast export` take the same filters and refuse the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.records.run import Run
+from outcast.records.tables import refusing, scan_table
+
+COLUMNS = (
+    *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
+    *("verdict", "egress", "t_out", "queue_bytes"),
+)
+"""What every table of packets has, also those that an older outcast wrote."""
+_TEXTS = ("src", "dst", "ingress", "verdict", "egress")
+"""Columns that hold text. All others hold whole numbers."""
+
+_MOST_NAMED = 20
+"""The most flows or ports that a message lists."""
+
+AROUND_BLACKOUT_NS = 1_000_000
+"""So much before a blackout and after it is shown if nothing else is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of time after the traffic's start, both ends included.
+
+    Attributes:
+        from_ns, to_ns: its ends; negative before the start.
+        asked: the option that named it, for messages, as `--around 12ms`.
+    """
+
+    from_ns: int
+    to_ns: int
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which packets are meant; None takes all.
+
+    Attributes:
+        port: a port that the packet came in by or left by.
+        flow: a flow's number, or its source as `address:port`.
+        dst: where the packet goes: an address, `address:port`, or the name of a run's host.
+        verdict: what became of the packet, as in the table.
+        span: when the packet came in.
+        blackout: the number of a blackout, from 0, as in the links of the report. It takes the
+            packets to the same output that came in during it, and `margin_ns` before and after.
+        margin_ns: what to take before and after the blackout.
+    """
+
+    port: str | None = None
+    flow: str | None = None
+    dst: str | None = None
+    verdict: str | None = None
+    span: Span | None = None
+    blackout: int | None = None
+    margin_ns: int = AROUND_BLACKOUT_NS
+
+
+_FILTERS = ("port", "flow", "dst", "verdict", "span", "blackout")
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened table of packets.
+
+    Attributes:
+        path: the folder or the file.
+        table: the packets, in the order of arrival within each output; it has COLUMNS.
+        start_ns: the time from which times are counted: a run's start of traffic, or the first
+            packet of a table.
+        run: the run or the joined captures; None for a table alone.
+    """
+
+    path: Path
+    table: pl.LazyFrame
+    start_ns: int
+    run: Run | None
+
+    @cached_property
+    def blackouts(self) -> pl.DataFrame:
+        """The chains of drops while packets of other ports got through, in the order of time.
+
+        A blackout's number is its row. Raises ConfigError for a table alone, which has none.
+        """
+        if self.run is None:
+            raise ConfigError(
+                f"--blackout: {self.path} has no blackouts; allowed is the folder of a run, or of "
+                "`outcast join ... -o DIR`"
+            )
+        return blackouts(self.run)
+
+
+def blackouts(run: Run) -> pl.DataFrame:
+    """Returns the chains of drops during which packets of other ports got through, by time.
+
+    The number of a blackout is its row here, also in the links of the report.
+    """
+    return (
+        run.table("blackouts")
+        .filter(pl.col("others_through") > 0)
+        .sort("t_start", maintain_order=True)
+    )
+
+
+def open_source(path: Path) -> Source:
+    """Opens the packets of a run's folder or of a joined table. Raises InputError."""
+    run = Run(path) if path.is_dir() else None
+    file = path if run is None else path / "packets.parquet"
+    table = scan_table(file) if run is None else run.scan("packets")
+    with refusing_table(file):
+        schema = table.collect_schema()
+        for name in COLUMNS:
+            if name not in schema:
+                raise InputError(f"{file}: not a table of joined packets: no column {name}")
+            kind = schema[name]
+            fits = kind in (pl.String, pl.Enum, pl.Categorical)
+            # In CSV an empty column has no type, for example `egress` if no packet left.
+            if kind != pl.Null and not (fits if name in _TEXTS else kind.is_integer()):
+                what = "text" if name in _TEXTS else "whole numbers"
+                raise InputError(f"{file}: column {name} holds {kind}; allowed are {what}")
+        first = table.select("t_in").head(1).collect()
+    if run is not None:
+        return Source(path, table, run.manifest.traffic.t_start_ns, run)
+    return Source(path, table, first.item() if first.height else 0, None)
+
+
+def refusing_table(path: Path) -> AbstractContextManager[None]:
+    """Turns errors from a table of packets into InputError, within a `with` block."""
+    return refusing(f"{path}: cannot be read as a table of packets")
+
+
+def condition(source: Source, wanted: Selection) -> pl.Expr:
+    """Returns the condition for the rows that are meant.
+
+    Raises ConfigError if a filter names a port, flow, destination, time or blackout that the table
+    lacks. The message has those that exist.
+    """
+    table = source.table
+    chosen = pl.lit(True)
+    if wanted.port is not None:
+        ports = _ports(table)
+        if wanted.port not in ports:
+            raise ConfigError(
+                f"--port {wanted.port}: {_named(ports)}{did_you_mean(wanted.port, ports)}"
+            )
+        chosen &= (_text("ingress") == wanted.port) | (
+            (_text("egress") == wanted.port) & (_text("verdict") == "forwarded")
+        )
+    if wanted.flow is not None:
+        chosen &= _of_flow(table, wanted.flow)
+    if wanted.dst is not None:
+        chosen &= _to_destination(source, wanted.dst)
+    if wanted.verdict is not None:
+        chosen &= _text("verdict") == wanted.verdict
+    if wanted.span is not None:
+        require_time(source, wanted.span)
+        chosen &= _within(source, wanted.span.from_ns, wanted.span.to_ns)
+    if wanted.blackout is not None:
+        chain = blackout(source, wanted.blackout)
+        from_ns = chain["t_start"] - source.start_ns - wanted.margin_ns
+        to_ns = chain["t_end"] - source.start_ns + wanted.margin_ns
+        chosen &= _within(source, from_ns, to_ns) & (_text("egress") == chain["egress"])
+    return chosen
+
+
+def span_of(source: Source, wanted: Selection) -> tuple[int, int] | None:
+    """The span of epoch time that the rows meant lie in; None if no filter limits it."""
+    if wanted.blackout is not None:
+        chain = blackout(source, wanted.blackout)
+        return chain["t_start"] - wanted.margin_ns, chain["t_end"] + wanted.margin_ns
+    if wanted.span is not None:
+        return source.start_ns + wanted.span.from_ns, source.start_ns + wanted.span.to_ns
+    return None
+
+
+def blackout(source: Source, number: int) -> dict[str, Any]:
+    """Returns a blackout by its number, as a row of `Source.blackouts`. Raises ConfigError."""
+    rows = source.blackouts
+    if not 0 <= number < rows.height:
+        there = f"there are 0 to {rows.height - 1}, by time" if rows.height else "there are none"
+        raise ConfigError(f"--blackout {number}: {there}")
+    return rows.row(number, named=True)
+
+
+def require_some(source: Source, wanted: Selection) -> None:
+    """Raises ConfigError if no packet fits all filters together.
+
+    The message names, for every filter, the values that fit all others.
+    """
+    if _any(source, condition(source, wanted)):
+        return
+    given = [name for name in _FILTERS if getattr(wanted, name) is not None]
+    if not given:
+        raise ConfigError(f"{source.path}: holds no packets")
+    texts = {name: _described(wanted, name) for name in given}
+    there = [
+        f"without {texts[name]} there are {values}"
+        for name in given
+        if (values := _others(source, _without(wanted, name), name)) is not None
+    ]
+    raise ConfigError(
+        f"no packet fits {' and '.join(texts.values())}"
+        + (f"; {'; '.join(there)}" if there and len(given) > 1 else _existing(source, given[0]))
+    )
+
+
+def _without(wanted: Selection, name: str) -> Selection:
+    nothing: dict[str, Any] = {name: None}
+    return replace(wanted, **nothing)
+
+
+def _existing(source: Source, name: str) -> str:
+    """What there is of a filter that stands alone; filters that need a value have it refused."""
+    values = _others(source, Selection(), name)
+    return f"; there are {values}" if values else ""
+
+
+def _described(wanted: Selection, name: str) -> str:
+    if name == "span" and wanted.span is not None:
+        return wanted.span.asked
+    return f"--{name} {getattr(wanted, name)}"
+
+
+def _others(source: Source, wanted: Selection, name: str) -> str | None:
+    """The values of a filter among the packets that fit `wanted`; None if none fits."""
+    chosen = source.table.filter(condition(source, wanted))
+    match name:
+        case "port":
+            values: Sequence[Any] = _ports(chosen)
+        case "flow":
+            values = [f"flow {number}" for number in _values(chosen, pl.col("flow"))]
+        case "dst":
+            values = _values(chosen, _text("dst"))
+        case "verdict":
+            values = _values(chosen, _text("verdict"))
+        case _:
+            first, last = _first_and_last(chosen)
+            if first is None or last is None:
+                return None
+            return f"some from {_at(first - source.start_ns)} to {_at(last - source.start_ns)}"
+    return _listed(values) if values else None
+
+
+def _any(source: Source, chosen: pl.Expr) -> bool:
+    with refusing_table(source.path):
+        return source.table.filter(chosen).head(1).collect().height > 0
+
+
+def _text(name: str) -> pl.Expr:
+    """A column of text; equal also where the table holds an enumeration."""
+    return pl.col(name).cast(pl.String)
+
+
+def _within(source: Source, from_ns: int, to_ns: int) -> pl.Expr:
+    return pl.col("t_in").is_between(source.start_ns + from_ns, source.start_ns + to_ns)
+
+
+def _ports(table: pl.LazyFrame) -> list[str]:
+    """The ports that `--port` takes: of a packet dropped, the output is none."""
+    left = table.filter(_text("verdict") == "forwarded")
+    return sorted({*_values(table, _text("ingress")), *_values(left, _text("egress"))})
+
+
+def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
+    """Returns the distinct values of a column, in order."""
+    return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
+
+
+def _listed(values: Sequence[Any]) -> str:
+    texts = [str(value) for value in values]
+    if len(texts) > _MOST_NAMED:
+        texts = [*texts[: _MOST_NAMED - 1], "...", texts[-1]]
+    return ", ".join(texts) or "none"
+
+
+def _named(values: Sequence[Any]) -> str:
+    """Lists values for a message: `there are 0, 1, 2, ..., 12`."""
+    return f"there are {_listed(values)}"
+
+
+def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
+    """Returns the condition for rows of a flow. Raises ConfigError if there is no such flow."""
+    address, separator, port = flow.rpartition(":")
+    if flow.isdecimal():
+        numbers = _values(table, pl.col("flow"))
+        if int(flow) not in numbers:
+            raise ConfigError(f"--flow {flow}: no such flow; {_named(numbers)}")
+        return pl.col("flow") == int(flow)
+    if not separator or not port.isdecimal():
+        raise ConfigError(
+            f"--flow {flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
+        )
+    sources = _values(table, pl.format("{}:{}", _text("src"), pl.col("sport")))
+    if flow not in sources:
+        raise ConfigError(
+            f"--flow {flow}: no such source; {_named(sources)}{did_you_mean(flow, sources)}"
+        )
+    return (_text("src") == address) & (pl.col("sport") == int(port))
+
+
+def _to_destination(source: Source, wanted: str) -> pl.Expr:
+    """Returns the condition for rows to a destination. Raises ConfigError if there is none."""
+    hosts = {}
+    if source.run is not None:
+        hosts = {flow.dst: flow.dst_ip for flow in source.run.manifest.flows}
+    address = hosts.get(wanted, wanted)
+    addresses = _values(source.table, _text("dst"))
+    if address in addresses:
+        return _text("dst") == address
+    ends = _values(source.table, pl.format("{}:{}", _text("dst"), pl.col("dport")))
+    if address in ends:
+        host, _, port = address.rpartition(":")
+        return (_text("dst") == host) & (pl.col("dport") == int(port))
+    raise ConfigError(
+        f"--dst {wanted}: no such destination; {_named(ends or addresses)}"
+        f"{did_you_mean(wanted, [*addresses, *ends, *hosts])}"
+    )
+
+
+def _first_and_last(table: pl.LazyFrame) -> tuple[int | None, int | None]:
+    column = pl.col("t_in")
+    first, last = table.select(column.min().alias("a"), column.max().alias("b")).collect().row(0)
+    return first, last
+
+
+def _at(time_ns: int) -> str:
+    """A time for a message, which every option takes back: `-1.5ms`."""
+    return f"{time_ns / 1e6:.12g}ms"
+
+
+def require_time(source: Source, span: Span) -> None:
+    """Raises ConfigError if all packets came in before the span or after it."""
+    first, last = _first_and_last(source.table)
+    if first is None or last is None:
+        raise ConfigError(f"{span.asked}: there are no packets")
+    from_ns, to_ns = first - source.start_ns, last - source.start_ns
+    if span.to_ns < from_ns or span.from_ns > to_ns:
+        raise ConfigError(
+            f"{span.asked}: nothing came in from {_at(span.from_ns)} to {_at(span.to_ns)}; "
+            f"packets came in from {_at(from_ns)} to {_at(to_ns)}"
+        )
