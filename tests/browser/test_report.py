@@ -269,6 +269,31 @@ def test_the_details_of_a_dropped_packet(run: RunDirectory, page: Page) -> None:
     assert f"packet {row['number']:,}: dropped" in page.inner_text(".details")
 
 
+def test_walks_from_a_drop_to_its_retransmission_and_back(run: RunDirectory, page: Page) -> None:
+    packets = table(run, "packets").with_row_index("number")
+    drop = packets.filter(pl.col("verdict") == "dropped", pl.col("payload") > 0)
+    copies = drop.join(packets, on=["flow", "egress", "seq"], suffix="_again")
+    copies = copies.filter(pl.col("t_in_again") > pl.col("t_in"), pl.col("payload_again") > 0)
+    first = copies.sort("number", "number_again").row(0, named=True)
+    flow = packets["flow"].unique().sort().to_list().index(first["flow"])
+    page.locator(".flows button").nth(flow).click()
+    page.focus("canvas.lanes")
+    details = page.locator(".details")
+    of_flow = drop.filter(pl.col("flow") == first["flow"])["number"].to_list()
+    for _ in range(of_flow.index(first["number"]) + 1):
+        page.keyboard.press("d")
+    assert f"packet {first['number']:,}: dropped" in details.inner_text()
+    assert f"its data came again in packet {first['number_again']:,}" in details.inner_text()
+    page.keyboard.press("r")
+    assert f"packet {first['number_again']:,}: {first['verdict_again']}" in details.inner_text()
+    assert "inferred from the captures" in details.inner_text()
+    assert data(page, "from") <= first["t_in"] < first["t_in_again"] <= data(page, "to")
+    page.click("[data-do=first]")
+    assert f"packet {first['number']:,}: dropped" in details.inner_text()
+    page.click("[data-do=first]")
+    assert "brought no data that was sent before" in details.inner_text()
+
+
 def test_a_flow_is_highlighted(page: Page) -> None:
     button = page.locator(".flows button").nth(0)
     before = page.locator("canvas.lanes").screenshot()
@@ -297,7 +322,9 @@ def test_thinning_never_hides_a_drop(run: RunDirectory, tmp_path: Path, open_pag
     assert data(page, "drops") == dropped.height
     # Packets left out are counted with the packet after them. The tail after the last one is not.
     assert packets.height - 40 <= data(page, "packets") <= packets.height
-    assert "of them are in this page: every packet dropped" in page.inner_text("#viewer")
+    assert "of them are in this page: every packet dropped or sent again" in page.inner_text(
+        "#viewer"
+    )
     page.click("[data-do=longest]")
     assert (
         data(page, "chain-drops")

@@ -71,8 +71,9 @@ def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
     dropped = rng.random(size) < data.draw(st.sampled_from([0.0, 0.001, 0.3]))
     lane = rng.integers(0, 3, size)
     most = data.draw(st.integers(1, 3500))
-    keep, every = timeline.thin(dropped, lane, most)
-    assert keep[dropped].all()
+    resent = rng.random(size) < 0.01
+    keep, every = timeline.thin(dropped, resent, lane, most)
+    assert keep[dropped | resent].all()
     if size <= most:
         assert every == 1
         assert keep.all()
@@ -80,14 +81,16 @@ def test_thinning_keeps_drops_and_what_is_near(data: st.DataObject) -> None:
     near = np.zeros(size, bool)
     for at in np.flatnonzero(dropped):
         near[max(0, at - timeline.NEAR_PACKETS) : at + timeline.NEAR_PACKETS + 1] = True
-    if near.sum() <= most:
+    if (near | resent).sum() <= most:
         assert keep[near].all()
-    assert keep.sum() <= max(most, dropped.sum()) + 3
+    assert keep.sum() <= max(most, (dropped | resent).sum()) + 3
 
 
 def test_thinning_around_one_drop() -> None:
     dropped = np.arange(10_000) == 5_000
-    keep, every = timeline.thin(dropped, np.zeros(dropped.size, np.int64), 1_000)
+    keep, every = timeline.thin(
+        dropped, np.zeros(dropped.size, bool), np.zeros(dropped.size, np.int64), 1_000
+    )
     near = timeline.NEAR_PACKETS
     assert keep[5_000 - near : 5_000 + near + 1].all()
     away = np.flatnonzero(keep[: 5_000 - near])

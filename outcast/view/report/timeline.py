@@ -11,6 +11,7 @@ import polars as pl
 
 from outcast.analysis import selection
 from outcast.analysis.compiled import Array
+from outcast.analysis.measure.sent_again import sent_again
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
@@ -43,14 +44,16 @@ class Timeline:
     every: int
 
 
-def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
+def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, int]:
     """Chooses which packets to keep.
 
-    Drops are always kept. `NEAR_PACKETS` on either side of each drop are kept too, unless these
-    alone exceed `most`. Of the other packets every n-th of each lane is kept.
+    Drops, and packets whose data another packet had, are always kept. `NEAR_PACKETS` on either side
+    of each drop are kept too, unless these alone exceed `most`. Of the other packets every n-th of
+    each lane is kept.
 
     Args:
         dropped: for each packet, whether it was dropped.
+        resent: for each packet, whether it has data that was sent again, or brought it again.
         lane: for each packet, the index of its input port.
         most: about how many packets to keep.
 
@@ -59,14 +62,14 @@ def thin(dropped: Array, lane: Array, most: int) -> tuple[Array, int]:
     """
     if dropped.size <= most:
         return np.ones(dropped.size, bool), 1
-    keep = dropped.copy()
+    keep = dropped | resent
     edges = np.zeros(dropped.size + 1, np.int64)
     at = np.flatnonzero(dropped)
     np.add.at(edges, np.maximum(at - NEAR_PACKETS, 0), 1)
     np.add.at(edges, np.minimum(at + NEAR_PACKETS + 1, dropped.size), -1)
     near = np.cumsum(edges[:-1]) > 0
-    if int(near.sum()) <= most:
-        keep = near
+    if int((near | keep).sum()) <= most:
+        keep |= near
     rest = np.flatnonzero(~keep)
     every = -(-rest.size // max(1, most - int(keep.sum())))
     for number in np.unique(lane):
@@ -84,7 +87,10 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     outputs += sorted(set(packets["egress"].drop_nulls().cast(pl.String).unique()) - set(outputs))
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
-    keep, every = thin(dropped, lane, most)
+    following = _sent_again(packets, outputs, dropped)
+    resent = following >= 0
+    resent[following[resent]] = True
+    keep, every = thin(dropped, resent, lane, most)
     weight = _weights(keep, dropped, lane)
     entered = _entered(run, packets)
     flows, flow = _flows(run, packets)
@@ -123,7 +129,9 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
         "flows": ("plain", chains["flows"].to_numpy()),
         "through": ("plain", chains["others_through"].to_numpy()),
     }
-    tables, text = pack({"packets": columns, "chains": chain_columns})
+    tables, text = pack(
+        {"packets": columns, "chains": chain_columns, "again": _pairs(following, keep)}
+    )
     header: dict[str, Any] = {
         "name": run.manifest.name,
         "first_ns": first_ns - start_ns,
@@ -165,6 +173,24 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
         {name: place for place, name in enumerate(names)}, default=-1, return_dtype=pl.Int64
     )
     return codes.fill_null(-1).to_numpy()
+
+
+def _sent_again(packets: pl.DataFrame, outputs: list[str], dropped: Array) -> Array:
+    """Returns for each packet the row of the next one with its first byte, or -1."""
+    path = packets["flow"].to_numpy().astype(np.int64) * (len(outputs) + 1)
+    path += _codes(packets["egress"], outputs) + 1
+    seq, payload, flags = (packets[name].to_numpy() for name in ("seq", "payload", "flags"))
+    return sent_again(path, seq, payload, flags, dropped)
+
+
+def _pairs(following: Array, keep: Array) -> dict[str, tuple[Encoding, Array]]:
+    """Returns each packet whose data was sent again, and how many kept packets on that was."""
+    place = np.cumsum(keep) - 1
+    rows = np.flatnonzero(following >= 0)
+    return {
+        "row": ("delta", place[rows]),
+        "after": ("plain", place[following[rows]] - place[rows]),
+    }
 
 
 def _weights(keep: Array, dropped: Array, lane: Array) -> Array:

@@ -12,7 +12,7 @@ from outcast.view.report.page import section
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10
-SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "viewer.js")
+SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "walk.js", "viewer.js")
 
 _BUTTONS = (
     ("whole", "Whole run", "Home"),
@@ -23,6 +23,9 @@ _BUTTONS = (
     ("previous", "Previous blackout", "p"),
     ("next", "Next blackout", "n"),
     ("longest", "Longest blackout", "l"),
+    ("drop", "Next drop", "d"),
+    ("again", "To retransmission", "r"),
+    ("first", "Back to drop", "b"),
     ("link", "Link to this view", None),
 )
 
@@ -70,7 +73,8 @@ def part(run: Run, packed: Timeline) -> Element:
             aria_roledescription="timeline",
             aria_label="Timeline of the bottleneck: packets that came in by each port, that left, "
             "and the queue's length. Arrow keys pan and zoom, n, p and l jump to blackouts, comma "
-            "and full stop choose packets.",
+            "and full stop choose packets, d and D drops, r a dropped packet's retransmission, "
+            "b the drop again.",
             aria_describedby="viewer-status viewer-details",
         ),
         element("div", class_="tip", hidden=""),
@@ -98,7 +102,8 @@ def part(run: Run, packed: Timeline) -> Element:
             "zoomed in. Click the timeline, then turn the wheel to zoom. Drag to pan. Point at a "
             "packet for its details. Keys: ← → pan; ↑ ↓ or + - zoom; Home shows the whole run; "
             "n, p and l go to the next, previous and longest blackout; comma and full stop step "
-            "through packets.",
+            "through packets; d and D choose the next and the previous drop, r goes from a dropped "
+            "packet to its retransmission, and b goes back.",
         ),
         viewer,
         _thinning(packed),
@@ -112,8 +117,9 @@ def _thinning(packed: Timeline) -> Element | None:
     return element(
         "p",
         f"This run has {packed.packets:,} packets; {packed.kept:,} of them are in this page: every "
-        f"packet dropped, those within {timeline.NEAR_PACKETS} packets of one, and one in "
-        f"{packed.every} of the others of each port. Counts of packets include those left out.",
+        f"packet dropped or sent again, those within {timeline.NEAR_PACKETS} packets of a drop, "
+        f"and one in {packed.every} of the others of each port. Counts of packets include those "
+        f"left out.",
         class_="note",
     )
 

@@ -12,6 +12,7 @@ class OutcastLanes {
     this.header = header;
     this.packets = tables.packets;
     this.chains = tables.chains;
+    this.again = tables.again;
     this.rows = this.packets.rows;
     this.decode();
     this.index();
@@ -38,6 +39,10 @@ class OutcastLanes {
     }
     const c = this.chains;
     for (let i = 0; i < c.rows; i++) c.t_start[i] += first;
+    const again = this.again;
+    again.later = Uint32Array.from(again.row, (row, at) => row + again.after[at]);
+    again.byLater = again.later.map((_, at) => at).sort((a, b) => again.later[a] - again.later[b]);
+    again.laterSorted = again.byLater.map((at) => again.later[at]);
     const end = n ? Math.max(p.t_in[n - 1], this.header.duration_ns) : this.header.duration_ns;
     const begin = n ? Math.min(p.t_in[0], 0) : 0;
     this.begin = begin;
@@ -92,6 +97,30 @@ class OutcastLanes {
       };
     });
     this.queues = this.header.outputs.map((_, output) => this.queueOf(output));
+  }
+
+  // The packet that brought the first byte of this one's data again; null if none did.
+  following(row) {
+    const { row: rows, later } = this.again;
+    const at = OutcastLanes.search(rows, row);
+    return rows[at] === row ? later[at] : null;
+  }
+
+  // The packet whose data this one brought again: the last one if there are several, or null.
+  preceding(row) {
+    const { row: rows, byLater, laterSorted } = this.again;
+    const at = OutcastLanes.search(laterSorted, row + 1) - 1;
+    return at >= 0 && laterSorted[at] === row ? rows[byLater[at]] : null;
+  }
+
+  // [earlier, later] of the packets with the same data just before and after this one.
+  pairsOf(row) {
+    const before = this.preceding(row), after = this.following(row);
+    return [[before, row], [row, after]].filter(([a, b]) => a !== null && b !== null);
+  }
+
+  dropped(row) {
+    return this.packets.verdict[row] === this.header.verdicts.indexOf("dropped");
   }
 
   // What an output's queue held: `found` just before, `after` just after each arrival.

@@ -97,7 +97,39 @@ class OutcastPainter {
       g.fillRect(0, row.bottom + 1, this.width, 1);
     }
     this.events();
-    if (focus.packet !== null) this.ring(focus.packet);
+    if (focus.packet !== null) {
+      for (const [earlier, later] of this.lanes.pairsOf(focus.packet)) this.arrow(earlier, later);
+      this.ring(focus.packet);
+    }
+  }
+
+  // The middle of a packet's mark in the lane where it came in.
+  markOf(packet) {
+    const p = this.lanes.packets;
+    const row = this.rowsOfLanes.find((one) => one.kind === "in" && one.lane === p.lane[packet]);
+    const y = this.lanes.dropped(packet) ? row.drop + row.dropHeight / 2 : row.bar + row.height / 2;
+    return { x: this.x(p.t_in[packet]), y };
+  }
+
+  // From a packet to the one that brought its data again.
+  arrow(earlier, later) {
+    const g = this.context, a = this.markOf(earlier), b = this.markOf(later);
+    if (b.x < -20 || a.x > this.width + 20) return;
+    const reach = Math.min(46, Math.abs(b.x - a.x) / 3), side = b.x - a.x < 16 ? 0 : 8;
+    const lift = Math.max(10, Math.min(28, reach));
+    g.strokeStyle = g.fillStyle = "#000";
+    g.lineWidth = 1.5;
+    g.setLineDash([5, 3]);
+    g.beginPath();
+    g.moveTo(a.x + side, a.y);
+    g.bezierCurveTo(a.x + reach, a.y - lift, b.x - reach, b.y - lift, b.x - side, b.y);
+    g.stroke();
+    g.setLineDash([]);
+    g.beginPath();
+    g.moveTo(b.x - side, b.y);
+    g.lineTo(b.x - side - 7, b.y - 6);
+    g.lineTo(b.x - side - 8, b.y + 2);
+    g.fill();
   }
 
   // A dashed line with its text at each event, and a grey band while a link was down.

@@ -13,6 +13,7 @@ class OutcastViewer {
     this.status = root.querySelector(".status");
     this.details = root.querySelector(".details");
     this.painter = new OutcastPainter(this.canvas, lanes);
+    this.walk = new OutcastWalk(this);
     this.focus = { flow: null, tracks: [], packet: null, chain: null };
     this.pointers = new Map();
     this.fillChoices();
@@ -218,7 +219,7 @@ class OutcastViewer {
       `frame of ${bytes(p.frame[row])}${flags ? ", " + flags : ""}`);
     const note = h.notes[p.note[row]];
     if (note) lines.push("note: " + note);
-    return lines;
+    return lines.concat(this.walk.sayings(row));
   }
 
   choose(row) {
@@ -226,6 +227,15 @@ class OutcastViewer {
     this.touched = true;
     this.say(this.describe(row).join("; ") + ".");
     this.redraw();
+  }
+
+  // Brings an interval into view with a margin, if it is not there yet.
+  reveal(from, to) {
+    const whole = to - from, margin = 0.08 * Math.max(this.to - this.from, whole);
+    if (from >= this.from && to <= this.to) return;
+    const span = Math.max(this.to - this.from, whole + 2 * margin);
+    const start = (from + to - span) / 2;
+    this.set(start, start + span);
   }
 
   // The packet after or before the chosen one in the same lane, brought into view.
@@ -401,6 +411,7 @@ class OutcastViewer {
     else if (what === "left") this.pan(-0.25);
     else if (what === "right") this.pan(0.25);
     else if (what === "link") this.copy();
+    else if (this.walk.takes(what)) this.walk.go(what);
     else this.jump(what);
   }
 
@@ -420,6 +431,7 @@ class OutcastViewer {
     const actions = {
       ArrowLeft: "left", ArrowRight: "right", ArrowUp: "in", ArrowDown: "out", "+": "in",
       "=": "in", "-": "out", Home: "whole", 0: "whole", n: "next", p: "previous", l: "longest",
+      d: "drop", D: "drop-before", r: "again", b: "first",
     };
     if (actions[event.key]) this.do(actions[event.key]);
     else if (event.key === ".") this.step(1);

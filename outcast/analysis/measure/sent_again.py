@@ -1,0 +1,66 @@
+"""Finds the packet that brought the data of an earlier one again, from the packets of a bottleneck.
+
+A sender usually cuts a retransmission as it cut the first copy, so the next packet of the flow with
+the same sequence number is it. If the sender cut it otherwise, the next retransmission counts that
+has the first byte. Both are inferences: the captures do not show why a packet was sent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outcast.analysis.compiled import I64, U8, U32, Array, Bool
+from outcast.analysis.measure.throughput import unwrap
+
+MOST_LOOKED_AT = 4096
+"""Retransmissions of its flow after a packet that are tried if none has its sequence number."""
+_NONE = -1
+
+
+def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> I64:
+    """Returns for each packet the row of the next one that has its first byte, or -1.
+
+    Arrays have one length, in the order of arrival. A packet without data, and one that is not TCP,
+    has no successor. A TCP segment with data always has a flag.
+
+    Args:
+        path: a number for each pair of a flow and an output, because a packet that passes two
+            outputs was not sent twice.
+        seq: the packets' sequence numbers.
+        payload: bytes of data.
+        flags: TCP flags.
+        dropped: which packets were dropped. Only for these is a retransmission sought that was cut
+            otherwise.
+    """
+    following = np.full(path.size, _NONE, np.int64)
+    of_data = np.flatnonzero((payload > 0) & (flags > 0))
+    order = of_data[np.argsort(path[of_data], kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(path[order])) + 1):
+        if rows.size:
+            low = unwrap(seq[rows], flags[rows])
+            successor = _in_flow(low, low + payload[rows], dropped[rows])
+            known = successor >= 0
+            following[rows[known]] = rows[successor[known]]
+    return following
+
+
+def _in_flow(low: I64, high: I64, dropped: Bool) -> I64:
+    """The successors within one flow, as places in its arrays; -1 where there is none."""
+    successor = np.full(low.size, _NONE, np.int64)
+    order = np.argsort(low, kind="stable")
+    same = low[order][1:] == low[order][:-1]
+    successor[order[:-1][same]] = order[1:][same]
+    before = np.concatenate([low[:1], np.maximum.accumulate(high)[:-1]])
+    again = np.flatnonzero(low < before)
+    lost = np.flatnonzero(dropped & (successor < 0))
+    at = np.searchsorted(again, lost, side="right")
+    for _ in range(MOST_LOOKED_AT):
+        live = at < again.size
+        lost, at = lost[live], at[live]
+        if not lost.size:
+            break
+        packet = again[at]
+        covers = (low[packet] <= low[lost]) & (low[lost] < high[packet])
+        successor[lost[covers]] = packet[covers]
+        lost, at = lost[~covers], at[~covers] + 1
+    return successor
