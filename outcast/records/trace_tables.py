@@ -13,6 +13,7 @@ VERSION = 1
 
 COLUMNS = {
     "t_ns": pl.Int64,
+    "order": pl.Int64,
     "host": pl.String,
     "port": pl.String,
     "flow": pl.Int64,
@@ -21,6 +22,8 @@ COLUMNS = {
 """The first columns of every table of events:
 
 - `t_ns`: when it happened, after the traffic's start; negative before it.
+- `order`: its place among all events that the run recorded, of any kind. Virtual time stands still
+  while the kernel computes, so this tells which of two events at one time came first.
 - `host`: the node that it happened at, a host or a switch; null if the event does not say.
 - `port`: the interface; null if it does not say.
 - `flow`: the flow of flows.parquet; null if it concerns none.

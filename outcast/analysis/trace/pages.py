@@ -1,0 +1,404 @@
+"""Reads the pages of the kernel's ring buffer as columns.
+
+A page has a header, as tracefs describes it in events/header_page: the time of its first event, and
+how many bytes of it are used. Then events follow, each with a word of 32 bits: `type_len` in its
+lowest 5 bits and `time_delta`, the nanoseconds since the event before, in the other 27:
+
+| type_len | what it is |
+|---|---|
+| 1 to 28 | an event of so many words of 4 bytes |
+| 0 | an event whose length in bytes, the length's own 4 included, is the next word |
+| 29 | padding: of the length in the next word, or up to the page's end if the delta is 0 |
+| 30 | time extend: the next word has the delta's higher 32 bits |
+| 31 | absolute time: the same for the lower 59 bits of the time itself |
+
+Sources: enum ring_buffer_type in linux/ring_buffer.h; rb_event_length, rb_update_read_stamp and
+ring_buffer_read_page in kernel/trace/ring_buffer.c. Pages are those of a little-endian kernel, as
+the guest's is.
+
+No library that is kept reads pages into columns: libtraceevent has a call for each event, and takes
+10^7 of them some hundred times as long from Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from outcast import handed_in
+from outcast.analysis.compiled import I64, U8, Array, Scalar, compiled
+from outcast.analysis.trace.layout import Field, Layout, read_layout
+from outcast.errors import InputError
+from outcast.records.trace import Formats
+
+BLOCK_BYTES = 8 << 20
+"""How much of the file is in memory at once, in whole pages."""
+
+_LEAST_EVENT_BYTES = 8
+"""Of an event with its header. There are never more events than the bytes divided by this."""
+_MISSED, _STORED = 1 << 31, 1 << 30
+"""RB_MISSED_EVENTS and RB_MISSED_STORED."""
+_MOST_TIME_NS = 1 << 62
+
+_OK, _USED, _CUT, _TIME = 0, 1, 2, 3
+_PROBLEMS = {
+    _USED: "its header has more bytes in use than the page has room for",
+    _CUT: "an event does not fit into the used part of its page",
+    _TIME: "a time is beyond 64 bits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of bytes with few distinct values.
+
+    Attributes:
+        codes: for each row, the index of its value.
+        values: the distinct values.
+    """
+
+    codes: I64
+    values: tuple[bytes, ...]
+
+
+Column: TypeAlias = Array | Coded
+"""A column: numbers, with a second axis for arrays of numbers, or coded bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Some events of one kind.
+
+    Attributes:
+        layout: what they are.
+        order: each event's place among all events of the file, counted from 0. Virtual time stands
+            still while the kernel computes, so only this tells which of two events came first.
+        time_ns: when each happened, by the ring buffer's clock.
+        columns: the fields by name.
+    """
+
+    layout: Layout
+    order: I64
+    time_ns: I64
+    columns: Mapping[str, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class _PageLayout:
+    commit_at: int
+    data_at: int
+
+
+@dataclass(slots=True)
+class EventFile:
+    """A file of pages. Read `blocks` to its end before the counts.
+
+    Attributes:
+        path: the file.
+        page_bytes: the size of a page.
+        layouts: by the kernel's number of the event.
+        events: how many events were read.
+        lost: how many events were lost before a page, as far as the pages say how many.
+        lost_uncounted: pages before which events were lost without a number.
+    """
+
+    path: Path
+    page_bytes: int
+    layouts: Mapping[int, Layout]
+    _page: _PageLayout
+    events: int = 0
+    lost: int = 0
+    lost_uncounted: int = 0
+    _room: dict[str, Array] = field(default_factory=dict)
+
+    def blocks(self) -> Iterator[list[Events]]:
+        """The events of some pages at a time, one entry for each kind of event in them.
+
+        Raises InputError if the file is cut off, broken, or has events without a layout.
+        """
+        pages = max(1, BLOCK_BYTES // self.page_bytes)
+        done = 0
+        try:
+            with handed_in.opened(self.path) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size % self.page_bytes:
+                    raise InputError(
+                        f"{self.path}: cut off inside a page: {size} bytes are no multiple of "
+                        f"{self.page_bytes}"
+                    )
+                while part := _read(stream, pages * self.page_bytes):
+                    yield self._block(np.frombuffer(part, np.uint8), done)
+                    done += len(part) // self.page_bytes
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {handed_in.reason(error)}") from None
+
+    def _block(self, data: U8, pages_before: int) -> list[Events]:
+        if data.size % self.page_bytes:
+            raise InputError(f"{self.path}: cut off inside a page while it was read")
+        room = data.size // _LEAST_EVENT_BYTES
+        number, time_ns = np.empty(room, np.int64), np.empty(room, np.int64)
+        at, length = np.empty(room, np.int64), np.empty(room, np.int64)
+        count, lost, uncounted, problem, page = _index(
+            data,
+            self.page_bytes,
+            self._page.commit_at,
+            self._page.data_at,
+            number,
+            time_ns,
+            at,
+            length,
+        )
+        if problem != _OK:
+            raise InputError(f"{self.path}: page {pages_before + page}: {_PROBLEMS[problem]}")
+        self.lost += lost
+        self.lost_uncounted += uncounted
+        order = np.arange(self.events, self.events + count, dtype=np.int64)
+        self.events += count
+        groups = []
+        for kind in np.flatnonzero(np.bincount(number[:count], minlength=1)).tolist():
+            layout = self.layouts.get(kind)
+            if layout is None:
+                raise InputError(
+                    f"{self.path}: has events of the number {kind}, which formats.json does not "
+                    "describe"
+                )
+            rows = np.flatnonzero(number[:count] == kind)
+            if int(length[rows].min()) < layout.bytes:
+                raise InputError(f"{self.path}: an event {layout.event} is shorter than its format")
+            columns = self._columns(layout, data, at[rows], length[rows])
+            groups.append(Events(layout, order[rows], time_ns[rows], columns))
+        return groups
+
+    def _columns(self, layout: Layout, data: U8, at: I64, length: I64) -> dict[str, Column]:
+        records = np.empty((at.size, layout.bytes), np.uint8)
+        _pack(data, at, records)
+        columns: dict[str, Column] = {}
+        for one in layout.fields:
+            raw = records[:, one.offset : one.offset + one.size]
+            if one.dynamic is not None:
+                columns[one.name] = self._dynamic(one, data, at, length, raw)
+            elif one.kind == "text":
+                columns[one.name] = _until_null(coded(raw))
+            elif one.kind == "bytes" or one.network:
+                columns[one.name] = coded(raw)
+            else:
+                kind = f"<{'i' if one.signed else 'u'}{one.element_bytes}"
+                values = np.ascontiguousarray(raw).view(kind)
+                columns[one.name] = values if one.kind == "numbers" else values[:, 0]
+        return columns
+
+    def _dynamic(self, one: Field, data: U8, at: I64, length: I64, raw: U8) -> Coded:
+        place = np.ascontiguousarray(raw).view("<u4")[:, 0].astype(np.int64)
+        begin, size = place & 0xFFFF, place >> 16
+        if one.dynamic == "rel":
+            begin = begin + one.offset + one.size
+        if (begin + size > length).any():
+            raise InputError(f"{self.path}: a text of an event lies outside of the event")
+        values: list[bytes] = []
+        codes = np.empty(at.size, np.int64)
+        for width in np.unique(size).tolist():
+            rows = np.flatnonzero(size == width)
+            content = np.empty((rows.size, width), np.uint8)
+            _pack(data, (at + begin)[rows], content)
+            part = coded(content)
+            codes[rows] = part.codes + len(values)
+            values += part.values
+        column = Coded(codes, tuple(values))
+        return _until_null(column) if one.kind == "text" else column
+
+
+def open_events(path: Path, formats: Formats) -> EventFile:
+    """Opens a file of pages. Raises InputError if its formats are not as the kernel writes them."""
+    layouts: dict[int, Layout] = {}
+    for event, text in formats.events.items():
+        layout = read_layout(event, text)
+        if layout.number in layouts:
+            raise InputError(
+                f"the formats of {event} and {layouts[layout.number].event} have one number"
+            )
+        layouts[layout.number] = layout
+    return EventFile(path, formats.page_bytes, layouts, _page_layout(formats))
+
+
+def _page_layout(formats: Formats) -> _PageLayout:
+    """Where a page's parts are. Raises InputError if it is no page of a 64-bit kernel."""
+    places = {
+        name: (int(offset), int(size))
+        for name, offset, size in re.findall(
+            r"\tfield: \w+ (\w+);\toffset:(\d{1,7});\tsize:(\d{1,7});", formats.header_page
+        )
+    }
+    data_at, data_bytes = places.get("data", (0, 0))
+    if (
+        places.get("timestamp") != (0, 8)
+        or places.get("commit") != (8, 8)
+        or data_at < 16
+        or data_at + data_bytes != formats.page_bytes
+    ):
+        raise InputError(
+            "header_page: describes no page of a 64-bit kernel of "
+            f"{formats.page_bytes} bytes: {formats.header_page[:80]!a}"
+        )
+    return _PageLayout(8, data_at)
+
+
+def _read(stream: object, size: int) -> bytes:
+    """Reads so many bytes, or fewer at the file's end."""
+    parts = []
+    while size > 0 and (part := stream.read(size)):  # type: ignore[attr-defined]
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def coded(rows: U8) -> Coded:
+    """Codes rows of bytes of one width."""
+    if not rows.shape[1]:
+        return Coded(np.zeros(rows.shape[0], np.int64), (b"",))
+    rows = np.ascontiguousarray(rows)
+    _, first, codes = np.unique(_hashes(rows), return_index=True, return_inverse=True)
+    codes = codes.reshape(-1)
+    # Somebody could make two rows that have one hash, so the rows themselves are compared.
+    if not _equal(rows, first[codes]):
+        whole = rows.view(np.dtype((np.void, rows.shape[1])))[:, 0]
+        _, first, codes = np.unique(whole, return_index=True, return_inverse=True)
+    return Coded(codes.astype(np.int64), tuple(rows[row].tobytes() for row in first.tolist()))
+
+
+def _until_null(column: Coded) -> Coded:
+    """The same texts up to their first null."""
+    return Coded(column.codes, tuple(value.partition(b"\0")[0] for value in column.values))
+
+
+@compiled
+def _word(data: U8, at: Scalar) -> Scalar:
+    """The little-endian word of 32 bits at a byte."""
+    return (
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
+    )
+
+
+@compiled
+def _index(
+    data: U8,
+    page_bytes: int,
+    commit_at: int,
+    data_at: int,
+    number: I64,
+    time_ns: I64,
+    at: I64,
+    length: I64,
+) -> tuple[int, int, int, int, int]:
+    """Finds the events of whole pages.
+
+    Fills in the kernel's number, time, place and bytes of each. Returns how many there are, how
+    many were lost, before how many pages some were lost uncounted, what is wrong, and on which
+    page.
+    """
+    count = 0
+    lost = 0
+    uncounted = 0
+    for page in range(data.size // page_bytes):
+        begin = page * page_bytes
+        low, high = _word(data, begin), _word(data, begin + 4)
+        if high >= 1 << 30:
+            return count, lost, uncounted, _TIME, page
+        now = high << 32 | low
+        commit = _word(data, begin + commit_at)
+        used = commit & (_STORED - 1)
+        pos = begin + data_at
+        end = pos + used
+        if end > begin + page_bytes:
+            return count, lost, uncounted, _USED, page
+        if commit & _MISSED:
+            # The kernel stores the number behind the events if there is room.
+            if commit & _STORED:
+                if end + 8 > begin + page_bytes or _word(data, end + 4):
+                    return count, lost, uncounted, _USED, page
+                lost += _word(data, end)
+            else:
+                uncounted += 1
+        while pos < end:
+            if pos + 4 > end:
+                return count, lost, uncounted, _CUT, page
+            head = _word(data, pos)
+            kind, delta = head & 31, head >> 5
+            if kind == 29 and delta == 0:
+                break
+            if 1 <= kind <= 28:
+                place, size = pos + 4, 4 * kind
+            else:
+                if pos + 8 > end:
+                    return count, lost, uncounted, _CUT, page
+                word = _word(data, pos + 4)
+                if kind == 30:
+                    now += word << 27 | delta
+                    if now >= _MOST_TIME_NS:
+                        return count, lost, uncounted, _TIME, page
+                    pos += 8
+                    continue
+                if kind == 31:
+                    # Times above 59 bits are refused, so the highest 5 are always 0.
+                    now = word << 27 | delta
+                    pos += 8
+                    continue
+                if word < 4:
+                    return count, lost, uncounted, _CUT, page
+                place, size = pos + 8, word - 4
+            if place + size > end:
+                return count, lost, uncounted, _CUT, page
+            # A discarded event has a delta of 1 in place of 0 (rb_event_discard).
+            if kind != 29 or delta != 1:
+                now += delta
+            if now >= _MOST_TIME_NS:
+                return count, lost, uncounted, _TIME, page
+            if kind != 29:
+                if size < 4:
+                    return count, lost, uncounted, _CUT, page
+                number[count] = np.int64(data[place]) | np.int64(data[place + 1]) << 8
+                time_ns[count] = now
+                at[count] = place
+                length[count] = size
+                count += 1
+            pos = place + size
+    return count, lost, uncounted, _OK, 0
+
+
+@compiled
+def _pack(data: U8, at: I64, records: U8) -> None:
+    """Copies the first bytes of each event into a row."""
+    for row in range(at.size):
+        for byte in range(records.shape[1]):
+            records[row, byte] = data[at[row] + byte]
+
+
+@compiled
+def _hashes(rows: U8) -> Array:
+    """A hash of 64 bits of each row (FNV-1a)."""
+    hashes = np.empty(rows.shape[0], np.uint64)
+    for row in range(rows.shape[0]):
+        value = np.uint64(0xCBF29CE484222325)
+        for byte in range(rows.shape[1]):
+            value = (value ^ np.uint64(rows[row, byte])) * np.uint64(0x100000001B3)
+        hashes[row] = value
+    return hashes
+
+
+@compiled
+def _equal(rows: U8, others: I64) -> bool:
+    """Whether each row equals the one that its entry names."""
+    for row in range(rows.shape[0]):
+        other = others[row]
+        for byte in range(rows.shape[1]):
+            if rows[row, byte] != rows[other, byte]:
+                return False
+    return True
