@@ -195,7 +195,7 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
         (port, directory.path / _capture(directory, manifest, port, direction).file)
         for port, direction in [(name, "in") for name in record.ingress] + [(record.egress, "out")]
     ]
-    captures = read_captures(files, frozenset(record.destinations))
+    captures = read_captures(files, frozenset(record.destinations), foreign=False)
     for capture in captures:
         if capture.cut_short:
             raise InputError(
@@ -269,7 +269,7 @@ def _round_trips(
         if file is None:
             continue
         senders = frozenset(flow.src_ip for flow in manifest.flows if flow.ingress == port)
-        back = read_capture(port, directory.path / file, senders)
+        back = read_capture(port, directory.path / file, senders, foreign=False)
         numbers = {flow: number for number, flow in enumerate(joined.flows)}
         for row, flow in enumerate(back.flows):
             data = FlowKey(flow.dst, flow.dport, flow.src, flow.sport, flow.protocol)

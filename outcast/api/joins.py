@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast.analysis import store
-from outcast.analysis.capture.pcap import PortCapture, read_captures
+from outcast.analysis.capture.pcap import read_captures
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.errors import ConfigError, InputError, did_you_mean
@@ -117,7 +117,7 @@ def join_captures(
         joined,
         queue.replay(joined),
         blackout.port_chains(joined),
-        (*_flaws(captures), *joined.clocks),
+        (*(text for capture in captures for text in capture.remarks), *joined.clocks),
     )
 
 
@@ -138,19 +138,3 @@ def _port_name(name: str) -> str:
     if not name.isprintable():
         raise ConfigError(f"{name!a}: allowed as a port's name is text that can be shown")
     return name
-
-
-def _flaws(captures: list[PortCapture]) -> list[str]:
-    flaws = []
-    for capture in captures:
-        if capture.cut_short:
-            flaws.append(
-                f"{capture.path}: cut off after {capture.records} packets, inside a record, "
-                f"which is left out"
-            )
-        if capture.cut:
-            flaws.append(
-                f"{capture.path}: {capture.cut} packets were captured too short for their "
-                f"headers and are left out"
-            )
-    return flaws

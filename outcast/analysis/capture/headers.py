@@ -1,10 +1,10 @@
 """Ethernet, VLAN, Linux cooked, IPv4, IPv6, TCP and UDP headers, decoded in columns.
 
-One compiled loop reads the headers of a block of packets (RFC 791, 8200, 9293, 768; IEEE 802.1Q;
-tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat arrays.
-It folds the fields that a switch leaves unchanged into one 64-bit identity per packet. Fields that
-some captures lack or some hops change (TTL, checksum, TCP time stamps) stay separate, so that the
-join can choose to include them.
+One compiled loop reads the headers of a block of packets (RFC 791, 8200, 4302, 9293, 768; IEEE
+802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat
+arrays. It folds the fields that a switch leaves unchanged into one 64-bit identity per packet.
+Fields that some captures lack or some hops change (TTL, checksum, TCP time stamps) stay separate,
+so that the join can choose to include them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from outcast.analysis.capture.mirrors import CARRIERS, link_layer, unwrap_mirrored
 from outcast.analysis.capture.records import Records
 from outcast.analysis.compiled import (
     I32,
@@ -35,6 +36,8 @@ from outcast.errors import InputError
 
 TCP = 6
 UDP = 17
+AUTHENTICATION = 51
+"""The header of RFC 4302, behind which the packet goes on in the clear."""
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 
@@ -206,48 +209,11 @@ def _decode(
     for packet in range(first, count):
         at = offset[packet]
         end = at + length[packet]
-        # Link layer: `kind` becomes the EtherType. `overhead` makes a length that of an Ethernet
-        # frame.
-        link_type = link[packet]
-        kind: Scalar = 0
-        overhead = 0
-        if link_type == 1:
-            if at + 14 > end:
-                skipped[_CUT] += 1
-                continue
-            kind = load16(data, at + 12)
-            at += 14
-        elif link_type == 113:
-            if at + 16 > end:
-                skipped[_CUT] += 1
-                continue
-            kind = load16(data, at + 14)
-            at += 16
-            overhead = 14 - 16
-        elif link_type == 276:
-            if at + 20 > end:
-                skipped[_CUT] += 1
-                continue
-            kind = load16(data, at)
-            at += 20
-            overhead = 14 - 20
-        else:
-            if at + 1 > end:
-                skipped[_CUT] += 1
-                continue
-            overhead = 14
-            version = data[at] >> 4
-            kind = 0x0800 if version == 4 else (0x86DD if version == 6 else 0)
-        short = False
-        while kind == 0x8100 or kind == 0x88A8 or kind == 0x9100:
-            if at + 4 > end:
-                short = True
-                break
-            kind = load16(data, at + 2)
-            at += 4
-        if short:
+        kind, at, overhead = link_layer(data, at, end, link[packet])
+        if kind < 0:
             skipped[_CUT] += 1
             continue
+        short = False
         # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
         beyond = original[packet] - (at - offset[packet])
         ip_id: Scalar = 0
@@ -277,6 +243,14 @@ def _decode(
             entry[4] = np.uint64(load32(data, at + 16))
             family = 4
             at += header
+            if protocol == AUTHENTICATION and not fragment_offset:
+                if at + 8 > end:
+                    skipped[_CUT] += 1
+                    continue
+                protocol = np.int64(data[at])
+                size: Scalar = 8 + 4 * np.int64(data[at + 1])
+                rest -= size
+                at += size
         elif kind == 0x86DD:
             if at + 40 > end:
                 skipped[_CUT] += 1
@@ -294,7 +268,16 @@ def _decode(
             entry[4] = load64(data, at + 32)
             family = 6
             at += 40
-            while protocol == 0 or protocol == 43 or protocol == 44 or protocol == 60:
+            while (
+                protocol == 0
+                or protocol == 43
+                or protocol == 44
+                or protocol == AUTHENTICATION
+                or protocol == 60
+                or protocol == 135
+                or protocol == 139
+                or protocol == 140
+            ):
                 if at + 8 > end:
                     short = True
                     break
@@ -302,7 +285,9 @@ def _decode(
                     fragment_offset = load16(data, at + 2) >> 3
                     marks |= FRAGMENT
                     ip_id = load16(data, at + 6)
-                    size: Scalar = 8
+                    size = np.int64(8)
+                elif protocol == AUTHENTICATION:
+                    size = 8 + 4 * np.int64(data[at + 1])
                 else:
                     size = 8 + 8 * np.int64(data[at + 1])
                 protocol = np.int64(data[at])
@@ -462,8 +447,15 @@ class Decoder:
             for their headers, or go to no wanted destination.
     """
 
-    def __init__(self, destinations: frozenset[str] | None, capacity: int) -> None:
-        """Keeps only packets to `destinations`; None keeps all."""
+    def __init__(
+        self, destinations: frozenset[str] | None, capacity: int, unwraps: bool = True
+    ) -> None:
+        """Keeps only packets to `destinations`; None keeps all.
+
+        With `unwraps`, a mirrored packet is taken out of what carries it.
+        """
+        self._unwraps = unwraps
+        self._carried = np.zeros(len(CARRIERS), np.int64)
         self.columns = Columns.empty(max(capacity, 1024))
         self.filled = 0
         self._wanted_all = destinations is None
@@ -487,8 +479,24 @@ class Decoder:
     def unwanted(self) -> int:
         return int(self._skipped[_UNWANTED])
 
+    @property
+    def mirrored(self) -> dict[str, int]:
+        """How many packets were taken out of each carrier of mirrored packets."""
+        counts = zip(CARRIERS, self._carried.tolist(), strict=True)
+        return {carrier: count for carrier, count in counts if count}
+
     def add(self, records: Records) -> None:
-        """Decodes a block."""
+        """Decodes a block. Its arrays change where packets are taken out of what carries them."""
+        if self._unwraps:
+            unwrap_mirrored(
+                records.data,
+                records.count,
+                records.offset,
+                records.length,
+                records.original,
+                records.link,
+                self._carried,
+            )
         needed = self.filled + records.count
         if needed > self.columns.stamp_ns.size:
             self.columns.resize(max(needed, 2 * self.columns.stamp_ns.size))

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, Decoder, FlowKey
-from outcast.analysis.capture.records import CaptureFile
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -23,7 +23,7 @@ class PortCapture:
 
     Attributes:
         port: the port's name.
-        path: the file it was read from.
+        path: the file it was read from, or the pattern of several.
         columns: its packets in the file's order. The join may take them over.
         flows: the flows; `columns.flow` is the index into them.
         records: packets in the file, of any kind.
@@ -33,7 +33,8 @@ class PortCapture:
             for their headers, or went to another destination.
         options_cut: packets whose TCP options were captured only in part.
         steps_back: how often the stamps went back, as they do when the clock is set back.
-        cut_short: whether the file ended inside a record.
+        cut_short: whether a file ended inside a record.
+        remarks: what the reader should know of it, a line each.
     """
 
     port: str
@@ -49,45 +50,87 @@ class PortCapture:
     options_cut: int
     steps_back: int
     cut_short: bool
+    remarks: tuple[str, ...] = ()
 
 
-def read_capture(port: str, path: Path, destinations: frozenset[str] | None = None) -> PortCapture:
+def read_capture(
+    port: str, path: Path, destinations: frozenset[str] | None = None, foreign: bool = True
+) -> PortCapture:
     """Reads a capture. Keeps only packets to `destinations`, or all if it is None.
 
-    Raises InputError if the file is missing, empty, no capture, broken or of a link type that
-    cannot be decoded, or if no packet in it is long enough for its headers.
+    Args:
+        port: the port's name.
+        path: the file, or a pattern for files that follow one another.
+        destinations: addresses.
+        foreign: others made it, so it may consist of several files, may still grow, and may hold
+            mirrored packets, which are taken out of what carries them.
+
+    Raises InputError if a file is missing, empty, no capture, broken or of a link type that
+    cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
-    file = CaptureFile(path)
-    decoder = Decoder(destinations, capacity=min(file.size // 56, MOST_EXPECTED))
-    first: int | None = None
-    last: int | None = None
-    for block in file.blocks():
-        stamps = block.stamp_ns[: block.count]
-        first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
-        last = max(int(stamps.max()), last) if last is not None else int(stamps.max())
-        decoder.add(block)
-        if decoder.cut > MOST_CUT and decoder.cut == file.records + block.count - decoder.not_ip:
-            raise _too_short(path, f"each of its first {MOST_CUT} packets")
-    if file.cut_short and not file.records:
-        raise InputError(f"{path}: cut off inside its first record")
+    names = sequence.files_of(path) if foreign else [path]
+    files = sequence.in_order(path, names)
+    size = sum(file.size for file in files)
+    decoder = Decoder(destinations, capacity=min(size // 56, MOST_EXPECTED), unwraps=foreign)
+    spans: list[tuple[Path, int, int]] = []
+    remarks = []
+    records = 0
+    for file in files:
+        first: int | None = None
+        last = 0
+        for block in file.blocks():
+            stamps = block.stamp_ns[: block.count]
+            last = max(int(stamps.max()), last) if first is not None else int(stamps.max())
+            first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
+            decoder.add(block)
+            seen = records + file.records + block.count
+            if decoder.cut > MOST_CUT and decoder.cut == seen - decoder.not_ip:
+                raise _too_short(file.path, f"each of its first {MOST_CUT} packets")
+        if file.cut_short and not file.records:
+            raise InputError(f"{file.path}: cut off inside its first record")
+        if foreign and file.has_grown():
+            raise InputError(
+                f"{file.path}: grew while it was read, so its capture still goes on; end it first"
+            )
+        if file.cut_short:
+            remarks.append(
+                f"{file.path}: cut off after {file.records} packets, inside a record, which is "
+                "left out"
+            )
+        if first is not None:
+            sequence.require_sequence(path, spans[-1] if spans else None, (file.path, first, last))
+            spans.append((file.path, first, last))
+        records += file.records
     columns, flows = decoder.finish()
-    if decoder.cut and decoder.cut == file.records - decoder.not_ip:
+    if decoder.cut and decoder.cut == records - decoder.not_ip:
         raise _too_short(path, "every packet")
+    if decoder.cut:
+        remarks.append(
+            f"{path}: {decoder.cut} packets were captured too short for their headers and are left "
+            "out"
+        )
+    remarks += [
+        f"{path}: {count} mirrored packets were taken out of {carrier}"
+        for carrier, count in decoder.mirrored.items()
+    ]
+    if foreign and len(files) == 1 and (word := sequence.continued_by(files[0].path)):
+        remarks.append(word)
     stamps = columns.stamp_ns
     return PortCapture(
         port=port,
         path=path,
         columns=columns,
         flows=flows,
-        records=file.records,
-        first_ns=first,
-        last_ns=last,
+        records=records,
+        first_ns=min((first for _, first, _ in spans), default=None),
+        last_ns=max((last for _, _, last in spans), default=None),
         not_ip=decoder.not_ip,
         cut=decoder.cut,
         unwanted=decoder.unwanted,
         options_cut=int(((columns.marks & OPTIONS_CUT) != 0).sum()),
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
-        cut_short=file.cut_short,
+        cut_short=any(file.cut_short for file in files),
+        remarks=tuple(remarks),
     )
 
 
@@ -99,12 +142,16 @@ def _too_short(path: Path, which: str) -> InputError:
 
 
 def read_captures(
-    files: Sequence[tuple[str, Path]], destinations: frozenset[str] | None = None
+    files: Sequence[tuple[str, Path]],
+    destinations: frozenset[str] | None = None,
+    foreign: bool = True,
 ) -> list[PortCapture]:
     """Reads several captures, two at a time; returns them in the order given.
 
-    Raises InputError as `read_capture` does.
+    Raises InputError as `read_capture` does, and if a process still writes to one of them.
     """
+    if foreign:
+        sequence.refuse_live([file for _, path in files for file in sequence.files_of(path)])
 
     def size(index: int) -> int:
         path = files[index][1]
@@ -112,7 +159,7 @@ def read_captures(
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         tasks = {
-            index: pool.submit(read_capture, *files[index], destinations)
+            index: pool.submit(read_capture, *files[index], destinations, foreign)
             for index in sorted(range(len(files)), key=size, reverse=True)
         }
         return [tasks[index].result() for index in range(len(files))]

@@ -1,22 +1,22 @@
 """The records of a capture file: where each packet's bytes are, and when it was seen.
 
-It reads pcap (draft-ietf-opsawg-pcap; microseconds and nanoseconds, both byte orders) and pcapng
-(draft-ietf-opsawg-pcapng; any resolution, several sections and interfaces), plain or compressed
-with gzip or zstd. It reads files in blocks, so memory does not grow with the file.
+It reads pcap (draft-ietf-opsawg-pcap; microseconds and nanoseconds, both byte orders), pcapng
+(draft-ietf-opsawg-pcapng; any resolution, several sections and interfaces) and ERF, plain or
+compressed. It reads files in blocks, so memory does not grow with the file.
 """
 
 from __future__ import annotations
 
-import gzip
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 import numpy as np
 
-from outcast import handed_in
+from outcast.analysis.capture.compressed import open_capture
+from outcast.analysis.capture.erf import LINK_ERF, index_erf, looks_like_erf, unwrap_erf
 from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
 from outcast.errors import InputError
 
@@ -46,11 +46,23 @@ LINK_TYPES = {
     14: "raw IP",
     101: "raw IP",
     113: "Linux cooked v1",
+    LINK_ERF: "ERF",
     228: "raw IPv4",
     229: "raw IPv6",
     276: "Linux cooked v2",
 }
 """Link types that can be decoded, by number (tcpdump.org/linktypes.html)."""
+
+_NEEDED = "a pcap, pcapng or ERF file is needed"
+
+_OTHER_FORMATS = {
+    b"\xa1\xb2\xcd\x34": "a pcap of a patched libpcap",
+    b"\x34\xcd\xb2\xa1": "a pcap of a patched libpcap",
+    b"snoop\0\0\0": "a capture of snoop",
+    b"GMBU": "a capture of Microsoft Network Monitor",
+    b"RTSS": "a capture of Microsoft Network Monitor",
+}
+"""What files of other captures begin with."""
 
 _LINK_NAMES = {0: "BSD loopback", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
@@ -257,28 +269,6 @@ def _index_pcapng(
     return count, at, _OK
 
 
-def _open(path: Path) -> IO[bytes]:
-    """Opens a file and decompresses it if it is compressed."""
-    try:
-        stream = handed_in.opened(path)
-        magic = stream.read(4)
-        stream.seek(0)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
-    if magic[:2] == b"\x1f\x8b":
-        unpacked = gzip.GzipFile(fileobj=stream)
-        unpacked.myfileobj = stream  # Closing the one closes the other.
-        return cast(IO[bytes], unpacked)
-    if magic == b"\x28\xb5\x2f\xfd":
-        import zstandard
-
-        reader: IO[bytes] = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-            stream, read_across_frames=True, closefd=True
-        )
-        return reader
-    return stream
-
-
 class _Source:
     """A window over a stream. Bytes that are not yet consumed stay; new ones follow them."""
 
@@ -304,7 +294,7 @@ class _Source:
                 self.finished = self.cut_short = True
                 break
             except Exception as error:
-                # gzip, zlib and zstandard each raise exceptions of their own for broken data.
+                # Each library of decompression raises exceptions of its own for broken data.
                 raise InputError(f"{self.path}: cannot be decompressed: {error}") from None
             if not count:
                 self.finished = True
@@ -346,6 +336,10 @@ class CaptureFile:
         self.records = 0
         self.size = path.stat().st_size if path.exists() else 0
 
+    def has_grown(self) -> bool:
+        """Whether the file is longer than when it was opened."""
+        return self.path.stat().st_size > self.size
+
     def _check_link(self, link: int) -> None:
         if link not in LINK_TYPES:
             name = f" ({_LINK_NAMES[link]})" if link in _LINK_NAMES else ""
@@ -360,15 +354,18 @@ class CaptureFile:
         )
 
     def blocks(self) -> Iterator[Records]:
-        """Yields the packets in the file's order. Arrays are reused: valid until the next block."""
-        with _open(self.path) as stream:
+        """Yields the packets in the file's order.
+
+        Arrays are reused: they are valid until the next block, and may be changed until then.
+        """
+        with open_capture(self.path) as stream:
             source = _Source(self.path, stream)
             source.refill()
             head = bytes(source.window[: min(source.end, 28)])
             if not head and source.cut_short:
                 raise InputError(f"{self.path}: cut off inside its first compressed block")
             if not head:
-                raise InputError(f"{self.path}: empty; a pcap or pcapng file is needed")
+                raise InputError(f"{self.path}: empty; {_NEEDED}")
             magic = head[:4]
             if magic == b"\x0a\x0d\x0d\x0a":
                 yield from self._pcapng(source)
@@ -380,7 +377,17 @@ class CaptureFile:
                 b"\xa1\xb2\x3c\x4d": (True, 1),
             }
             if magic not in formats:
-                raise InputError(f"{self.path}: not a capture; a pcap or pcapng file is needed")
+                beginning = bytes(source.window[: source.end])
+                if looks_like_erf(beginning, source.finished):
+                    yield from self._erf(source)
+                    return
+                for begins, name in _OTHER_FORMATS.items():
+                    if beginning.startswith(begins):
+                        raise InputError(
+                            f"{self.path}: {name}, which is not read; "
+                            "`editcap -F pcapng` converts it"
+                        )
+                raise InputError(f"{self.path}: not a capture; {_NEEDED}")
             if len(head) < 24:
                 raise InputError(f"{self.path}: cut off inside the file's header")
             yield from self._pcap(source, *formats[magic])
@@ -393,7 +400,7 @@ class CaptureFile:
         source.consume(24)
         arrays = [np.empty(BLOCK_BYTES // 40, np.int64) for _ in range(4)]
         offset, length, original, stamp = arrays
-        link = np.full(offset.size, link_type, np.int32)
+        link = np.empty(offset.size, np.int32)
         while True:
             source.refill()
             count, used, error = _index_pcap(
@@ -402,6 +409,29 @@ class CaptureFile:
             if count:
                 if fcs:
                     original[:count] -= fcs
+                # Who read the block before may have changed it.
+                link[:count] = link_type
+                if link_type == LINK_ERF:
+                    unwrap_erf(source.data, count, offset, length, original, link)
+                yield Records(source.data, count, offset, length, original, stamp, link)
+                self.records += count
+            source.consume(used)
+            if error:
+                raise self._broken(source.position, "a record claims an impossible length")
+            if not used and source.finished:
+                self.cut_short = source.cut_short or source.end > 0
+                return
+
+    def _erf(self, source: _Source) -> Iterator[Records]:
+        offset, length, original, stamp = (np.empty(BLOCK_BYTES // 16, np.int64) for _ in range(4))
+        link = np.empty(offset.size, np.int32)
+        while True:
+            source.refill()
+            count, used, error = index_erf(
+                source.data, source.end, offset, length, original, stamp, link
+            )
+            if count:
+                unwrap_erf(source.data, count, offset, length, original, link)
                 yield Records(source.data, count, offset, length, original, stamp, link)
                 self.records += count
             source.consume(used)
@@ -432,6 +462,7 @@ class CaptureFile:
             if count:
                 for number in np.unique(link[:count]):
                     self._check_link(int(number))
+                unwrap_erf(source.data, count, offset, length, original, link)
                 yield Records(source.data, count, offset, length, original, stamp, link)
                 self.records += count
             source.consume(used)

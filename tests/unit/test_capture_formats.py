@@ -1,0 +1,608 @@
+"""Captures of engineers' tools: ERF, mirrored packets, compression, rotations, growing files.
+
+What is expected was worked out by hand from the formats' descriptions. Where Wireshark's tools are
+installed, they write the same files a second way.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import lz4.frame
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.all import (
+    GRE,
+    IP,
+    TCP,
+    UDP,
+    VXLAN,
+    Dot1AD,
+    Dot1Q,
+    Ether,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+    Raw,
+    raw,
+)
+
+from outcast.analysis.capture import sequence
+from outcast.analysis.capture.headers import FlowKey
+from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
+from outcast.errors import InputError
+
+FLOW = FlowKey("10.0.0.2", 20001, "10.0.0.1", 5001, 6)
+DATA = (
+    IP(src="10.0.0.2", dst="10.0.0.1", id=4711)
+    / TCP(sport=20001, dport=5001, seq=4_000_000_000, ack=9, flags="PA")
+    / Raw(b"x" * 1000)
+)
+FRAME = raw(Ether(src="02:00:00:00:00:02", dst="02:00:00:00:00:01") / DATA)
+"""14 + 20 + 20 + 1000 bytes."""
+
+
+def pcap(frames: list[bytes], link: int = 1, first_s: int = 5, snaplen: int = 65535) -> bytes:
+    """A capture in nanoseconds; a packet each second."""
+    out = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, link)
+    for number, frame in enumerate(frames):
+        part = frame[:snaplen]
+        out += struct.pack("<IIII", first_s + number, 7, len(part), len(frame)) + part
+    return out
+
+
+def erf(
+    frame: bytes, seconds: int = 5, fraction: int = 0, kind: int = 2, extensions: int = 0
+) -> bytes:
+    """A record as a card writes it: the wire's length has the check sequence, 8 bytes align it."""
+    is_ethernet = kind in (2, 11, 16, 20)
+    body = b"".join(
+        bytes([0x80 if number + 1 < extensions else 0]) + b"\xee" * 7
+        for number in range(extensions)
+    )
+    body += (b"\0\0" + frame + b"FCS!") if is_ethernet else frame
+    body += bytes(-len(body) % 8)
+    wire = len(frame) + (4 if is_ethernet else 0)
+    first = kind | (0x80 if extensions else 0)
+    head = struct.pack("<II", fraction, seconds)
+    return head + struct.pack(">BBHHH", first, 4, 16 + len(body), 0, wire) + body
+
+
+def read(path: Path, content: bytes) -> PortCapture:
+    path.write_bytes(content)
+    return read_capture("port", path)
+
+
+def check(capture: PortCapture, count: int = 1, frame: bytes = FRAME) -> None:
+    columns = capture.columns
+    assert [capture.flows[row] for row in columns.flow] == [FLOW] * count
+    assert columns.frame_bytes.tolist() == [len(frame)] * count
+    assert columns.payload_bytes.tolist() == [1000] * count
+    assert columns.seq.tolist() == [4_000_000_000] * count
+    assert columns.ip_id.tolist() == [4711] * count
+
+
+# --- ERF
+
+
+@pytest.mark.parametrize("kind", [2, 11, 16, 20])
+def test_erf(tmp_path: Path, kind: int) -> None:
+    content = erf(FRAME, 5, 1 << 31, kind) + erf(b"", kind=48) + erf(FRAME, 6, 1, kind, 2)
+    capture = read(tmp_path / "a.erf", content)
+    check(capture, 2)
+    # Half a second, and 2^-32 s, which is less than half a nanosecond.
+    assert capture.columns.stamp_ns.tolist() == [5_500_000_000, 6_000_000_000]
+    assert (capture.records, capture.not_ip) == (3, 1)
+
+
+def test_erf_times_are_rounded_to_the_nearest_nanosecond(tmp_path: Path) -> None:
+    fractions = [3, 4, 2**32 - 1]
+    capture = read(tmp_path / "a.erf", b"".join(erf(FRAME, 5, each) for each in fractions))
+    # 2^-32 s are 0.2328 ns: 0.698, 0.931, and a whole second less 0.23 ns.
+    assert capture.columns.stamp_ns.tolist() == [5_000_000_001, 5_000_000_001, 6_000_000_000]
+
+
+def test_erf_of_bare_ip_and_of_other_link_layers(tmp_path: Path) -> None:
+    six = raw(IPv6(src="fd00::2", dst="fd00::1") / UDP(sport=1, dport=2) / Raw(b"z" * 9))
+    content = erf(raw(DATA), kind=22) + erf(six, kind=23) + erf(FRAME, kind=3) + erf(FRAME)
+    capture = read(tmp_path / "a.erf", content)
+    assert capture.columns.payload_bytes.tolist() == [1000, 9, 1000]
+    assert capture.columns.frame_bytes.tolist() == [len(FRAME), 14 + 40 + 8 + 9, len(FRAME)]
+    assert capture.not_ip == 1
+
+
+def test_erf_cut_by_the_card_and_by_the_disk(tmp_path: Path) -> None:
+    record = erf(FRAME)
+    short = record[:10] + struct.pack(">H", 16 + 2 + 62) + record[12 : 16 + 2 + 62]
+    capture = read(tmp_path / "a.erf", short + record[:-5])
+    check(capture)
+    assert capture.cut_short
+    assert "cut off after 1 packets" in capture.remarks[0]
+
+
+def test_erf_in_pcap(tmp_path: Path) -> None:
+    capture = read(tmp_path / "a.pcap", pcap([erf(FRAME), erf(FRAME, kind=3), b"short"], link=197))
+    check(capture)
+    assert capture.columns.stamp_ns.tolist() == [5_000_000_007]
+    assert (capture.not_ip, capture.cut) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"0123456789" * 500,
+        bytes(4000),
+        b"\xff" * 4000,
+        erf(b"", kind=48) * 9,
+        erf(FRAME)[:100],
+        erf(FRAME) + erf(FRAME, seconds=90_000),
+        erf(FRAME) + b"\0" * 8 + b"\x1f" + bytes(40),
+    ],
+)
+def test_what_is_no_erf(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(InputError, match="not a capture; a pcap, pcapng or ERF file is needed"):
+        read(tmp_path / "a", content)
+
+
+def test_an_impossible_erf_record(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"broken after 30 packets, at byte \d+: a record claims"):
+        read(tmp_path / "a.erf", erf(FRAME) * 30 + bytes(40))
+
+
+# --- mirrored packets
+
+
+OUTER = Ether() / IP(src="192.0.2.1", dst="192.0.2.9", id=1)
+ERSPAN_2 = bytes.fromhex("1005 2001 00000042")
+"""Version 1, VLAN 5; class 1, session 1; index 66."""
+ERSPAN_3 = bytes.fromhex("2005 0001 00112233 0000 0000")
+"""Version 2, VLAN 5; session 1; a time stamp; no group tag; an Ethernet frame, no subheader."""
+MIRRORS = {
+    "ERSPAN I": raw(OUTER / GRE(proto=0x88BE) / Raw(FRAME)),
+    "ERSPAN II": raw(OUTER / GRE(proto=0x88BE, seqnum_present=1) / Raw(ERSPAN_2 + FRAME)),
+    "ERSPAN III": raw(OUTER / GRE(proto=0x22EB, seqnum_present=1) / Raw(ERSPAN_3 + FRAME)),
+    "GRE": raw(OUTER / GRE(proto=0x6558, key_present=1, chksum_present=1, key=7) / Raw(FRAME)),
+    "VXLAN": raw(OUTER / UDP(sport=50000, dport=4789) / VXLAN(vni=7) / Raw(FRAME)),
+}
+
+
+@pytest.mark.parametrize("carrier", MIRRORS)
+@pytest.mark.parametrize("tags", [0, 1, 2])
+def test_mirrored_packets_are_taken_out(tmp_path: Path, carrier: str, tags: int) -> None:
+    whole = MIRRORS[carrier]
+    tag = bytes.fromhex("81000005") * tags
+    capture = read(tmp_path / "a.pcap", pcap([whole, whole[:12] + tag + whole[12:]]))
+    check(capture, 2)
+    assert capture.remarks == (
+        f"{tmp_path / 'a.pcap'}: 2 mirrored packets were taken out of {carrier}",
+    )
+    plain = read(tmp_path / "b.pcap", pcap([FRAME]))
+    assert capture.columns.identity.tolist() == [plain.columns.identity[0]] * 2
+
+
+@pytest.mark.parametrize("outer", [IP(src="192.0.2.1", dst="192.0.2.9"), IPv6(src="::1")])
+@pytest.mark.parametrize("link", [101, 113, 276])
+def test_mirrored_packets_of_every_link_type(tmp_path: Path, link: int, outer: IP) -> None:
+    packet = outer / GRE(proto=0x88BE, seqnum_present=1) / Raw(ERSPAN_2 + FRAME)
+    kind = b"\x08\0" if outer.version == 4 else b"\x86\xdd"
+    head = {101: b"", 113: bytes(14) + kind, 276: kind + bytes(18)}[link]
+    check(read(tmp_path / "a.pcap", pcap([head + raw(packet)], link=link)))
+
+
+def test_erspan_3_with_a_subheader_and_of_bare_ip(tmp_path: Path) -> None:
+    gre = OUTER / GRE(proto=0x22EB, seqnum_present=1)
+    more = ERSPAN_3[:11] + b"\x01" + b"subhead!" + FRAME
+    bare = ERSPAN_3[:10] + bytes([2 << 2, 0]) + raw(DATA)
+    other = ERSPAN_3[:10] + bytes([3 << 2, 0]) + FRAME
+    capture = read(tmp_path / "a.pcap", pcap([raw(gre / Raw(each)) for each in (more, bare)]))
+    check(capture, 2)
+    capture = read(tmp_path / "b.pcap", pcap([raw(gre / Raw(other))]))
+    assert capture.flows[0].protocol == 47
+
+
+def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path: Path) -> None:
+    gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
+    check(read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + FRAME[:80]))])))
+    six = raw(Ether() / Dot1Q(vlan=3) / IPv6(dst="fd00::1") / UDP() / Raw(b"z" * 900))
+    capture = read(tmp_path / "b.pcap", pcap([raw(gre / Raw(ERSPAN_2 + six[:90]))]))
+    assert capture.columns.frame_bytes.tolist() == [18 + 40 + 8 + 900]
+
+
+def test_a_tunnel_on_the_mirrored_link_stays(tmp_path: Path) -> None:
+    gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
+    capture = read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + MIRRORS["VXLAN"]))]))
+    assert capture.flows == [FlowKey("192.0.2.1", 50000, "192.0.2.9", 4789, 17)]
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        OUTER / GRE(proto=0x0800) / DATA,
+        OUTER / GRE(proto=0x6558) / Raw(b"no Ethernet frame at all"),
+        OUTER / GRE(proto=0x88BE, seqnum_present=1) / Raw(b"\x40" + ERSPAN_2[1:] + FRAME),
+        OUTER / GRE(proto=0x22EB, seqnum_present=1) / Raw(b"\x10" + ERSPAN_3[1:] + FRAME),
+        OUTER / GRE(proto=0x880B, version=1) / Raw(b"PPTP" * 9),
+        OUTER / UDP(sport=1, dport=4789) / Raw(b"\x08\0\0\0\0\0\7\x01" + FRAME),
+        OUTER / UDP(sport=1, dport=4789) / Raw(b"\x08\0\0\x01\0\0\7\0" + FRAME),
+        OUTER / UDP(sport=1, dport=4789) / Raw(b"0123456789" * 100),
+        OUTER / UDP(sport=1, dport=4788) / VXLAN(vni=7) / Raw(FRAME),
+    ],
+)
+def test_other_tunnels_are_packets_like_any_other(tmp_path: Path, packet: Ether) -> None:
+    capture = read(tmp_path / "a.pcap", pcap([raw(packet)]))
+    assert capture.flows[0].dst == "192.0.2.9"
+    assert not capture.remarks
+    assert capture.columns.frame_bytes.tolist() == [len(raw(packet))]
+
+
+def test_a_run_of_ours_has_no_mirrored_packets(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([MIRRORS["VXLAN"]]))
+    capture = read_capture("port", path, foreign=False)
+    assert capture.flows[0].dst == "192.0.2.9"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    carrier=st.sampled_from(sorted(MIRRORS)),
+    cut=st.integers(0, 200),
+    noise=st.binary(min_size=1, max_size=4),
+    at=st.integers(0, 90),
+)
+def test_damaged_mirrors_are_read_or_left_out(
+    tmp_path_factory: pytest.TempPathFactory, carrier: str, cut: int, noise: bytes, at: int
+) -> None:
+    whole = MIRRORS[carrier]
+    hurt = (whole[:at] + noise + whole[at + len(noise) :])[: max(len(whole) - cut, 0)]
+    path = tmp_path_factory.getbasetemp() / "hurt.pcap"
+    capture = read(path, pcap([hurt, whole]))
+    assert capture.records == 2
+    columns = capture.columns
+    assert columns.flow.size + capture.not_ip + capture.cut == 2
+    assert columns.seq[-1] == 4_000_000_000
+
+
+# --- VLAN tags, IPv6 and authentication headers, short snaplens
+
+
+@pytest.mark.parametrize(
+    "tags", [Dot1Q(vlan=5), Dot1AD(vlan=5) / Dot1Q(vlan=6), Dot1Q(vlan=5) / Dot1Q(vlan=6)]
+)
+def test_vlan_and_double_tags_within_64_bytes(tmp_path: Path, tags: Ether) -> None:
+    frame = raw(Ether() / tags / DATA)
+    check(read(tmp_path / "a.pcap", pcap([frame], snaplen=64)), frame=frame)
+
+
+def test_old_tags_of_vendors(tmp_path: Path) -> None:
+    for kind in (b"\x91\0", b"\x92\0"):
+        frame = FRAME[:12] + kind + b"\0\5" + FRAME[12:]
+        check(read(tmp_path / "a.pcap", pcap([frame])), frame=frame)
+
+
+@pytest.mark.parametrize("link", [1, 113, 276, 101])
+def test_64_bytes_are_enough_for_ipv4(tmp_path: Path, link: int) -> None:
+    head = {1: FRAME[:14], 113: bytes(14) + b"\x08\0", 276: b"\x08\0" + bytes(18), 101: b""}[link]
+    check(read(tmp_path / "a.pcap", pcap([head + raw(DATA)], link, snaplen=64)))
+
+
+def authentication(icv_bytes: int, protocol: int = 6) -> bytes:
+    """RFC 4302: next header, length in words less 2, reserved, index, sequence number, check."""
+    words = (12 + icv_bytes) // 4 - 2
+    return bytes([protocol, words, 0, 0]) + bytes(8) + b"\xcc" * icv_bytes
+
+
+def test_every_extension_header_of_ipv6(tmp_path: Path) -> None:
+    above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
+    base = IPv6(src="fd00::2", dst="fd00::1")
+    packets = [
+        base / IPv6ExtHdrHopByHop() / above,
+        base / IPv6ExtHdrRouting(addresses=["fd00::9"]) / above,
+        base / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / above,
+        IPv6(src="fd00::2", dst="fd00::1", nh=51) / Raw(authentication(12)) / above,
+        IPv6(src="fd00::2", dst="fd00::1", nh=135) / Raw(b"\x06\0" + bytes(6)) / above,
+        IPv6(src="fd00::2", dst="fd00::1", nh=140) / Raw(b"\x06\x01" + bytes(14)) / above,
+        base
+        / IPv6ExtHdrHopByHop(nh=51)
+        / Raw(authentication(24, 60))
+        / IPv6ExtHdrDestOpt()
+        / above,
+    ]
+    capture = read(tmp_path / "a.pcap", pcap([raw(Ether() / packet) for packet in packets]))
+    assert capture.columns.payload_bytes.tolist() == [500] * len(packets)
+    assert capture.columns.seq.tolist() == [7] * len(packets)
+    assert capture.flows == [FlowKey("fd00::2", 20001, "fd00::1", 5001, 6)]
+
+
+def test_an_authentication_header_of_ipv4(tmp_path: Path) -> None:
+    above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
+    packet = (
+        Ether() / IP(src="10.0.0.2", dst="10.0.0.1", proto=51) / Raw(authentication(12)) / above
+    )
+    capture = read(tmp_path / "a.pcap", pcap([raw(packet)]))
+    assert (capture.columns.payload_bytes[0], capture.columns.seq[0]) == (500, 7)
+    assert capture.flows == [FLOW]
+
+
+# --- compression
+
+
+def compressed_by_lz4(content: bytes) -> bytes:
+    return bytes(lz4.frame.compress(content))
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": zstandard.compress,
+    "lz4": compressed_by_lz4,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_compressed_whole_in_parts_and_cut_off(tmp_path: Path, name: str) -> None:
+    compress = COMPRESSORS[name]
+    rng = np.random.default_rng(1)
+    frames = [FRAME[:60] + rng.bytes(len(FRAME) - 60) for _ in range(300)]
+    content = pcap(frames)
+    packed = compress(content)
+    assert read(tmp_path / f"a.{name}", packed).records == 300
+    parts = compress(content[:30]) + compress(b"") + compress(content[30:])
+    assert read(tmp_path / f"b.{name}", parts).records == 300
+    cut = read(tmp_path / f"c.{name}", packed[: len(packed) // 2])
+    assert 0 < cut.records < 300
+    assert cut.cut_short
+    hurt = bytearray(packed)
+    hurt[len(hurt) // 2] ^= 0xFF
+    hurt[len(hurt) // 2 + 1] ^= 0xFF
+    # zstd and lz4 have no check sum here, so that they may give other bytes.
+    refusal = ""
+    try:
+        read(tmp_path / f"d.{name}", bytes(hurt))
+    except InputError as error:
+        refusal = str(error)
+    assert "\n" not in refusal
+    assert refusal or name in ("zst", "lz4")
+
+
+def test_what_zstd_may_begin_with_and_xz_may_end_with(tmp_path: Path) -> None:
+    content = pcap([FRAME])
+    skippable = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip"
+    check(read(tmp_path / "a", skippable + zstandard.compress(content)))
+    check(read(tmp_path / "b", lzma.compress(content) + bytes(8)))
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_a_bomb_is_refused(tmp_path: Path, name: str) -> None:
+    content = pcap([FRAME])
+    made = io.BytesIO()
+    opened: IO[bytes]
+    match name:
+        case "gz":
+            opened = gzip.GzipFile(fileobj=made, mode="wb", compresslevel=1)
+        case "zst":
+            opened = zstandard.ZstdCompressor().stream_writer(made, closefd=False)
+        case "lz4":
+            opened = lz4.frame.LZ4FrameFile(made, mode="wb")
+        case _:
+            opened = lzma.LZMAFile(made, mode="wb", preset=0)  # noqa: SIM115
+    with opened:
+        opened.write(content)
+        for _ in range(300):
+            opened.write(bytes(1 << 20))
+    if name == "lz4":
+        # It reaches 255 times at most, so that the bound is met by many of its blocks.
+        assert len(made.getvalue()) > 1 << 20
+    with pytest.raises(InputError, match=r"stands for more than 200 times|empty block|broken"):
+        read(tmp_path / f"a.{name}", made.getvalue())
+
+
+def test_xz_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 256 << 20}]
+    packed = lzma.compress(pcap([FRAME]), filters=filters)
+    with pytest.raises(InputError, match="cannot be decompressed"):
+        read(tmp_path / "a.xz", packed)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bz2.compress(b"x"), "compressed by bzip2; allowed are gzip, zstd, lz4 and xz"),
+        (b"PK\x03\x04" + bytes(30), "compressed by zip"),
+        (b"\x02\x21\x4c\x18" + bytes(30), "compressed by the old format of lz4"),
+        (b"\xa1\xb2\xcd\x34" + bytes(30), "a pcap of a patched libpcap, which is not read; `edit"),
+        (b"snoop\0\0\0" + bytes(30), "a capture of snoop, which is not read"),
+    ],
+)
+def test_other_formats_are_named(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read(tmp_path / "a", content)
+
+
+# --- rotations
+
+
+def test_a_rotation_is_one_capture(tmp_path: Path) -> None:
+    frames = [FRAME] * 24
+    for number in range(12):
+        content = pcap(frames[:2], first_s=100 + 2 * number)
+        name = f"eth1.pcap{number or ''}"
+        (tmp_path / name).write_bytes(gzip.compress(content) if number == 3 else content)
+    capture = read_capture("port", tmp_path / "eth1.pcap*")
+    check(capture, 24)
+    seconds = [stamp // 10**9 for stamp in capture.columns.stamp_ns.tolist()]
+    assert seconds == [*range(100, 124)]
+    assert (capture.first_ns, capture.last_ns) == (100_000_000_007, 123_000_000_007)
+    assert not capture.remarks
+
+
+def test_a_ring_whose_first_file_is_the_newest(tmp_path: Path) -> None:
+    for number, first_s in enumerate((140, 100, 120)):
+        (tmp_path / f"e.pcap{number}").write_bytes(pcap([FRAME] * 2, first_s=first_s))
+    (tmp_path / "e.pcap3").write_bytes(pcap([]))
+    capture = read_capture("port", tmp_path / "e.pcap?")
+    assert (capture.columns.stamp_ns // 10**9).tolist() == [100, 101, 120, 121, 140, 141]
+    assert capture.steps_back == 0
+
+
+def test_files_of_two_captures_are_no_rotation(tmp_path: Path) -> None:
+    for name in ("eth1.in.pcap", "eth1.out.pcap"):
+        (tmp_path / name).write_bytes(pcap([FRAME] * 5))
+    with pytest.raises(InputError, match=r"eth1.out.pcap begins 4 s before eth1.in.pcap ends"):
+        read_capture("port", tmp_path / "eth1.*.pcap")
+
+
+def test_a_file_of_a_rotation_may_begin_a_little_early(tmp_path: Path) -> None:
+    (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 5, first_s=10))
+    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 5, first_s=13))
+    assert read_capture("port", tmp_path / "e.pcap*").steps_back == 1
+    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 5, first_s=12))
+    with pytest.raises(InputError, match=r"begins 2 s before e\.pcap0 ends"):
+        read_capture("port", tmp_path / "e.pcap*")
+
+
+def test_a_cut_file_within_a_rotation_is_told(tmp_path: Path) -> None:
+    (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 2, first_s=10)[:-5])
+    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 2, first_s=13))
+    capture = read_capture("port", tmp_path / "e.pcap*")
+    assert capture.remarks == (
+        f"{tmp_path / 'e.pcap0'}: cut off after 1 packets, inside a record, which is left out",
+    )
+    check(capture, 3)
+
+
+def test_files_that_are_not_read_are_told(tmp_path: Path) -> None:
+    for name in ("eth1.pcap", "eth1.pcap1", "eth1.pcap2", "eth2.pcap", "eth1.pcap.txt"):
+        (tmp_path / name).write_bytes(pcap([FRAME]))
+    assert read_capture("port", tmp_path / "eth1.pcap").remarks == (
+        f"{tmp_path / 'eth1.pcap'}: eth1.pcap1 and 1 more beside it are not read, which seem to "
+        "belong to the same capture; the pattern 'eth1.pcap*' names all",
+    )
+    assert not read_capture("port", tmp_path / "eth2.pcap").remarks
+
+
+def test_a_name_with_characters_of_patterns(tmp_path: Path) -> None:
+    (tmp_path / "q[1].pcap").write_bytes(pcap([FRAME]))
+    check(read_capture("port", tmp_path / "q[1].pcap"))
+
+
+def test_patterns_and_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no\*: no file matches"):
+        read_capture("port", tmp_path / "no*")
+    with pytest.raises(InputError, match=r"is a folder; allowed is a capture, or a pattern for"):
+        read_capture("port", tmp_path)
+    with pytest.raises(InputError, match=r"is a folder"):
+        read_captures([("port", tmp_path)])
+    for number in range(4):
+        (tmp_path / f"{number}.pcap").write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequence, "MOST_FILES", 3)
+        with pytest.raises(InputError, match="4 files match; at most 3"):
+            read_capture("port", tmp_path / "*.pcap")
+
+
+# --- captures that still go on
+
+
+def test_a_capture_that_is_written_to_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([FRAME]))
+    program = "import sys; f = open(sys.argv[1], 'ab'); print('open', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+        with pytest.raises(
+            InputError, match=rf"a.pcap: python\S* \(process {writer.pid}\) still writes to it; end"
+        ):
+            read_captures([("port", path)])
+        # A run of ours has ended, whoever looks at its files.
+        read_captures([("port", path)], foreign=False)
+        writer.communicate("\n", timeout=30)
+    with path.open("rb"):
+        read_captures([("port", path)])
+
+
+def test_who_only_reads_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([FRAME]))
+    processes = tmp_path / "proc"
+    for number, flags in ((11, "0100000"), (12, "0100001")):
+        (processes / f"{number}" / "fd").mkdir(parents=True)
+        (processes / f"{number}" / "fdinfo").mkdir()
+        (processes / f"{number}" / "fd" / "3").symlink_to(path)
+        (processes / f"{number}" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
+        (processes / f"{number}" / "comm").write_text("tcpdump\n")
+    with pytest.raises(InputError, match=r"tcpdump \(process 12\) still writes"):
+        sequence.refuse_live([path], processes)
+    shutil.rmtree(processes / "12")
+    sequence.refuse_live([path], processes)
+    sequence.refuse_live([path], tmp_path / "no proc")
+
+
+def test_a_capture_that_grows_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([FRAME]))
+    decode = sequence.CaptureFile.blocks
+
+    def growing(self: sequence.CaptureFile) -> object:
+        yield from decode(self)
+        with path.open("ab") as more:
+            more.write(b"more")
+
+    monkeypatch.setattr(sequence.CaptureFile, "blocks", growing)
+    with pytest.raises(InputError, match="grew while it was read, so its capture still goes on"):
+        read_capture("port", path)
+    read_capture("port", path, foreign=False)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    watchdog = threading.Timer(60, os._exit, [1])
+    watchdog.start()
+    with pytest.raises(InputError, match="is a FIFO"):
+        read_captures([("port", path)])
+    watchdog.cancel()
+
+
+# --- the same files by Wireshark's tools
+
+
+@pytest.mark.skipif(shutil.which("editcap") is None, reason="editcap (Wireshark) is missing")
+@pytest.mark.parametrize("form", ["pcap", "nsecpcap", "pcapng"])
+@pytest.mark.parametrize("of_erf", [False, True])
+def test_files_written_by_editcap(tmp_path: Path, form: str, of_erf: bool) -> None:
+    frames = [FRAME, MIRRORS["ERSPAN II"]]
+    path = tmp_path / "a"
+    path.write_bytes(b"".join(map(erf, frames)) if of_erf else pcap(frames, first_s=5))
+    made = tmp_path / "b"
+    command = ["editcap", "-F", form, str(path), str(made)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    capture = read_capture("port", made)
+    check(capture, 2)
+    rest_ns = 0 if of_erf or form == "pcap" else 7
+    stamps = [seconds * 10**9 + rest_ns for seconds in (5, 5 if of_erf else 6)]
+    assert capture.columns.stamp_ns.tolist() == stamps
