@@ -285,7 +285,7 @@ def test_only_wanted_destinations_are_kept(tmp_path: Path) -> None:
         ),
         (pcapng(1, []) + block(3, b"\4\0\0\0abcd", "<"), "no time stamp"),
         (
-            gzip.compress(pcap(1, [frame(1, NETWORK)]), mtime=0)[:20],
+            gzip.compress(pcap(1, [frame(1, NETWORK)]), mtime=0)[:11],
             "cut off inside its first compressed",
         ),
         (b"\x1f\x8b\x09" + bytes(30), "decompressed"),
