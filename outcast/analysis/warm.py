@@ -5,12 +5,18 @@ numba's cache on disk keeps the compiled code beside the modules, for every late
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from pathlib import Path
+
+import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import blackout, queue, tcp, throughput
+from outcast.analysis.trace.pages import open_events
+from outcast.analysis.trace.tables import nearest
+from outcast.records.trace import Formats, Statistics
 
 _SEGMENT = bytes.fromhex(
     "020000000001 020000000002 0800 45000028 0001 4000 40 06 0000 0a000002 0a000001"
@@ -29,20 +35,37 @@ def _pcapng() -> bytes:
     return section + bytes.fromhex("01000000 14000000 01000000 00000400 14000000")
 
 
+_FORMATS = Formats(
+    clock="mono",
+    to_captures_ns=0,
+    page_bytes=64,
+    header_page="\tfield: u64 timestamp;\toffset:0;\tsize:8;\n"
+    "\tfield: local_t commit;\toffset:8;\tsize:8;\n\tfield: char data;\toffset:16;\tsize:48;\n",
+    events={
+        "a:b": "ID: 1\n\tfield:short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"
+        "\tfield:char name[4];\toffset:4;\tsize:4;\tsigned:0;\n"
+    },
+    statistics=Statistics(entries=0, overrun=0, dropped_events=0, read_events=1),
+)
+
+
 def warm() -> None:
-    """Runs every compiled function once, on captures of one packet."""
+    """Runs every compiled function once, on captures of one packet and a page of one event."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "in").write_bytes(_pcap(10))
         (folder / "out").write_bytes(_pcap(20))
         (folder / "ng").write_bytes(_pcapng())
         read_capture("ng", folder / "ng")
+        (folder / "events").write_bytes(struct.pack("<QQIQ", 0, 12, 2, 1).ljust(64, b"\0"))
+        list(open_events(folder / "events", _FORMATS).blocks())
         joined = join([read_capture("in", folder / "in")], [read_capture("out", folder / "out")])
     queue.replay(joined)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)
     tcp.resent(joined, 1)
+    nearest(*[np.zeros(1, np.int64)] * 9)
 
 
 if __name__ == "__main__":

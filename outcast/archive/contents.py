@@ -11,7 +11,7 @@ from typing import Literal
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.files import sha256
-from outcast.records import replay, verify
+from outcast.records import replay, trace, verify
 from outcast.records.run_directory import Manifest, RunDirectory
 
 Captures = Literal["keep", "hashes"]
@@ -56,6 +56,12 @@ KINDS = (
     ),
     Kind("captures/*.pcap.zst", "a capture, compressed by zstd", "application/zstd"),
     Kind("flows/*", "logs of senders and receivers, and what the kernel said of their sockets"),
+    Kind(
+        "trace/*.parquet",
+        "a table of events of the guest's kernel",
+        "application/vnd.apache.parquet",
+    ),
+    Kind("trace/*.json", "which events of the kernel were recorded, and how", "application/json"),
     Kind("samples/*", "sockets and queues over time, as the kernel's messages"),
     Kind("programs/*", "a program's files, or what it wrote"),
     Kind("modules/*", "the source of a kernel module that the run loaded"),
@@ -169,6 +175,8 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
 
 def _is_derived(name: str) -> bool:
     """Whether a file is computed from what the run wrote."""
+    if name.startswith(f"{trace.FOLDER}/"):
+        return name.endswith((".parquet", ".json"))
     return "/" not in name and (name == "summary.json" or name.endswith(_DERIVED))
 
 

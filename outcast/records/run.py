@@ -137,8 +137,10 @@ class Run:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables in the run's folder: the stems of its Parquet files."""
-        return sorted(path.stem for path in self.directory.path.glob("*.parquet"))
+        """Names of the tables: the stems of the folder's Parquet files, and `trace/EVENT`."""
+        folder = self.directory.path
+        files = (*folder.glob("*.parquet"), *self.directory.trace.glob("[!.]*.parquet"))
+        return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
     def scan(self, name: str) -> pl.LazyFrame:
         """Opens a table by its name. Only the columns and rows that are used are read."""

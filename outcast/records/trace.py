@@ -70,9 +70,6 @@ class Traced(handed_in.Versioned):
     """traced.json: the tables of this folder."""
 
     outcast: str
-    captures: dict[handed_in.FileName, str] = Field(
-        description="SHA-256 of the captures of the run that recorded the events"
-    )
     events: dict[EventName, _Count] = Field(description="rows of each event's table")
 
 

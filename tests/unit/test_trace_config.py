@@ -69,7 +69,7 @@ def test_records_of_the_folder_are_read_as_they_were_written(tmp_path: Path) -> 
     directory = RunDirectory(tmp_path)
     directory.trace.mkdir()
     assert directory.read_traced() is None
-    traced = Traced(outcast="1", captures={"captures/a.pcap": "0"}, events={"tcp:tcp_probe": 7})
+    traced = Traced(outcast="1", events={"tcp:tcp_probe": 7})
     directory.write_traced(traced)
     directory.write_trace_formats(FORMATS)
     assert directory.read_traced() == traced

@@ -1,0 +1,459 @@
+"""From the kernel's events to tables: each event with its time, host, port, flow and packet.
+
+An event tells of a packet by its addresses, ports, IP identification, sequence number and payload.
+The packets' table has the same of every packet that entered a bottleneck, so the join is exact.
+Where two packets agree in all of it, as a SYN that was sent twice, the one is meant that came in or
+left nearest to the event's time.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+
+from outcast import __version__, files
+from outcast.analysis.compiled import I64, Array, compiled
+from outcast.analysis.trace.layout import Field, Layout
+from outcast.analysis.trace.pages import Coded, Column, Events, open_events
+from outcast.errors import InputError, UntrustedError
+from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.tables import refusing, scan_table
+from outcast.records.trace import Formats, Traced, table_name
+from outcast.records.trace_tables import COLUMNS, VERSION, column_name
+
+PART_ROWS = 200_000
+"""Rows of one table that are in memory before they are written."""
+
+_PARTS_FOLDER = ".parts"
+_ADDRESSES = ("saddr", "daddr", "saddr_v6", "daddr_v6")
+_IDENTITY = ("ip_id", "seq", "payload")
+Ends: TypeAlias = tuple[str, int, str, int]
+"""Source address and port, destination address and port."""
+
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
+_SOCKET_ADDRESS_BYTES = 28
+_INET, _INET6 = 2, 10
+"""AF_INET and AF_INET6, with which struct sockaddr_in and struct sockaddr_in6 begin."""
+
+
+def write_events(directory: RunDirectory) -> Traced | None:
+    """Makes the tables of a run's recorded events, then removes the pages that they came from.
+
+    packets.parquet has to be there. The pages can be recorded again, and are large.
+
+    Returns which tables there are; None if the run recorded nothing.
+
+    Raises:
+        InputError: the pages, their formats or the run's records are broken, or a table cannot be
+            written.
+        UntrustedError: events were lost.
+    """
+    if not directory.trace_events.exists():
+        return None
+    with refusing(f"{directory.path}: its events do not fit its records"):
+        return _write_events(directory, directory.read_trace_formats())
+
+
+def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
+    if not formats.events:
+        return None
+    manifest = directory.read_manifest()
+    names = _table_names(formats)
+    places = read_places(directory, manifest)
+    file = open_events(directory.trace_events, formats)
+    t_start_ns = manifest.traffic.t_start_ns
+    parts = directory.trace / _PARTS_FOLDER
+    writers = {
+        layout.event: _Writer(
+            directory.trace / f"{names[layout.event]}.parquet",
+            parts,
+            table(none_of(layout), places, formats.to_captures_ns, t_start_ns),
+        )
+        for layout in file.layouts.values()
+    }
+    try:
+        for block in file.blocks():
+            for events in block:
+                frame = table(events, places, formats.to_captures_ns, t_start_ns)
+                writers[events.layout.event].add(frame)
+        require_whole(directory.trace_events, formats, file.events, file.lost, file.lost_uncounted)
+        rows = {event: writer.finish() for event, writer in writers.items()}
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+    traced = Traced(outcast=__version__, events=rows)
+    directory.write_traced(traced)
+    directory.trace_events.unlink()
+    return traced
+
+
+def require_whole(
+    path: Path, formats: Formats, events: int, lost: int, lost_uncounted: int
+) -> None:
+    """Raises UntrustedError where the kernel or the pages say that events were lost."""
+    counted = max(formats.statistics.lost, lost)
+    if counted or lost_uncounted:
+        how_many = f"{counted} events" if counted else "events"
+        raise UntrustedError(
+            f"{path}: the kernel's buffer was full, so {how_many} were lost; {events} were recorded"
+        )
+
+
+def _table_names(formats: Formats) -> dict[str, str]:
+    """The name of each event's table. Raises InputError if two events would share a file."""
+    names = {event: table_name(event) for event in formats.events}
+    taken: dict[str, str] = {}
+    for event, name in names.items():
+        if name in taken:
+            raise InputError(
+                f"{taken[name]} and {event}: both would be {name}.parquet; allowed is one of them"
+            )
+        taken[name] = event
+    return names
+
+
+class _Writer:
+    """Writes one table in parts, so that memory does not grow with it."""
+
+    def __init__(self, path: Path, folder: Path, empty: pl.DataFrame) -> None:
+        self._path, self._folder = path, folder
+        self._waiting = [empty]
+        self._parts: list[Path] = []
+        self._rows = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Appends rows."""
+        self._waiting.append(frame)
+        self._rows += frame.height
+        if sum(waiting.height for waiting in self._waiting) >= PART_ROWS:
+            self._folder.mkdir(exist_ok=True)
+            part = self._folder / f"{self._path.stem}.{len(self._parts)}.parquet"
+            pl.concat(self._waiting).write_parquet(part, compression="snappy", statistics=False)
+            self._parts.append(part)
+            self._waiting = self._waiting[:1]
+
+    def finish(self) -> int:
+        """Puts the table in its place. Returns its rows."""
+        whole = pl.concat(
+            [
+                *(pl.scan_parquet(part.absolute(), glob=False) for part in self._parts),
+                pl.concat(self._waiting).lazy(),
+            ]
+        )
+        about = {"outcast.trace": str(VERSION)}
+        try:
+            with files.writing(self._path) as stream:
+                whole.sink_parquet(stream, compression="snappy", metadata=about)
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
+        return self._rows
+
+
+@dataclass(frozen=True)
+class Places:
+    """What tells where in the run an event belongs.
+
+    Attributes:
+        node_of: the node that each interface belongs to.
+        host_of: the host that each address belongs to.
+        flow_of: the flow of each pair of addresses and ports, in both directions.
+        packets: the packets that entered a bottleneck.
+    """
+
+    node_of: Mapping[str, str]
+    host_of: Mapping[str, str]
+    flow_of: Mapping[Ends, int]
+    packets: Packets
+
+
+@dataclass(frozen=True)
+class Packets:
+    """The packets' table, in the order of flow, identity and time.
+
+    Attributes:
+        numbers: a number of its own for each pair of addresses and ports, in one direction.
+        number, identity: of each packet: that number, and its sequence number, IP identification
+            and payload in one word.
+        t_in_ns, t_out_ns: when it came in, and when it left; the same if it did not.
+        row: its row in packets.parquet.
+    """
+
+    numbers: Mapping[Ends, int]
+    number: I64
+    identity: I64
+    t_in_ns: I64
+    t_out_ns: I64
+    row: I64
+
+
+def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
+    """What a run's records say of its interfaces, addresses, flows and packets."""
+    plan = directory.read_plan()
+    flow_of: dict[Ends, int] = {}
+    for record in manifest.flows:
+        own = ((record.sport, record.dport), *((s.sport, s.dport) for s in record.subflows))
+        for sport, dport in own:
+            flow_of.setdefault((record.src_ip, sport, record.dst_ip, dport), record.flow)
+            flow_of.setdefault((record.dst_ip, dport, record.src_ip, sport), record.flow)
+    entered = (
+        scan_table(directory.path / "packets.parquet")
+        .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out")
+        .with_columns(
+            pl.col("src", "dst").cast(pl.String), t_out=pl.col("t_out").fill_null(pl.col("t_in"))
+        )
+        .collect()
+    )
+    ends = ("src", "sport", "dst", "dport")
+    flows = entered.unique(ends, maintain_order=True).select("flow", *ends).with_row_index("number")
+    for _, flow, src, sport, dst, dport in flows.iter_rows():
+        flow_of.setdefault((src, sport, dst, dport), flow)
+        flow_of.setdefault((dst, dport, src, sport), flow)
+    numbered = entered.join(flows.drop("flow"), on=ends, how="left", maintain_order="left")
+    number, t_in_ns, t_out_ns = (
+        numbered[name].to_numpy().astype(np.int64) for name in ("number", "t_in", "t_out")
+    )
+    identity = _identity(*(numbered[name].to_numpy() for name in _IDENTITY))
+    row = np.lexsort((t_in_ns, identity, number))
+    return Places(
+        node_of={name: node for name, (node, _) in plan.ends.items()},
+        host_of={plan.ip(host): host for host in plan.hosts},
+        flow_of=flow_of,
+        packets=Packets(
+            numbers={
+                (src, sport, dst, dport): number
+                for number, _, src, sport, dst, dport in flows.iter_rows()
+            },
+            number=number[row],
+            identity=identity[row],
+            t_in_ns=t_in_ns[row],
+            t_out_ns=t_out_ns[row],
+            row=row,
+        ),
+    )
+
+
+def none_of(layout: Layout) -> Events:
+    """No events of this layout."""
+    none = np.empty(0, np.int64)
+    columns: dict[str, Column] = {}
+    for one in layout.fields:
+        if one.dynamic is not None or one.kind in ("text", "bytes") or one.network:
+            columns[one.name] = Coded(none, (b"",))
+        else:
+            kind = f"<{'i' if one.signed else 'u'}{one.element_bytes}"
+            shape = (0, one.size // one.element_bytes) if one.kind == "numbers" else (0,)
+            columns[one.name] = np.empty(shape, kind)
+    return Events(layout, none, none, columns)
+
+
+def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) -> pl.DataFrame:
+    """Events of one kind as rows; see `outcast.records.trace_tables`.
+
+    Args:
+        events: the events.
+        places: what the run's records say.
+        to_captures_ns: what makes a time of the ring buffer one of the captures.
+        t_start_ns: the traffic's start on the captures' clock.
+    """
+    addresses = {
+        one.name: _addresses(column)
+        for one in events.layout.fields
+        if (one.network or one.name in _ADDRESSES)
+        and isinstance(column := events.columns[one.name], Coded)
+    }
+    seen_ns = events.time_ns + to_captures_ns
+    flow, packet = _flow_and_packet(events, addresses, places, seen_ns)
+    port, host = _port_and_host(events, addresses, places)
+    columns = {
+        "t_ns": pl.Series(seen_ns - t_start_ns),
+        "order": pl.Series(events.order),
+        "host": host,
+        "port": port,
+        "flow": _nullable(flow),
+        "packet": _nullable(packet),
+    }
+    own = {one.name for one in events.layout.fields}
+    for one in events.layout.fields:
+        column = events.columns[one.name]
+        if one.name in addresses:
+            values = addresses[one.name].series
+        elif not isinstance(column, Coded):
+            values = pl.Series(column)
+        elif one.kind == "text":
+            texts = tuple(_readable(value) for value in column.values)
+            values = _Texts(column.codes, texts).series
+        else:
+            values = pl.Series(column.values, dtype=pl.Binary).gather(column.codes)
+        columns[column_name(one.name)] = values
+        named = f"{one.name}_name"
+        if one.symbols and named not in own:
+            columns[named] = _symbols(one, values)
+    return pl.DataFrame(columns).with_columns(
+        pl.col(name).cast(kind) for name, kind in COLUMNS.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """A column of few distinct texts; None is null."""
+
+    codes: I64
+    values: tuple[str | None, ...]
+
+    @property
+    def series(self) -> pl.Series:
+        return pl.Series(self.values, dtype=pl.String).gather(self.codes)
+
+
+def _addresses(column: Coded) -> _Texts:
+    return _Texts(column.codes, tuple(_address(value) for value in column.values))
+
+
+def _address(raw: bytes) -> str | None:
+    """An address in words: IPv4 and IPv6 in network order, or a struct sockaddr; null if unset."""
+    if len(raw) == _SOCKET_ADDRESS_BYTES:
+        family = int.from_bytes(raw[:2], "little")
+        raw = raw[4:8] if family == _INET else raw[8:24] if family == _INET6 else b""
+    if len(raw) not in (4, 16) or not any(raw):
+        return None
+    return str(ipaddress.ip_address(raw))
+
+
+def _readable(raw: bytes) -> str:
+    """Text of the kernel, without what a terminal would take for a command."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", raw.decode("utf-8", "replace"))
+
+
+def _nullable(values: I64) -> pl.Series:
+    """Negative numbers are null."""
+    series = pl.Series(values)
+    return series.set(series < 0, None)
+
+
+def _symbols(one: Field, values: pl.Series) -> pl.Series:
+    """The kernel's name of each number; null where it has none."""
+    names = pl.Enum(sorted(set(one.symbols.values())))
+    # A number that the field cannot hold would make polars refuse all of them.
+    bits = 8 * one.size - one.signed
+    least = -(1 << bits) if one.signed else 0
+    possible = {number: name for number, name in one.symbols.items() if least <= number < 1 << bits}
+    return values.replace_strict(possible, default=None, return_dtype=names)
+
+
+def _port_and_host(
+    events: Events, addresses: Mapping[str, _Texts], places: Places
+) -> tuple[pl.Series, pl.Series]:
+    """The interface and the node of each event.
+
+    An event of a packet names the interface. An event of a socket has the host's own address as its
+    source.
+    """
+    device = events.columns.get("dev")
+    if device is None and events.layout.event.startswith("net:"):
+        device = events.columns.get("name")
+    if isinstance(device, Coded):
+        names = tuple(_readable(value) or None for value in device.values)
+        nodes = tuple(places.node_of.get(name or "") for name in names)
+        return _Texts(device.codes, names).series, _Texts(device.codes, nodes).series
+    none = pl.Series([None], dtype=pl.String).new_from_index(0, events.order.size)
+    source = addresses.get("saddr")
+    if source is None:
+        return none, none
+    hosts = tuple(places.host_of.get(address or "") for address in source.values)
+    return none, _Texts(source.codes, hosts).series
+
+
+def _flow_and_packet(
+    events: Events, addresses: Mapping[str, _Texts], places: Places, seen_ns: I64
+) -> tuple[I64, I64]:
+    """The flow and the packet of each event; -1 where there is none."""
+    none = np.full(events.order.size, -1, np.int64)
+    source, destination = addresses.get("saddr"), addresses.get("daddr")
+    ports = [_whole(events.columns.get(name)) for name in ("sport", "dport")]
+    if source is None or destination is None or ports[0] is None or ports[1] is None:
+        return none, none
+    quadruples = np.stack([source.codes, ports[0], destination.codes, ports[1]], axis=1)
+    distinct, which = np.unique(quadruples, axis=0, return_inverse=True)
+    ends = [
+        (source.values[src] or "", sport, destination.values[dst] or "", dport)
+        for src, sport, dst, dport in distinct.tolist()
+    ]
+    which = which.reshape(-1)
+    flow = np.array([places.flow_of.get(one, -1) for one in ends], np.int64)[which]
+    parts = [_whole(events.columns.get(name)) for name in _IDENTITY]
+    if any(part is None for part in parts):
+        return flow, none
+    number = np.array([places.packets.numbers.get(one, -1) for one in ends], np.int64)[which]
+    row = np.empty(number.size, np.int64)
+    packets = places.packets
+    nearest(
+        *(packets.number, packets.identity, packets.t_in_ns, packets.t_out_ns, packets.row),
+        *(number, _identity(*(part for part in parts if part is not None)), seen_ns, row),
+    )
+    return flow, row
+
+
+def _whole(column: Column | None) -> I64 | None:
+    """A column of whole numbers; None if there is none."""
+    if column is None or isinstance(column, Coded) or column.ndim != 1:
+        return None
+    return column.astype(np.int64)
+
+
+def _identity(ip_id: Array, seq: Array, payload: Array) -> I64:
+    """What tells the packets of a flow apart, in one word: 16, 32 and 16 bits."""
+    parts = (part.astype(np.int64) for part in (ip_id, seq, payload))
+    identification, sequence, size = parts
+    return sequence << 32 | (identification & 0xFFFF) << 16 | size & 0xFFFF
+
+
+@compiled
+def nearest(
+    number: I64,
+    identity: I64,
+    t_in_ns: I64,
+    t_out_ns: I64,
+    row: I64,
+    event_number: I64,
+    event_identity: I64,
+    event_ns: I64,
+    packet: I64,
+) -> None:
+    """Finds the packet of each event by binary search; -1 where there is none.
+
+    The first five are in the order of number, identity and time.
+    """
+    for event in range(event_ns.size):
+        packet[event] = -1
+        mine, same, when = event_number[event], event_identity[event], event_ns[event]
+        if mine < 0:
+            continue
+        low, high = 0, row.size
+        while low < high:
+            middle = (low + high) // 2
+            if number[middle] != mine:
+                before = number[middle] < mine
+            elif identity[middle] != same:
+                before = identity[middle] < same
+            else:
+                before = t_in_ns[middle] < when
+            if before:
+                low = middle + 1
+            else:
+                high = middle
+        best = np.int64(-1)
+        # Of packets that agree, few are in the queue at a time.
+        for near in range(max(low - 16, 0), min(low + 1, row.size)):
+            if number[near] != mine or identity[near] != same:
+                continue
+            apart = min(abs(t_in_ns[near] - when), abs(t_out_ns[near] - when))
+            if best < 0 or apart < best:
+                best = apart
+                packet[event] = row[near]
