@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from playwright.sync_api import Page
 from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.records.trace import FOLDER
 from outcast.view import report
 from outcast.view.terminal.tables import format_bps, format_ratio
 from tests.browser.conftest import Open
 from tests.golden import model
 from tests.golden.run_directory import write_run
+from tests.golden.traced import write_trace
 
 VIEWER = "#blackouts-viewer"
 COLUMNS = """
@@ -292,6 +295,58 @@ def test_walks_from_a_drop_to_its_retransmission_and_back(run: RunDirectory, pag
     assert f"packet {first['number']:,}: dropped" in details.inner_text()
     page.click("[data-do=first]")
     assert "brought no data that was sent before" in details.inner_text()
+
+
+def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_page: Open) -> None:
+    directory = RunDirectory(tmp_path / "run")
+    shutil.copytree(run.path, directory.path)
+    write_trace(directory)
+    page = open_page(report.write(directory), width=1100)
+    sent = pl.read_parquet(directory.path / FOLDER / "retransmissions.parquet")
+    packets = table(run, "packets").with_row_index("number")
+    timeout = sent.filter(pl.col("drop_packet").is_not_null(), pl.col("cause") == "rto").row(
+        5, named=True
+    )
+    drop = packets.row(timeout["drop_packet"], named=True)
+    # The page's address names the dropped packet; one key leads to its retransmission.
+    page.evaluate(
+        f"location.hash = '#at={drop['t_in'] - 50_000}&span=100000&packet={drop['number']}'"
+    )
+    details = page.locator(".details")
+    page.wait_for_function("document.querySelector('.details').textContent.startsWith('packet')")
+    assert "dropped by s1 s1-eth1, qdisc tbf, QDISC_DROP, tbf_enqueue()" in details.inner_text()
+    page.focus("canvas.lanes")
+    page.keyboard.press("r")
+    assert "sent again because of rto" in details.inner_text()
+    assert "inferred" not in details.inner_text()
+    steps = page.locator(".walk li")
+    assert [re.sub(r"^.*?\) |^.*? ms ", "", text) for text in steps.all_inner_texts()] == [
+        f"packet {drop['number']:,} was dropped: s1 s1-eth1, qdisc tbf, QDISC_DROP, tbf_enqueue()",
+        "taken for lost by tcp_retransmit_timer, RTO 2.000 ms",
+        "congestion state from open to loss",
+        "sent again: rto",
+        steps.last.inner_text().partition(") ")[2],
+    ]
+    assert "came in again as packet" in steps.last.inner_text()
+    # A step without a packet moves a line there, and says what the sender's window was.
+    steps.nth(1).get_by_role("button").press("Enter")
+    assert f"{timeout['t_detect_ns'] / 1e6:.6f} ms: taken for lost" in details.inner_text()
+    series = pl.read_parquet(directory.path / FOLDER / "tcp.parquet")
+    then = series.filter(
+        pl.col("flow") == timeout["flow"], pl.col("t_ns") <= timeout["t_detect_ns"]
+    ).row(-1, named=True)
+    assert f"cwnd {then['cwnd']}, ssthresh {then['ssthresh']}" in details.inner_text()
+    # The lanes are those of the flow chosen, and a pointer reads them.
+    canvas = page.locator("canvas.lanes")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.hover(position={"x": box["width"] - 2, "y": box["height"] - 120})
+    chosen = page.locator(".shown-sender option:checked").text_content()
+    assert page.locator(".tip div").first.inner_text() == chosen
+    before = canvas.screenshot()
+    page.select_option(".shown-sender select", index=1)
+    page.wait_for_timeout(200)
+    assert canvas.screenshot() != before
 
 
 def test_a_flow_is_highlighted(page: Page) -> None:

@@ -12,7 +12,16 @@ from outcast.errors import InputError
 from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.report import glossary, goodput, losses, measurements, overview, timeline, viewer
+from outcast.view.report import (
+    glossary,
+    goodput,
+    losses,
+    measurements,
+    overview,
+    senders,
+    timeline,
+    viewer,
+)
 from outcast.view.report.markup import Element, element
 from outcast.view.report.page import document
 from outcast.view.report.topology import draw
@@ -36,14 +45,19 @@ def write(directory: RunDirectory) -> Path:
     return path
 
 
-def make(run: Run, most_packets: int = timeline.MOST_PACKETS) -> str:
+def make(
+    run: Run,
+    most_packets: int = timeline.MOST_PACKETS,
+    most_points: int = senders.MOST_POINTS,
+) -> str:
     """Returns the report as HTML.
 
     Args:
         run: an analysed run.
         most_packets: the most packets that the viewer carries, besides dropped ones.
+        most_points: the most points of the senders' series that it carries.
     """
-    packed = timeline.make(run, most_packets)
+    packed = timeline.make(run, most_packets, most_points)
     sections = [
         overview.words(run, network(run)),
         viewer.part(run, packed),

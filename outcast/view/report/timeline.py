@@ -10,14 +10,16 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis import selection
-from outcast.analysis.compiled import Array
+from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.measure.sent_again import sent_again
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
 from outcast.view.events import moments
 from outcast.view.palette import PALETTE, flow_colours, run_colours, series_colour
-from outcast.view.report.packed import Encoding, pack
+from outcast.view.report import senders
+from outcast.view.report.packed import pack
+from outcast.view.report.senders import Columns, Senders
 
 MOST_PACKETS = 2_000_000
 """The most packets in a page, besides dropped ones. A packet takes 3 to 7 bytes."""
@@ -35,6 +37,9 @@ class Timeline:
         packets: how many packets the run has.
         kept: how many of them the page carries.
         every: of the packets away from drops, one in this many is kept.
+        traced: whether the page has lanes of the senders.
+        points: how many points the senders' series have.
+        points_every: of so many consecutive points of a flow four are kept; 1 if all are.
     """
 
     header: str
@@ -42,6 +47,9 @@ class Timeline:
     packets: int
     kept: int
     every: int
+    traced: bool
+    points: int
+    points_every: int
 
 
 def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, int]:
@@ -77,7 +85,7 @@ def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, 
     return keep, every
 
 
-def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
+def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POINTS) -> Timeline:
     """Packs the packets and chains of an analysed run."""
     packets = run.table("packets")
     start_ns = run.manifest.traffic.t_start_ns
@@ -87,7 +95,8 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     outputs += sorted(set(packets["egress"].drop_nulls().cast(pl.String).unique()) - set(outputs))
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
-    following = _sent_again(packets, outputs, dropped)
+    told = senders.of_run(run, packets)
+    following, known = _sent_again(packets, outputs, dropped, told)
     resent = following >= 0
     resent[following[resent]] = True
     keep, every = thin(dropped, resent, lane, most)
@@ -101,7 +110,7 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
     payload = packets["payload"].to_numpy().astype(np.int64)
     rows = np.flatnonzero(keep)
     first_ns = int(t_in[0]) if t_in.size else start_ns
-    columns: dict[str, tuple[Encoding, Array]] = {
+    columns: Columns = {
         "t_in": ("delta", t_in[rows] - first_ns),
         "enters": ("signed", (entered - t_in)[rows]),
         "stays": ("plain", np.maximum(stays[rows], 0)),
@@ -121,7 +130,7 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
         columns["weight"] = ("plain", weight[rows])
         columns["row"] = ("delta", rows)
     chains = selection.blackouts(run)
-    chain_columns: dict[str, tuple[Encoding, Array]] = {
+    chain_columns: Columns = {
         "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
         "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),
         "lane": ("plain", _codes(chains["ingress"], inputs)),
@@ -129,8 +138,19 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
         "flows": ("plain", chains["flows"].to_numpy()),
         "through": ("plain", chains["others_through"].to_numpy()),
     }
+    place = np.where(keep, np.cumsum(keep) - 1, -1)
+    told_header: dict[str, Any] | None = None
+    told_columns: dict[str, Columns] = {}
+    if told is not None:
+        numbers = [flow["flow"] for flow in flows]
+        told_header, told_columns = senders.packed(told, numbers, place, most_points)
     tables, text = pack(
-        {"packets": columns, "chains": chain_columns, "again": _pairs(following, keep)}
+        {
+            "packets": columns,
+            "chains": chain_columns,
+            "again": _pairs(following, known, place),
+            **told_columns,
+        }
     )
     header: dict[str, Any] = {
         "name": run.manifest.name,
@@ -153,9 +173,19 @@ def make(run: Run, most: int = MOST_PACKETS) -> Timeline:
         "palette": list(PALETTE),
         "verdicts": list(VERDICTS),
         "notes": list(NOTES),
+        "senders": told_header,
         "tables": tables,
     }
-    return Timeline(json.dumps(header), text, packets.height, int(rows.size), every)
+    return Timeline(
+        header=json.dumps(header),
+        payload=text,
+        packets=packets.height,
+        kept=int(rows.size),
+        every=every,
+        traced=told is not None,
+        points=told_header["points"] if told_header else 0,
+        points_every=told_header["every"] if told_header else 1,
+    )
 
 
 def _output(run: Run, port: str) -> dict[str, Any]:
@@ -175,21 +205,33 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
     return codes.fill_null(-1).to_numpy()
 
 
-def _sent_again(packets: pl.DataFrame, outputs: list[str], dropped: Array) -> Array:
-    """Returns for each packet the row of the next one with its first byte, or -1."""
+def _sent_again(
+    packets: pl.DataFrame, outputs: list[str], dropped: Array, told: Senders | None
+) -> tuple[Array, Bool]:
+    """Finds each packet's next copy.
+
+    Returns for each packet the row of the next one with its first byte, or -1, and whether the
+    kernel's events tell so. Without them it is inferred.
+    """
     path = packets["flow"].to_numpy().astype(np.int64) * (len(outputs) + 1)
     path += _codes(packets["egress"], outputs) + 1
     seq, payload, flags = (packets[name].to_numpy() for name in ("seq", "payload", "flags"))
-    return sent_again(path, seq, payload, flags, dropped)
+    following = sent_again(path, seq, payload, flags, dropped)
+    known = np.zeros(following.size, np.bool_)
+    if told is not None:
+        earlier, later = senders.pairs(told)
+        following[earlier] = later
+        known[earlier] = True
+    return following, known
 
 
-def _pairs(following: Array, keep: Array) -> dict[str, tuple[Encoding, Array]]:
+def _pairs(following: Array, known: Bool, place: Array) -> Columns:
     """Returns each packet whose data was sent again, and how many kept packets on that was."""
-    place = np.cumsum(keep) - 1
     rows = np.flatnonzero(following >= 0)
     return {
         "row": ("delta", place[rows]),
         "after": ("plain", place[following[rows]] - place[rows]),
+        "known": ("plain", known[rows]),
     }
 
 

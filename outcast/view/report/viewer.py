@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import polars as pl
 
 from outcast.analysis import selection
@@ -12,7 +14,7 @@ from outcast.view.report.page import section
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10
-SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "walk.js", "viewer.js")
+SCRIPTS = ("unpack.js", "lanes.js", "painter.js", "senders.js", "walk.js", "viewer.js")
 
 _BUTTONS = (
     ("whole", "Whole run", "Home"),
@@ -46,13 +48,16 @@ def part(run: Run, packed: Timeline) -> Element:
         "label",
         "blackouts of ",
         element("select", element("option", "any port", value="")),
+        class_="port",
     )
+    sender = element("label", "window of ", element("select"), class_="shown-sender")
     viewer = element(
         "div",
         element(
             "div",
             *buttons,
             choice,
+            sender if packed.traced else None,
             class_="tools",
             role="group",
             aria_label="Viewer controls",
@@ -85,6 +90,7 @@ def part(run: Run, packed: Timeline) -> Element:
             id="viewer-status",
         ),
         element("p", class_="details", id="viewer-details", role="status"),
+        element("ol", class_="walk", aria_label="From the drop to the retransmission"),
         element(
             "div", class_="flows", role="group", aria_label="Flows: choose one to highlight it"
         ),
@@ -105,10 +111,37 @@ def part(run: Run, packed: Timeline) -> Element:
             "through packets; d and D choose the next and the previous drop, r goes from a dropped "
             "packet to its retransmission, and b goes back.",
         ),
+        _senders(run, packed),
         viewer,
         _thinning(packed),
         _longest(run),
     )
+
+
+def _senders(run: Run, packed: Timeline) -> Element | None:
+    if not packed.traced:
+        if run.manifest.engine != "virtual":
+            return None
+        return element(
+            "p",
+            element("code", f"outcast trace {shlex.quote(run.directory.path.name)}"),
+            " adds the senders' windows, congestion states, and the causes of retransmissions.",
+            class_="note",
+        )
+    note = (
+        "The lanes at the bottom show a flow's sender as the kernel's events tell: its congestion "
+        "window with the segments in flight and ssthresh, its congestion state, and what it sent "
+        "again: T after a timeout, P as a tail loss probe, R in a recovery. A letter in a frame is "
+        "a retransmission that was undone, because it was not needed. The lanes follow the chosen "
+        "packet or flow."
+    )
+    if packed.points_every > 1:
+        note += (
+            f" The series have {packed.points:,} points. This page has every change of the state "
+            f"and of ssthresh. Of each {packed.points_every:,} consecutive points of a flow it has "
+            "those with the least and the greatest window and number in flight."
+        )
+    return element("p", note)
 
 
 def _thinning(packed: Timeline) -> Element | None:

@@ -106,6 +106,12 @@ class OutcastLanes {
     return rows[at] === row ? later[at] : null;
   }
 
+  // Whether the kernel's events tell which packet brought this one's data again.
+  known(row) {
+    const at = OutcastLanes.search(this.again.row, row);
+    return this.again.row[at] === row && this.again.known[at] === 1;
+  }
+
   // The packet whose data this one brought again: the last one if there are several, or null.
   preceding(row) {
     const { row: rows, byLater, laterSorted } = this.again;

@@ -8,10 +8,11 @@
 const OUTCAST_FONT = "12px system-ui, sans-serif";
 
 class OutcastPainter {
-  constructor(canvas, lanes) {
+  constructor(canvas, lanes, senders) {
     this.canvas = canvas;
     this.lanes = lanes;
     this.header = lanes.header;
+    this.senderLanes = senders && new OutcastSenderLanes(this, senders);
     this.context = canvas.getContext("2d");
     this.scratch = document.createElement("canvas");
     this.words = this.header.palette.map((hex) => {
@@ -51,6 +52,8 @@ class OutcastPainter {
       });
       y += label + 96 + 8;
     });
+    this.textBottom = y;
+    if (this.senderLanes) y = this.senderLanes.arrange(this.rowsOfLanes, y);
     this.height = y;
     this.canvas.style.height = y + "px";
   }
@@ -66,7 +69,8 @@ class OutcastPainter {
     }
   }
 
-  // `focus`: {flow, tracks, packet, chain}, each null where none is chosen.
+  // `focus`: {flow, tracks, packet, chain, time}, each null where none is chosen, and `sender`, the
+  // flow whose window is shown.
   draw(from, to, focus) {
     this.fit();
     const g = this.context;
@@ -86,6 +90,7 @@ class OutcastPainter {
     for (const row of this.rowsOfLanes) {
       if (row.kind === "in") this.blackouts(row, focus.chain);
       if (row.kind === "queue") this.queue(row);
+      else if (row.lane < 0) this.senderLanes.draw(row, focus.sender);
       else if (this.single) this.marks(row, focus);
       else this.columns(row, focus);
       g.fillStyle = "#222";
@@ -97,6 +102,7 @@ class OutcastPainter {
       g.fillRect(0, row.bottom + 1, this.width, 1);
     }
     this.events();
+    if (focus.time !== null) this.cursor(focus.time);
     if (focus.packet !== null) {
       for (const [earlier, later] of this.lanes.pairsOf(focus.packet)) this.arrow(earlier, later);
       this.ring(focus.packet);
@@ -109,6 +115,19 @@ class OutcastPainter {
     const row = this.rowsOfLanes.find((one) => one.kind === "in" && one.lane === p.lane[packet]);
     const y = this.lanes.dropped(packet) ? row.drop + row.dropHeight / 2 : row.bar + row.height / 2;
     return { x: this.x(p.t_in[packet]), y };
+  }
+
+  // A line over all lanes at a step of the walk.
+  cursor(time) {
+    const g = this.context, x = this.x(time);
+    if (x < 0 || x > this.width) return;
+    g.fillStyle = "#000";
+    g.fillRect(Math.round(x), 16, 1, this.height - 16);
+    g.beginPath();
+    g.moveTo(x - 5, 16);
+    g.lineTo(x + 6, 16);
+    g.lineTo(x + 0.5, 23);
+    g.fill();
   }
 
   // From a packet to the one that brought its data again.
@@ -155,7 +174,7 @@ class OutcastPainter {
       g.font = OUTCAST_FONT;
       const wide = g.measureText(event.text).width;
       const left = x + 4 + wide > this.width ? x - 4 - wide : x + 4;
-      const top = this.height - 14 * (1 + place % 3);
+      const top = this.textBottom - 14 * (1 + place % 3);
       g.fillStyle = "rgba(255, 255, 255, 0.85)";
       g.fillRect(left - 1, top, wide + 2, 13);
       g.fillStyle = "#333";

@@ -4,17 +4,19 @@
 const OUTCAST_LEAST_NS = 500;
 
 class OutcastViewer {
-  constructor(root, lanes) {
+  constructor(root, lanes, senders) {
     this.root = root;
     this.lanes = lanes;
+    this.senders = senders;
     this.canvas = root.querySelector("canvas.lanes");
     this.overview = root.querySelector("canvas.overview");
     this.tip = root.querySelector(".tip");
     this.status = root.querySelector(".status");
     this.details = root.querySelector(".details");
-    this.painter = new OutcastPainter(this.canvas, lanes);
+    this.painter = new OutcastPainter(this.canvas, lanes, senders);
     this.walk = new OutcastWalk(this);
-    this.focus = { flow: null, tracks: [], packet: null, chain: null };
+    this.focus = { flow: null, tracks: [], packet: null, chain: null, time: null,
+      sender: senders && senders.first };
     this.pointers = new Map();
     this.fillChoices();
     this.listen();
@@ -90,6 +92,9 @@ class OutcastViewer {
     ];
     if (this.focus.packet !== null) parts.push("packet=" + this.number(this.focus.packet));
     if (this.focus.chain !== null) parts.push("blackout=" + this.focus.chain);
+    if (this.senders && this.focus.sender !== this.senders.first) {
+      parts.push("sender=" + this.lanes.header.flows[this.focus.sender].flow);
+    }
     return "#" + parts.join("&");
   }
 
@@ -106,6 +111,10 @@ class OutcastViewer {
     if (wanted.has("blackout") && chain < this.lanes.chains.rows) this.focus.chain = chain;
     this.touched = true;
     this.set(at, at + span);
+    const flow = Number(wanted.get("sender"));
+    if (wanted.has("sender")) {
+      this.showSender(this.lanes.header.flows.findIndex((one) => one.flow === flow));
+    }
     const packet = Number(wanted.get("packet"));
     if (wanted.has("packet")) {
       const row = this.rowOf(packet);
@@ -131,7 +140,7 @@ class OutcastViewer {
   // --- blackouts
 
   lane() {
-    const value = this.root.querySelector("select").value;
+    const value = this.root.querySelector(".port select").value;
     return value === "" ? null : Number(value);
   }
 
@@ -170,7 +179,8 @@ class OutcastViewer {
     }
     this.touched = true;
     this.focus.chain = i;
-    this.focus.packet = null;
+    this.focus.packet = this.focus.time = null;
+    this.walk.list(null);
     const margin = Math.max(c.lasts[i] * 0.35, 30000);
     this.set(c.t_start[i] - margin, c.t_start[i] + c.lasts[i] + margin);
     this.tellChain(i);
@@ -224,8 +234,19 @@ class OutcastViewer {
 
   choose(row) {
     this.focus.packet = row;
+    this.focus.time = null;
+    this.showSender(this.lanes.packets.flow[row]);
+    this.walk.list(row);
     this.touched = true;
     this.say(this.describe(row).join("; ") + ".");
+    this.redraw();
+  }
+
+  // Shows the window of another flow's sender, if there is one.
+  showSender(flow) {
+    if (!this.senders || !this.senders.has(flow)) return;
+    this.focus.sender = flow;
+    this.root.querySelector(".shown-sender select").value = flow;
     this.redraw();
   }
 
@@ -261,6 +282,7 @@ class OutcastViewer {
     const row = painter.rowsOfLanes.find((one) => y >= one.top && y <= one.bottom + 4);
     if (!row || row.kind === "queue") return null;
     const reach = 6 / painter.scale, time = this.from + x / painter.scale;
+    if (row.lane < 0) return painter.senderLanes.at(row, this.focus.sender, time, reach);
     const wantsDrop = row.kind === "in" && y >= row.drop;
     let best = null, near = 0, dropped = 0;
     for (const track of this.lanes.tracks) {
@@ -310,8 +332,15 @@ class OutcastViewer {
 
   fillChoices() {
     const header = this.lanes.header;
-    const select = this.root.querySelector("select");
+    const select = this.root.querySelector(".port select");
     header.inputs.forEach((input, lane) => select.add(new Option(input.label, lane)));
+    if (this.senders) {
+      const senders = this.root.querySelector(".shown-sender select");
+      header.flows.forEach((flow, place) => {
+        if (this.senders.has(place)) senders.add(new Option(flow.label, place));
+      });
+      senders.addEventListener("change", () => this.showSender(Number(senders.value)));
+    }
     const list = this.root.querySelector(".flows");
     const shown = header.flows.slice(0, 64);
     shown.forEach((flow, place) => {
@@ -336,6 +365,7 @@ class OutcastViewer {
       other.setAttribute("aria-pressed", String(other === button && chosen !== null));
     }
     this.focus.flow = chosen;
+    if (chosen !== null) this.showSender(chosen);
     this.focus.tracks = [];
     if (chosen !== null) {
       const of = this.lanes.packets.flow, colour = this.lanes.header.flows[chosen].colour;
@@ -437,7 +467,8 @@ class OutcastViewer {
     else if (event.key === ".") this.step(1);
     else if (event.key === ",") this.step(-1);
     else if (event.key === "Escape") {
-      this.focus.packet = this.focus.chain = null;
+      this.focus.packet = this.focus.chain = this.focus.time = null;
+      this.walk.list(null);
       this.say("");
       this.redraw();
     } else return;
@@ -449,7 +480,7 @@ class OutcastViewer {
     for (const button of this.root.querySelectorAll("button[data-do]")) {
       button.addEventListener("click", () => this.do(button.dataset.do));
     }
-    this.root.querySelector("select").addEventListener("change", () => {
+    this.root.querySelector(".port select").addEventListener("change", () => {
       this.focus.chain = null;
       this.redraw();
     });
@@ -545,7 +576,8 @@ class OutcastViewer {
     return;
   }
   const tables = await outcastTables(header.tables, text("viewer-data"));
-  const viewer = new OutcastViewer(root, new OutcastLanes(header, tables));
+  const senders = header.senders && new OutcastSenders(header, tables);
+  const viewer = new OutcastViewer(root, new OutcastLanes(header, tables), senders);
   for (const link of document.querySelectorAll("a[data-blackout]")) {
     link.addEventListener("click", (event) => {
       event.preventDefault();

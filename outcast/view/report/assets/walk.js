@@ -72,16 +72,31 @@ class OutcastWalk {
     viewer.say(`No drop ${way > 0 ? "after" : "before"} this.`);
   }
 
-  // What is known of a packet's other copies, in words.
+  // What is known of a packet's other copies, and of its sender, in words.
   sayings(row) {
     const before = this.lanes.preceding(row), after = this.lanes.following(row);
     const lines = [];
-    if (before !== null) lines.push(`brought the data of ${this.named(before)} again, ${this.gap(before, row)} later`);
-    if (after !== null) lines.push(`its data came again in ${this.named(after)}, ${this.gap(row, after)} later`);
-    else if (this.lanes.dropped(row) && this.lanes.packets.payload[row]) {
+    if (before !== null) {
+      lines.push(`brought the data of ${this.named(before)} again, ${this.gap(before, row)} later`);
+    }
+    if (after !== null) {
+      lines.push(`its data came again in ${this.named(after)}, ${this.gap(row, after)} later`);
+    } else if (this.lanes.dropped(row) && this.lanes.packets.payload[row]) {
       lines.push("its data did not come in again");
     }
-    if (before !== null || after !== null) lines.push("inferred from the captures: same flow, same data");
+    const senders = this.viewer.senders;
+    if (senders && senders.lostPacket.has(row)) {
+      lines.push("dropped by " + senders.loss(senders.lostPacket.get(row)));
+    }
+    if (senders && senders.byPacket.has(row)) {
+      lines.push("sent again because of " + senders.cause(senders.byPacket.get(row)));
+    } else if ((before ?? after) !== null) {
+      const known = after !== null && this.lanes.known(row);
+      if (!known) lines.push("inferred from the captures: same flow, same data");
+    }
+    const words = senders && senders.has(this.lanes.packets.flow[row])
+      && senders.words(this.lanes.packets.flow[row], this.lanes.packets.t_in[row]);
+    if (words) lines.push("its sender then: " + words);
     return lines;
   }
 
@@ -93,5 +108,80 @@ class OutcastWalk {
   gap(earlier, later) {
     const t = this.lanes.packets.t_in, gap = t[later] - t[earlier];
     return outcastTime(Math.max(1, gap / 1000), gap)(gap);
+  }
+
+  // The steps from a drop to what was sent again: {time, text, packet (or null)}, in their order.
+  steps(row) {
+    const lanes = this.lanes, senders = this.viewer.senders, t = lanes.packets.t_in;
+    const [pair] = lanes.following(row) !== null ? [[row, lanes.following(row)]]
+      : lanes.pairsOf(row);
+    if (!pair) return [];
+    const [drop, later] = pair;
+    const steps = [], lost = senders ? senders.lostPacket.get(drop) : undefined;
+    steps.push({ time: t[drop], packet: drop, text: lanes.dropped(drop)
+      ? `packet ${this.number(drop)} was dropped`
+        + (lost === undefined ? "" : ": " + senders.loss(lost))
+      : `packet ${this.number(drop)} came in` });
+    const at = senders ? senders.byPacket.get(later) : undefined;
+    if (at !== undefined) {
+      const r = senders.resent, text = (code) => senders.texts[code];
+      const detected = senders.detected(at);
+      if (detected !== null) {
+        const by = text(r.detected_by[at]) || (r.timer[at] ? `the ${text(r.timer[at])} timer` : "");
+        const rto = r.timer[at] && r.rto_ns[at] > 0
+          ? `, RTO ${outcastTime(1000, r.rto_ns[at] - 1)(r.rto_ns[at] - 1)}` : "";
+        steps.push({ time: detected, packet: null,
+          text: `taken for lost${by ? " by " + by : ""}${rto}` });
+      }
+      if (r.after[at]) {
+        const changed = r.before[at] && r.before[at] !== r.after[at];
+        steps.push({ time: detected ?? r.t_ns[at], packet: null, text: changed
+          ? `congestion state from ${text(r.before[at])} to ${text(r.after[at])}`
+          : `congestion state stayed ${text(r.after[at])}` });
+      }
+      steps.push({ time: r.t_ns[at], packet: null, text: `sent again: ${senders.cause(at)}` });
+    }
+    steps.push({ time: t[later], packet: later, text: `came in again as packet ` +
+      `${this.number(later)}, ${lanes.header.verdicts[lanes.packets.verdict[later]]}` +
+      (lanes.known(drop) ? "" : " (inferred from the captures)") });
+    return steps;
+  }
+
+  number(row) {
+    return this.viewer.number(row).toLocaleString("en");
+  }
+
+  // Lists the steps of a packet's walk below the timeline, each as a button that goes there.
+  list(row) {
+    const list = this.viewer.root.querySelector(".walk");
+    const steps = row === null ? [] : this.steps(row);
+    list.replaceChildren(...steps.map((step) => {
+      const item = document.createElement("li"), button = document.createElement("button");
+      const after = step.time - steps[0].time;
+      button.type = "button";
+      button.textContent = `${(step.time / 1e6).toFixed(6)} ms` +
+        (after ? ` (+${outcastTime(Math.max(1, after / 1000), after)(after)})` : "");
+      if (step.packet === row) button.setAttribute("aria-current", "step");
+      button.addEventListener("click", () => this.show(step, steps));
+      item.append(button, " " + step.text);
+      return item;
+    }));
+  }
+
+  show(step, steps) {
+    const viewer = this.viewer;
+    viewer.reveal(step.time, step.time);
+    if (step.packet !== null) {
+      const place = steps.indexOf(step);
+      viewer.choose(step.packet);
+      // The list was made anew, so what had the keyboard is gone.
+      viewer.root.querySelectorAll(".walk button")[place]?.focus();
+    } else {
+      viewer.focus.time = step.time;
+      viewer.touched = true;
+      const words = viewer.senders.words(viewer.focus.sender, step.time);
+      viewer.say(`${(step.time / 1e6).toFixed(6)} ms: ${step.text}${words ? "; sender: " + words : ""}.`);
+      viewer.redraw();
+    }
   }
 }

@@ -1,0 +1,438 @@
+"use strict";
+// What the kernel's events tell of the senders, and its lanes beneath the packets: the congestion
+// window with what is in flight, the congestion state, and what was sent again and why.
+
+const OUTCAST_STATES = [
+  { name: "Open", height: 0.15, colour: "#9ab8a6" },
+  { name: "Disorder", height: 0.4, colour: "#c9a227" },
+  { name: "CWR", height: 0.55, colour: "#8a6fb0" },
+  { name: "Recovery", height: 0.78, colour: "#0072b2" },
+  { name: "Loss", height: 1, colour: "#c44e00" },
+];
+// Of marks that would overlap the first kind is written.
+const OUTCAST_CAUSES = [
+  { match: /rto|timeout/i, letter: "T", colour: "#c44e00", meaning: "timeout" },
+  { match: /tlp|probe/i, letter: "P", colour: "#7a3fb0", meaning: "tail loss probe" },
+  { match: /./, letter: "R", colour: "#0072b2", meaning: "recovery" },
+];
+
+class OutcastSenders {
+  constructor(header, tables) {
+    this.texts = header.senders.texts;
+    this.every = header.senders.every;
+    this.table = tables.series;
+    this.resent = tables.resent;
+    this.lost = tables.lost;
+    this.resent.kind = Array.from(this.resent.cause, (code) =>
+      OUTCAST_CAUSES.findIndex((one) => one.match.test(this.texts[code] || "?")));
+    this.byFlow = new Map();
+    this.byPacket = new Map();
+    this.resent.packet.forEach((place, at) => { if (place) this.byPacket.set(place - 1, at); });
+    this.lostPacket = new Map();
+    this.lost.packet.forEach((place, at) => { if (place) this.lostPacket.set(place - 1, at); });
+    // The first flow of the page that has a series.
+    this.first = this.table.flow[0];
+  }
+
+  has(flow) {
+    const { flow: flows } = this.table;
+    return flows[OutcastLanes.search(flows, flow)] === flow;
+  }
+
+  // A flow's points, marks and spans of states, put together when it is first shown.
+  of(flow) {
+    let made = this.byFlow.get(flow);
+    if (made) return made;
+    const s = this.table;
+    const from = OutcastLanes.search(s.flow, flow), to = OutcastLanes.search(s.flow, flow + 1);
+    made = { from, to };
+    for (const name of ["t_ns", "cwnd", "ssthresh", "in_flight", "srtt_us", "rto_us", "state"]) {
+      made[name] = s[name].subarray(from, to);
+    }
+    const only = (table) => {
+      const places = [];
+      for (let at = 0; at < table.rows; at++) if (table.flow[at] === flow) places.push(at);
+      return places;
+    };
+    made.resent = only(this.resent);
+    made.sent = Float64Array.from(made.resent, (at) => this.resent.t_ns[at]);
+    made.lost = only(this.lost);
+    made.lostAt = Float64Array.from(made.lost, (at) => this.lost.t_ns[at]);
+    made.spans = this.spans(made);
+    this.byFlow.set(flow, made);
+    return made;
+  }
+
+  // When the state changed: at acknowledgements, and where a retransmission says so.
+  spans(made) {
+    const changes = [], r = this.resent;
+    const code = (text) => OUTCAST_STATES.findIndex((one) => one.name.toLowerCase() === this.texts[text]);
+    for (let at = 0; at < made.t_ns.length; at++) {
+      if (!at || made.state[at] !== made.state[at - 1]) {
+        changes.push([made.t_ns[at], code(made.state[at])]);
+      }
+    }
+    for (const at of made.resent) {
+      if (r.after[at]) changes.push([r.t_ns[at], code(r.after[at])]);
+    }
+    changes.sort((a, b) => a[0] - b[0]);
+    const start = [], state = [];
+    for (const [time, which] of changes) {
+      if (state.length && state[state.length - 1] === which) continue;
+      start.push(time);
+      state.push(which);
+    }
+    return { start: Float64Array.from(start), state };
+  }
+
+  detected(at) {
+    const waited = this.resent.waited[at];
+    return waited ? this.resent.t_ns[at] - (waited - 1) : null;
+  }
+
+  // The last point of a flow up to a time, in words; null before the first.
+  words(flow, time) {
+    const series = this.of(flow);
+    const at = OutcastLanes.search(series.t_ns, time + 1) - 1;
+    if (at < 0) return null;
+    const span = OutcastLanes.search(series.spans.start, time + 1) - 1;
+    const state = OUTCAST_STATES[series.spans.state[span]];
+    const parts = [];
+    const add = (value, text) => { if (value >= 0) parts.push(text(value.toLocaleString("en"))); };
+    add(series.cwnd[at], (value) => `cwnd ${value}`);
+    add(series.ssthresh[at], (value) => `ssthresh ${value}`);
+    add(series.in_flight[at], (value) => `${value} in flight`);
+    if (state) parts.push("state " + state.name);
+    add(series.srtt_us[at], (value) => `srtt ${value} µs`);
+    add(series.rto_us[at], (value) => `RTO ${value} µs`);
+    return parts.join(", ");
+  }
+
+  // Why a segment was sent again, in words.
+  cause(at) {
+    const r = this.resent, cause = this.texts[r.cause[at]] || "of unknown cause";
+    return cause + (r.undone[at] ? ", undone later as not needed" : "");
+  }
+
+  // Why a packet was dropped, and by which function of the kernel.
+  loss(at) {
+    const l = this.lost, text = (code) => this.texts[code];
+    const parts = [
+      [text(l.host[at]), text(l.port[at])].filter(Boolean).join(" "),
+      text(l.qdisc[at]) && "qdisc " + text(l.qdisc[at]),
+      text(l.reason[at]), text(l.where[at]) && text(l.where[at]) + "()",
+    ];
+    return parts.filter(Boolean).join(", ");
+  }
+}
+
+class OutcastSenderLanes {
+  constructor(painter, senders) {
+    this.painter = painter;
+    this.senders = senders;
+  }
+
+  // Adds the lanes from `y` on, and returns where they end.
+  arrange(rows, y) {
+    for (const [kind, height] of [["window", 90], ["state", 20], ["causes", 21]]) {
+      rows.push({ kind, lane: -1, name: "", top: y, bar: y + 16, height, bottom: y + 16 + height });
+      y += 16 + height + 8;
+    }
+    return y;
+  }
+
+  draw(row, flow) {
+    const series = this.senders.of(flow);
+    const label = this.painter.header.flows[flow].label;
+    row.name = { window: "window of " + label, state: "congestion state of " + label,
+      causes: "sent again by " + label }[row.kind];
+    this[row.kind](row, series);
+    if (row.kind === "window") this.lines(row, series);
+    this.legend(row);
+  }
+
+  window(row, series) {
+    const { context: g, from, to, width } = this.painter;
+    const low = Math.max(0, OutcastLanes.search(series.t_ns, from) - 1);
+    const high = Math.min(series.t_ns.length, OutcastLanes.search(series.t_ns, to) + 1);
+    // Windows leap once other flows have ended, so what comes after the traffic does not count.
+    const { duration_ns: ends } = this.painter.header;
+    const counts = series.t_ns[low] < ends ? ends : Infinity;
+    let most = 1;
+    for (let at = low; at < high && series.t_ns[at] <= counts; at++) {
+      most = Math.max(most, series.cwnd[at], series.in_flight[at]);
+    }
+    const y = (value) => Math.max(row.bar, row.bottom - (value / (most * 1.15)) * row.height);
+    const single = high - low <= width;
+    if (single) {
+      this.steps(series, "in_flight", low, high, y);
+      g.lineTo(width + 5, row.bottom);
+      g.lineTo(-5, row.bottom);
+      g.fillStyle = "#e4e4e4";
+      g.fill();
+      this.steps(series, "in_flight", low, high, y);
+      g.strokeStyle = "#888";
+      g.lineWidth = 1;
+      g.stroke();
+      this.steps(series, "cwnd", low, high, y);
+      g.strokeStyle = "#0072b2";
+      g.lineWidth = 1.8;
+      g.stroke();
+    } else {
+      this.band(series, "in_flight", low, high, y, "#c4c4c4");
+      this.band(series, "cwnd", low, high, y, "#0072b2");
+    }
+    this.threshold(series, low, high, y);
+    g.font = OUTCAST_FONT;
+    g.textBaseline = "bottom";
+    g.textAlign = "right";
+    const text = `${most.toLocaleString("en")} segments`;
+    g.fillStyle = "#ffffffd0";
+    g.fillRect(width - g.measureText(text).width - 8, row.top, 400, 15);
+    g.fillStyle = "#333";
+    g.fillText(text, width - 4, row.top + 15);
+    g.strokeStyle = "#bbb";
+    g.lineWidth = 1;
+    g.beginPath();
+    g.moveTo(0, Math.round(y(most)) + 0.5);
+    g.lineTo(width, Math.round(y(most)) + 0.5);
+    g.stroke();
+  }
+
+  // A path of steps through a column of the series.
+  steps(series, name, low, high, y) {
+    const { context: g, width } = this.painter;
+    g.beginPath();
+    let last = null;
+    for (let at = low; at < high; at++) {
+      const value = series[name][at];
+      if (value < 0) continue;
+      const x = Math.max(-5, Math.min(width + 5, this.painter.x(series.t_ns[at])));
+      if (last === null) g.moveTo(x, y(value));
+      else g.lineTo(x, y(last));
+      g.lineTo(x, y(value));
+      last = value;
+    }
+    if (last !== null) g.lineTo(width + 5, y(last));
+  }
+
+  // Least and most of a column of the series in each column of pixels.
+  band(series, name, low, high, y, colour) {
+    const { context: g, from, scale, width } = this.painter;
+    g.fillStyle = colour;
+    let held = -1, at = low;
+    for (let x = 0; x < width; x++) {
+      const bound = from + (x + 1) / scale;
+      let least = held, most = held;
+      for (; at < high && series.t_ns[at] < bound; at++) {
+        const value = series[name][at];
+        if (value < 0) continue;
+        least = least < 0 ? value : Math.min(least, value);
+        most = Math.max(most, value);
+        held = value;
+      }
+      if (most >= 0) g.fillRect(x, y(most), 1, Math.max(1.8, y(least) - y(most)));
+    }
+  }
+
+  threshold(series, low, high, y) {
+    const { context: g, width } = this.painter;
+    g.strokeStyle = "#8a3600";
+    g.lineWidth = 1.2;
+    g.setLineDash([6, 4]);
+    g.beginPath();
+    let last = -1;
+    for (let at = low; at < high; at++) {
+      const value = series.ssthresh[at];
+      if (value === last) continue;
+      const x = Math.max(-5, this.painter.x(series.t_ns[at]));
+      if (last >= 0) g.lineTo(x, y(last));
+      if (value >= 0) (last >= 0 ? g.lineTo(x, y(value)) : g.moveTo(x, y(value)));
+      last = value;
+    }
+    if (last >= 0) g.lineTo(width + 5, y(last));
+    g.stroke();
+    g.setLineDash([]);
+  }
+
+  // A bar whose height and colour say the state. A pixel shows the worst state in it.
+  state(row, series) {
+    const { context: g, from, to, width } = this.painter;
+    const { start, state } = series.spans;
+    const first = Math.max(0, OutcastLanes.search(start, from) - 1);
+    const worst = new Int8Array(Math.ceil(width)).fill(-1);
+    for (let at = first; at < start.length && start[at] < to; at++) {
+      const a = Math.max(0, Math.floor(this.painter.x(start[at])));
+      const end = at + 1 < start.length ? start[at + 1] : to;
+      const b = Math.max(a + 1, Math.min(width, Math.ceil(this.painter.x(end))));
+      for (let x = a; x < b; x++) worst[x] = Math.max(worst[x], state[at]);
+    }
+    g.font = "11px system-ui, sans-serif";
+    g.textBaseline = "middle";
+    g.textAlign = "left";
+    for (let x = 0; x < width;) {
+      let end = x + 1;
+      while (end < width && worst[end] === worst[x]) end++;
+      if (worst[x] >= 0) {
+        const { name, height, colour } = OUTCAST_STATES[worst[x]];
+        const tall = row.height * height;
+        g.fillStyle = colour;
+        g.fillRect(x, row.bottom - tall, end - x, tall);
+        const inside = tall > 13;
+        if (end - x > g.measureText(name).width + 8) {
+          g.fillStyle = inside && name !== "Disorder" ? "#fff" : "#222";
+          g.fillText(name, x + 4, inside ? row.bottom - tall / 2 : row.bottom - tall - 6);
+        }
+      }
+      x = end;
+    }
+  }
+
+  // A letter at each segment sent again, and a tick where letters would overlap.
+  causes(row, series) {
+    const { context: g, from, to, width } = this.painter;
+    const r = this.senders.resent;
+    const low = OutcastLanes.search(series.sent, from), high = OutcastLanes.search(series.sent, to);
+    const taken = new Uint8Array(Math.ceil(width) + 1);
+    g.font = "bold 11px system-ui, sans-serif";
+    g.textBaseline = "middle";
+    g.textAlign = "center";
+    OUTCAST_CAUSES.forEach(({ letter, colour }, kind) => {
+      for (let place = low; place < high; place++) {
+        const at = series.resent[place];
+        if (r.kind[at] !== kind) continue;
+        const x = this.painter.x(r.t_ns[at]), a = Math.max(0, Math.floor(x - 7));
+        g.fillStyle = g.strokeStyle = colour;
+        g.lineWidth = 1.5;
+        const free = !taken.subarray(a, Math.ceil(x + 7)).some(Boolean);
+        if (free) {
+          taken.fill(1, a, Math.ceil(x + 7));
+          if (r.undone[at]) g.strokeRect(x - 6, row.bar + 1, 12, 13);
+          else g.fillRect(x - 7, row.bar, 14, 15);
+          g.fillStyle = r.undone[at] ? colour : "#fff";
+          g.fillText(letter, x, row.bar + 8);
+        } else {
+          g.fillRect(x - 0.75, row.bottom - 5, 1.5, 5);
+        }
+      }
+    });
+  }
+
+  // Lines where a timer ran out and where a recovery began; ticks if there are too many.
+  lines(row, series) {
+    const { context: g, from, to, width } = this.painter, r = this.senders.resent;
+    const { start, state } = series.spans, timeouts = [], recoveries = [];
+    const least = (2 * (to - from)) / width;
+    const add = (times, time) => {
+      // Several segments follow from one timeout, and marks within two pixels are one.
+      if (!times.length || time - times[times.length - 1] > least) times.push(time);
+    };
+    for (let at = OutcastLanes.search(start, from); at < start.length && start[at] < to; at++) {
+      if (OUTCAST_STATES[state[at]]?.name === "Recovery") add(recoveries, start[at]);
+    }
+    const end = OutcastLanes.search(series.sent, to);
+    for (let at = OutcastLanes.search(series.sent, from); at < end; at++) {
+      const which = series.resent[at];
+      if (r.kind[which] === 0) add(timeouts, this.senders.detected(which) ?? r.t_ns[which]);
+    }
+    const bottom = timeouts.length + recoveries.length > width / 25 ? row.bar + 9 : row.bottom;
+    for (const [times, colour, dash] of
+      [[recoveries, "#0072b2", [2, 3]], [timeouts, "#c44e00", []]]) {
+      g.strokeStyle = colour;
+      g.lineWidth = 1;
+      g.setLineDash(dash);
+      g.beginPath();
+      for (const time of times) {
+        const x = Math.round(this.painter.x(time)) + 0.5;
+        g.moveTo(x, row.bar);
+        g.lineTo(x, bottom);
+      }
+      g.stroke();
+    }
+    g.setLineDash([]);
+  }
+
+  // What the signs of a lane mean, after its name.
+  legend(row) {
+    const { context: g, width } = this.painter;
+    g.font = OUTCAST_FONT;
+    g.textBaseline = "top";
+    g.textAlign = "left";
+    let x = 4 + g.measureText(row.name).width + 18;
+    for (const [text, paint] of this.signs(row.kind)) {
+      const wide = 20 + g.measureText(text).width + 14;
+      // The right end has the scale.
+      if (x + wide > width - 110) return;
+      paint(x, row.top + 8);
+      g.fillStyle = "#444";
+      g.fillText(text, x + 20, row.top + 1);
+      x += wide;
+    }
+  }
+
+  signs(kind) {
+    const { context: g } = this.painter;
+    const line = (colour, thick, dash = []) => (x, y) => {
+      g.strokeStyle = colour;
+      g.lineWidth = thick;
+      g.setLineDash(dash);
+      g.beginPath();
+      g.moveTo(x, y);
+      g.lineTo(x + 16, y);
+      g.stroke();
+      g.setLineDash([]);
+    };
+    const upright = (colour, dash) => (x, y) => {
+      g.strokeStyle = colour;
+      g.lineWidth = 1;
+      g.setLineDash(dash);
+      g.beginPath();
+      g.moveTo(x + 8.5, y - 6);
+      g.lineTo(x + 8.5, y + 6);
+      g.stroke();
+      g.setLineDash([]);
+    };
+    if (kind === "window") {
+      return [
+        ["cwnd", line("#0072b2", 2)],
+        ["in flight", (x, y) => { g.fillStyle = "#bbb"; g.fillRect(x, y - 5, 16, 10); }],
+        ["ssthresh", line("#8a3600", 1.4, [4, 3])],
+        ["timeout", upright("#c44e00", [])],
+        ["recovery begins", upright("#0072b2", [2, 3])],
+      ];
+    }
+    if (kind === "state") return [];
+    return OUTCAST_CAUSES.map(({ letter, colour, meaning }) => [meaning, (x, y) => {
+      g.fillStyle = colour;
+      g.fillRect(x + 2, y - 6, 13, 13);
+      g.font = "bold 11px system-ui, sans-serif";
+      g.fillStyle = "#fff";
+      g.fillText(letter, x + 5, y - 4.5);
+      g.font = OUTCAST_FONT;
+    }]);
+  }
+
+  // What stands at a point of the lanes, in words.
+  at(row, flow, time, reach) {
+    const label = this.painter.header.flows[flow].label;
+    if (row.kind !== "causes") {
+      const words = this.senders.words(flow, time);
+      return words === null ? null : { lines: [label, ...words.split(", ")] };
+    }
+    const series = this.senders.of(flow), r = this.senders.resent;
+    const low = OutcastLanes.search(series.sent, time - reach);
+    const high = OutcastLanes.search(series.sent, time + reach);
+    if (low === high) return null;
+    if (high - low > 5) return { lines: [`${high - low} segments sent again`, "zoom in for each"] };
+    let best = low;
+    for (let at = low; at < high; at++) {
+      if (Math.abs(series.sent[at] - time) < Math.abs(series.sent[best] - time)) best = at;
+    }
+    const which = series.resent[best];
+    const found = { lines: [
+      `sent again at ${(r.t_ns[which] / 1e6).toFixed(6)} ms`, this.senders.cause(which),
+    ] };
+    if (r.packet[which]) found.packet = r.packet[which] - 1;
+    return found;
+  }
+}

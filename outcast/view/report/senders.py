@@ -1,0 +1,221 @@
+"""Prepares the viewer's lanes of the senders: windows, congestion states, causes.
+
+They come from the kernel's events of the run (`outcast trace`). A run without them has no lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.compiled import Array, Bool
+from outcast.records import sender_tables
+from outcast.records.run import Run
+from outcast.records.tables import read_table
+from outcast.records.trace import FOLDER
+from outcast.view.report.packed import Encoding
+
+MOST_POINTS = 400_000
+"""The most points of all flows' series in a page, besides changes of a state or of ssthresh."""
+
+Columns = dict[str, tuple[Encoding, Array]]
+
+
+@dataclass(frozen=True)
+class Senders:
+    """What the kernel's events tell of the senders. Times count from the traffic's start.
+
+    Attributes:
+        series: a row per acknowledgement, in the order of flows and times.
+        retransmissions: a row per segment sent again, in the order of time. `packet` is its row in
+            packets.parquet, or -1 if it did not come in.
+        drops: a row per packet of a flow that was dropped, anywhere, in the order of time.
+    """
+
+    series: pl.DataFrame
+    retransmissions: pl.DataFrame
+    drops: pl.DataFrame
+
+
+def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
+    """Returns what the kernel's events tell; None if the run has none of flows with packets."""
+    folder = run.directory.path / FOLDER
+    if not all((folder / f"{name}.parquet").exists() for name in sender_tables.TABLES):
+        return None
+    flows = packets["flow"].unique()
+    series, retransmissions, drops = (
+        read_table(folder / f"{name}.parquet")
+        .with_columns(pl.col("flow").cast(flows.dtype))
+        .filter(pl.col("flow").is_in(flows.implode()))
+        for name in sender_tables.TABLES
+    )
+    if not series.height:
+        return None
+    start_ns = run.manifest.traffic.t_start_ns
+    return Senders(
+        series.sort("flow", "t_ns", maintain_order=True),
+        _located(
+            # A call that failed sent nothing.
+            retransmissions.filter(pl.col("error") == 0).sort("t_ns", maintain_order=True),
+            packets,
+            start_ns,
+        ),
+        drops.sort("t_ns", maintain_order=True),
+    )
+
+
+def _located(sent: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.DataFrame:
+    """Adds `packet`: the first packet with a retransmission's first byte after it was sent.
+
+    A packet belongs to the last retransmission before it.
+    """
+    arrived = packets.select(
+        "flow",
+        pl.col("seq").cast(pl.Int64),
+        t_ns=pl.col("t_in") - start_ns,
+        packet=pl.int_range(pl.len()),
+    ).filter(packets["payload"] > 0)
+    numbered = sent.select("flow", pl.col("seq").cast(pl.Int64), "t_ns").with_row_index("sent")
+    first = (
+        arrived.sort("t_ns", maintain_order=True)
+        .join_asof(numbered, on="t_ns", by=["flow", "seq"], check_sortedness=False)
+        .drop_nulls("sent")
+        .group_by("sent")
+        .agg(pl.col("packet").min())
+    )
+    return (
+        sent.with_row_index("sent")
+        .join(first, on="sent", how="left", maintain_order="left")
+        .drop("sent")
+        .with_columns(pl.col("packet").fill_null(-1))
+    )
+
+
+def pairs(senders: Senders) -> tuple[Array, Array]:
+    """Returns rows of packets.parquet: of packets dropped, and of those that brought them again."""
+    known = senders.retransmissions.filter(
+        pl.col("drop_packet").is_not_null() & (pl.col("packet") >= 0)
+    )
+    return (known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy())
+
+
+def thin(series: pl.DataFrame, most: int) -> tuple[Bool, int]:
+    """Chooses which points of the series to keep.
+
+    Changes of the state and of ssthresh are always kept. Of each so many consecutive points of a
+    flow those with the least and the greatest window and number in flight are kept.
+
+    Returns:
+        For each point whether to keep it, and of how many consecutive ones four are kept; 1 if all
+        are kept.
+    """
+    if series.height <= most:
+        return np.ones(series.height, np.bool_), 1
+    flow = series["flow"].to_numpy()
+    keep = np.zeros(flow.size, np.bool_)
+    for name in ("flow", "ssthresh"):
+        values = _numbers(series[name])
+        keep[1:] |= values[1:] != values[:-1]
+    keep |= series["state"].ne_missing(series["state"].shift(1)).to_numpy()
+    every = max(4, -(-4 * flow.size // most))
+    in_flow = np.arange(flow.size) - np.searchsorted(flow, flow)
+    block = np.cumsum(in_flow % every == 0)
+    for name in ("cwnd", "in_flight"):
+        order = np.lexsort((_numbers(series[name]), block))
+        ends = np.flatnonzero(np.diff(block[order], append=-1))
+        keep[order[ends]] = True
+        keep[order[np.concatenate([[0], ends[:-1] + 1])]] = True
+    return keep, every
+
+
+def packed(
+    senders: Senders, flows: Sequence[int], place: Array, most: int
+) -> tuple[dict[str, Any], dict[str, Columns]]:
+    """Returns what the page's header says of the senders, and their columns.
+
+    Args:
+        senders: what the kernel's events tell.
+        flows: the flows in the order of the page.
+        place: for each row of packets.parquet its row in the page, or -1.
+        most: about how many points of the series to keep.
+    """
+    keep, every = thin(senders.series, most)
+    series = senders.series.filter(keep)
+    texts = _Texts()
+    number = {flow: at for at, flow in enumerate(flows)}
+
+    def of_flow(frame: pl.DataFrame) -> Array:
+        return frame["flow"].replace_strict(number, return_dtype=pl.Int64).to_numpy()
+
+    def in_page(rows: pl.Series) -> Array:
+        values = rows.cast(pl.Int64).fill_null(-1).to_numpy()
+        return np.where(values >= 0, place[values], -1) + 1
+
+    sent, lost = senders.retransmissions, senders.drops
+    waited = (sent["t_ns"] - sent["t_detect_ns"] + 1).fill_null(0).clip(0).to_numpy()
+    return (
+        {
+            "points": senders.series.height,
+            "every": every,
+            "texts": texts.listed,
+        },
+        {
+            "series": {
+                "flow": ("delta", of_flow(series)),
+                "t_ns": ("delta", series["t_ns"].to_numpy()),
+                "cwnd": ("delta", _numbers(series["cwnd"])),
+                "ssthresh": ("delta", _numbers(series["ssthresh"])),
+                "in_flight": ("delta", _numbers(series["in_flight"])),
+                "srtt_us": ("delta", _numbers(series["srtt_us"])),
+                "rto_us": ("delta", _numbers(series["rto_us"])),
+                "state": ("plain", texts.codes(series["state"])),
+            },
+            "resent": {
+                "t_ns": ("delta", sent["t_ns"].to_numpy()),
+                "flow": ("plain", of_flow(sent)),
+                "packet": ("plain", in_page(sent["packet"])),
+                "drop": ("plain", in_page(sent["drop_packet"])),
+                "cause": ("plain", texts.codes(sent["cause"])),
+                "waited": ("plain", waited),
+                "before": ("plain", texts.codes(sent["state_before"])),
+                "after": ("plain", texts.codes(sent["state_after"])),
+                "timer": ("plain", texts.codes(sent["timer"])),
+                "detected_by": ("plain", texts.codes(sent["detected_by"])),
+                "rto_ns": ("plain", _numbers(sent["rto_ns"]) + 1),
+                "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
+            },
+            "lost": {
+                "t_ns": ("delta", lost["t_ns"].to_numpy()),
+                "flow": ("plain", of_flow(lost)),
+                "packet": ("plain", in_page(lost["packet"])),
+                "host": ("plain", texts.codes(lost["host"])),
+                "port": ("plain", texts.codes(lost["port"])),
+                "reason": ("plain", texts.codes(lost["reason"])),
+                "where": ("plain", texts.codes(lost["where"])),
+                "qdisc": ("plain", texts.codes(lost["qdisc"])),
+            },
+        },
+    )
+
+
+class _Texts:
+    """Distinct texts in the order of their first use. Code 0 stands for none."""
+
+    def __init__(self) -> None:
+        self.listed = [""]
+
+    def codes(self, column: pl.Series) -> Array:
+        texts = column.cast(pl.String).fill_null("")
+        new = texts.unique(maintain_order=True).to_list()
+        self.listed += [text for text in new if text not in self.listed]
+        codes = {text: self.listed.index(text) for text in new}
+        return texts.replace_strict(codes, return_dtype=pl.Int64).to_numpy()
+
+
+def _numbers(column: pl.Series) -> Array:
+    """Whole numbers, with -1 where a value is missing."""
+    return column.cast(pl.Int64).fill_null(-1).to_numpy()

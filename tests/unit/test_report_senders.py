@@ -1,0 +1,157 @@
+"""The lanes of the senders in the report: what the page carries of the kernel's events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast.analysis import analyze
+from outcast.cli import invoke as outcast
+from outcast.records.run import Run
+from outcast.records.run_directory import RunDirectory
+from outcast.records.trace import FOLDER
+from outcast.view import report
+from outcast.view.report import senders, timeline
+from tests.golden import model
+from tests.golden.run_directory import write_run
+from tests.golden.traced import write_trace
+from tests.unit.test_report import decoded, inflated
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(9, 4_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("traced") / "run", traffic, 20_000_000)
+    analyze(directory)
+    write_trace(directory)
+    return directory
+
+
+def columns(made: timeline.Timeline) -> dict[str, dict[str, list[int]]]:
+    data = inflated(made.payload)
+    found: dict[str, dict[str, list[int]]] = {}
+    for name, described in json.loads(made.header)["tables"].items():
+        rows = described["rows"]
+        found[name] = {}
+        for column in described["columns"]:
+            size = rows * column["width"]
+            of_column, data = data[:size], data[size:]
+            found[name][column["name"]] = decoded(
+                of_column, rows, column["width"], column["encoding"]
+            )
+    return found
+
+
+@given(st.data())
+def test_thinned_series_keep_changes_and_extremes(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 400))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    series = pl.DataFrame(
+        {
+            "flow": np.sort(rng.integers(0, 3, size)),
+            "cwnd": rng.integers(1, 50, size),
+            "in_flight": rng.integers(0, 50, size),
+            "ssthresh": pl.Series(np.cumsum(rng.random(size) < 0.02)).replace(0, None),
+            "state": rng.choice(["open", "loss"], size, p=[0.97, 0.03]),
+        }
+    )
+    most = data.draw(st.integers(1, 500))
+    keep, every = senders.thin(series, most)
+    if size <= most:
+        assert every == 1
+        assert keep.all()
+        return
+    assert every >= 4
+    kept = series.filter(keep)
+    changing = ("flow", "ssthresh", "state")
+    steps = series.select(
+        pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in changing)
+    ).to_series()
+    assert keep[steps.to_numpy()].all()
+    extremes = [pl.min("cwnd", "in_flight").name.prefix("least_"), pl.max("cwnd", "in_flight")]
+    assert (
+        kept.group_by("flow")
+        .agg(*extremes)
+        .sort("flow")
+        .equals(series.group_by("flow").agg(*extremes).sort("flow"))
+    )
+    assert keep.sum() <= 4 * (size / every + 3) + steps.sum()
+
+
+def test_the_page_has_the_series_and_the_causes(traced: RunDirectory) -> None:
+    made = timeline.make(Run(traced))
+    header, got = json.loads(made.header), columns(made)
+    assert (made.traced, made.points_every) == (True, 1)
+    texts = header["senders"]["texts"]
+    flows = [flow["flow"] for flow in header["flows"]]
+    table = pl.read_parquet(traced.path / FOLDER / "tcp.parquet").sort("flow", "t_ns")
+    for name in ("t_ns", "cwnd", "in_flight", "srtt_us", "rto_us"):
+        assert got["series"][name] == table[name].to_list(), name
+    assert got["series"]["ssthresh"] == table["ssthresh"].cast(pl.Int64).fill_null(-1).to_list()
+    assert [texts[code] for code in got["series"]["state"]] == table["state"].to_list()
+    assert [flows[place] for place in got["series"]["flow"]] == table["flow"].to_list()
+    sent = pl.read_parquet(traced.path / FOLDER / "retransmissions.parquet").sort("t_ns")
+    assert [texts[code] for code in got["resent"]["cause"]] == sent["cause"].to_list()
+    assert [texts[code] or None for code in got["resent"]["timer"]] == sent["timer"].to_list()
+    packets = pl.read_parquet(traced.path / "packets.parquet")
+    # Each retransmission is followed to the packet that came in because of it.
+    for place, seq, sent_ns in zip(got["resent"]["packet"], sent["seq"], sent["t_ns"], strict=True):
+        row = packets.row(place - 1, named=True)
+        assert row["seq"] == seq
+        assert 0 <= row["t_in"] - traced.read_manifest().traffic.t_start_ns - sent_ns <= 20_000
+    assert 0 < sum(got["again"]["known"]) < len(got["again"]["known"])
+
+
+def test_a_long_run_has_thinned_series_and_says_so(traced: RunDirectory) -> None:
+    made = timeline.make(Run(traced), most_points=1_000)
+    assert len(columns(made)["series"]["t_ns"]) < made.points
+    page = report.make(Run(traced), most_points=1_000)
+    assert f"The series have {made.points:,} points." in page
+    assert "The series have" not in report.make(Run(traced))
+
+
+def test_a_run_without_events_has_no_lanes(traced: RunDirectory, tmp_path: Path) -> None:
+    run = Run(traced)
+    text = report.make(run)
+    assert 'class="shown-sender"' in text
+    assert "outcast trace" not in text
+    for table in (traced.path / FOLDER).iterdir():
+        table.rename(tmp_path / table.name)
+    try:
+        made = timeline.make(run)
+        assert json.loads(made.header)["senders"] is None
+        assert set(columns(made)) == {"packets", "chains", "again"}
+        text = report.make(run)
+        assert 'class="shown-sender"' not in text
+        assert "outcast trace" not in text
+        # Only the virtual engine makes a run again to the byte.
+        run.__dict__["manifest"] = run.manifest.model_copy(update={"engine": "virtual"})
+        assert "<code>outcast trace run</code> adds" in report.make(run)
+    finally:
+        for table in tmp_path.iterdir():
+            table.rename(traced.path / FOLDER / table.name)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("drop_packet", 10**9), ("cause", None), ("flow", None)]
+)
+def test_tables_of_others_give_a_page_or_one_line(
+    traced: RunDirectory, capsys: pytest.CaptureFixture[str], column: str, value: int | None
+) -> None:
+    file = traced.path / FOLDER / "retransmissions.parquet"
+    kept = file.read_bytes()
+    table = pl.read_parquet(file)
+    try:
+        table.with_columns(pl.lit(value, table.schema[column]).alias(column)).write_parquet(file)
+        status = outcast(["report", str(traced.path)])
+    finally:
+        file.write_bytes(kept)
+    told = capsys.readouterr().err
+    assert status == (2 if column == "drop_packet" else 0), told
+    assert len(told.splitlines()) == (status == 2)
