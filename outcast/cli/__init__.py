@@ -32,6 +32,7 @@ VERBS = (
     "replay",
     "join",
     "inspect",
+    "why",
     "topo",
     "kernel",
     "root",

@@ -162,17 +162,17 @@ def _selected(
         raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
     span = None
     if around is not None:
-        middle_ns = _instant_ns(around, "--around")
+        middle_ns = instant_ns(around, "--around")
         span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}")
     elif between is not None:
-        from_ns, to_ns = (_instant_ns(text, "--between") for text in between)
+        from_ns, to_ns = (instant_ns(text, "--between") for text in between)
         span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
         if to_ns < from_ns:
             raise ConfigError(f"{span.asked}: ends before it begins")
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
 
 
-def _instant_ns(text: str, option: str) -> int:
+def instant_ns(text: str, option: str) -> int:
     """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
     try:
         time_ns = float(text) * 1e9

@@ -55,10 +55,10 @@ RETRANSMISSIONS = {
     "detected_by": pl.String,
     "error": pl.Int32,
 }
-"""trace/retransmissions.parquet: a row per call of the kernel to send something again, by time.
+"""trace/retransmissions.parquet: a row per segment that was sent again, or tried to be, by time.
 
 - `seq`, `end_seq`: its first byte, and the first byte after it, as in the TCP header.
-- `segments`: how many segments RetransSegs counted; 0 if the call gave up before it sent.
+- `segments`: 1; 0 if the attempt gave up before it was sent, so that RetransSegs does not count it.
 - `cause`: one of `outcast.analysis.trace.causes.CAUSES`.
 - `counter`: the kernel's counter of this cause (nstat's name without TcpExt), null if it has none.
 - `t_drop_ns`, `drop_packet`: when the copy sent before was dropped, and its row in packets.parquet;

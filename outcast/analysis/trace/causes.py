@@ -1,0 +1,337 @@
+"""One cause for every segment that a sender sent again, and what led to it.
+
+The kernel says by which way it came to send (enum tcp_retrans_cause of patch 0011) and how it had
+found the segment lost (tcp_mark_lost). Both together are the cause.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.trace import events as of
+from outcast.analysis.trace.events import SOCKET, TcpEvents
+from outcast.records.sender_tables import STATES
+
+CAUSES = {
+    "syn": "TCPSynRetrans",
+    "synack": "TCPSynRetrans",
+    "rto": "TCPTimeouts",
+    "after_rto": "TCPSlowStartRetrans",
+    "tlp": "TCPLossProbes",
+    "rack": "TCPFastRetrans",
+    "reordering_timer": "TCPFastRetrans",
+    "lost_retransmission": "TCPFastRetrans",
+    "newreno": "TCPFastRetrans",
+    "window_probe": None,
+    "no_congestion": "TCPFastRetrans",
+}
+"""Every cause, and the kernel's counter that counts it besides RetransSegs:
+
+- `syn`, `synack`: the connection's first segments, after a timeout.
+- `rto`: the retransmission timer fired; the oldest segment is sent (tcp_retransmit_timer).
+- `after_rto`: acknowledgements after a timeout let further lost segments follow (state loss).
+- `tlp`: a tail loss probe sends the last segment (tcp_send_loss_probe).
+- `rack`: an acknowledgement of what was sent later shows the loss (tcp_rack_detect_loss).
+- `reordering_timer`: the same, after waiting for reordering (tcp_rack_reo_timeout).
+- `lost_retransmission`: what was sent again is lost again, by RACK.
+- `newreno`: duplicate or partial acknowledgements, without SACK (tcp_newreno_mark_lost).
+- `window_probe`: the timer fired while the receiver's window was zero.
+- `no_congestion`: path MTU or Fast Open. In state loss it counts as TCPSlowStartRetrans.
+"""
+
+DETECTIONS = {
+    of.LOST_RACK: "rack",
+    of.LOST_REO_TIMER: "reordering_timer",
+    of.LOST_RTO: "rto",
+    of.LOST_RENEGING: "reneging",
+    of.LOST_NEWRENO: "newreno",
+    of.LOST_SIMPLE: "no_congestion",
+}
+TIMERS = {
+    of.TIME_RETRANS: "rto",
+    of.TIME_DACK: "delayed_ack",
+    of.TIME_PROBE0: "window_probe",
+    of.TIME_LOSS_PROBE: "tlp",
+    of.TIME_REO_TIMEOUT: "reordering_timer",
+}
+_TIMER_OF = {
+    of.BY_RTO: "rto",
+    of.BY_PROBE0: "rto",
+    of.BY_TLP: "tlp",
+    of.BY_REO_TIMER: "reordering_timer",
+}
+
+
+def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFrame:
+    """A row per segment that a sender sent again, or tried to, in the kernel's order.
+
+    Args:
+        senders: the events of the flows' sending sockets.
+        drops: `drops.drop_table` of the run, or `drops.drops_of_packets`.
+
+    Returns:
+        The columns of `sender_tables.RETRANSMISSIONS`, and `sport` and `order`.
+    """
+    mss = _mss(senders)
+    sent = _per_segment(senders["tcp_retransmit_skb"], mss).sort("order", maintain_order=True)
+    sent = sent.with_columns(
+        previous=pl.col("order").shift(1).over(*SOCKET, "seq"),
+        t_previous=pl.col("t_ns").shift(1).over(*SOCKET, "seq"),
+    )
+    sent = _with_detection(sent, _per_segment(senders["tcp_mark_lost"], mss))
+    sent = _with_drop(sent, drops)
+    sent = _with_state_before(sent, senders["tcp_cong_state_set"])
+    sent = _with_undone(sent, senders)
+    again = pl.col("mark_sacked").fill_null(0) & of.SACKED_RETRANS > 0
+    by_queue = pl.col("cause").is_in([of.BY_ACK, of.BY_TSQ])
+    in_loss = pl.col("ca_state") == of.LOSS
+    cause = (
+        pl.when(pl.col("tcp_flags") & of.SYN > 0)
+        .then(pl.lit("syn"))
+        .when(pl.col("cause") == of.BY_RTO)
+        .then(pl.lit("rto"))
+        .when(pl.col("cause") == of.BY_PROBE0)
+        .then(pl.lit("window_probe"))
+        .when(pl.col("cause") == of.BY_TLP)
+        .then(pl.lit("tlp"))
+        .when(pl.col("cause") == of.BY_SIMPLE)
+        .then(pl.lit("no_congestion"))
+        .when(by_queue & in_loss)
+        .then(pl.lit("after_rto"))
+        .when(again)
+        .then(pl.lit("lost_retransmission"))
+        .when(pl.col("mark_cause") == of.LOST_NEWRENO)
+        .then(pl.lit("newreno"))
+        .when((pl.col("cause") == of.BY_REO_TIMER) | (pl.col("mark_cause") == of.LOST_REO_TIMER))
+        .then(pl.lit("reordering_timer"))
+        .otherwise(pl.lit("rack"))
+    )
+    named = sent.with_columns(of_cause=cause)
+    counted = pl.col("of_cause").replace_strict(CAUSES, return_dtype=pl.String)
+    table = named.select(
+        "t_ns",
+        "flow",
+        "seq",
+        pl.col("of_cause").alias("cause"),
+        "t_drop_ns",
+        "drop_packet",
+        pl.col("t_mark").alias("t_detect_ns"),
+        _state("before").alias("state_before"),
+        _state("ca_state").alias("state_after"),
+        pl.col("cause")
+        .replace_strict(_TIMER_OF, default=None, return_dtype=pl.String)
+        .alias("timer"),
+        (pl.col("rto_us").cast(pl.Int64) * 1000).alias("rto_ns"),
+        pl.col("undone"),
+        "end_seq",
+        pl.col("segs").alias("segments"),
+        pl.when((pl.col("of_cause") == "no_congestion") & in_loss)
+        .then(pl.lit("TCPSlowStartRetrans"))
+        .otherwise(counted)
+        .alias("counter"),
+        pl.col("mark_cause")
+        .replace_strict(DETECTIONS, default=None, return_dtype=pl.String)
+        .alias("detected_by"),
+        pl.col("err").alias("error"),
+        "sport",
+        "order",
+    )
+    return table
+
+
+def synack_rows(every: TcpEvents) -> pl.DataFrame:
+    """The attempts of receivers to send a SYN-ACK again, in the columns of the same table."""
+    return (
+        every["tcp_retransmit_synack"]
+        .filter(pl.col("flow").is_not_null())
+        .select(
+            "t_ns",
+            "flow",
+            cause=pl.lit("synack"),
+            timer=pl.lit("rto"),
+            segments=pl.lit(1, pl.UInt32),
+            counter=pl.lit(CAUSES["synack"]),
+            undone=pl.lit(False),
+            error=pl.lit(0, pl.Int32),
+            order="order",
+        )
+    )
+
+
+def _mss(senders: TcpEvents) -> pl.DataFrame:
+    """The bytes of a full segment of each socket."""
+    return senders["tcp_ack_done"].group_by(SOCKET).agg(pl.col("mss").max())
+
+
+def _per_segment(table: pl.DataFrame, mss: pl.DataFrame) -> pl.DataFrame:
+    """A row for each segment, because the kernel keeps several in one buffer (skb).
+
+    A row without segments stays: it is an attempt that gave up before it sent.
+    """
+    size = (pl.col("end_seq").cast(pl.Int64) - pl.col("seq")) % (1 << 32)
+    count = pl.col("segs").clip(1).cast(pl.Int64)
+    even = (size + count - 1) // count
+    full = pl.col("mss").cast(pl.Int64).fill_null(0)
+    fits = (full * count >= size) & (full * (count - 1) < size)
+    first = pl.col("seq").cast(pl.Int64) + pl.col("piece") * pl.col("step")
+    last = pl.col("piece") == pl.col("pieces") - 1
+    return (
+        table.join(mss, on=list(SOCKET), how="left", maintain_order="left")
+        .with_columns(step=pl.when(fits).then(full).otherwise(even), pieces=count)
+        .with_columns(piece=pl.int_ranges(0, pl.col("pieces")))
+        .explode("piece")
+        .with_columns(
+            seq=(first % (1 << 32)).cast(pl.UInt32),
+            end_seq=pl.when(last)
+            .then("end_seq")
+            .otherwise(((first + pl.col("step")) % (1 << 32)).cast(pl.UInt32)),
+            segs=pl.col("segs").clip(0, 1),
+        )
+        .drop("mss", "step", "piece", "pieces")
+    )
+
+
+def _state(column: str) -> pl.Expr:
+    return pl.col(column).replace_strict(
+        dict(enumerate(STATES)), default=None, return_dtype=pl.String
+    )
+
+
+def _with_detection(sent: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    """Adds `t_mark`, `mark_cause`, `mark_sacked`: how the segment was last held for lost.
+
+    The segment may have been split since, so a mark of a larger one counts where none is its own.
+    """
+    marked = marks.select(
+        *SOCKET,
+        "seq",
+        "end_seq",
+        "order",
+        mark_order="order",
+        t_mark="t_ns",
+        mark_cause="cause",
+        mark_sacked="sacked",
+    ).sort("order")
+    own = sent.join_asof(
+        marked.drop("end_seq"),
+        on="order",
+        by=[*SOCKET, "seq"],
+        strategy="backward",
+        check_sortedness=False,
+    )
+    stale = pl.col("mark_order") < pl.col("previous").fill_null(-1)
+    own = own.with_columns(
+        pl.when(~stale).then(pl.col(name)).alias(name)
+        for name in ("mark_order", "t_mark", "mark_cause", "mark_sacked")
+    )
+    lacking = own.filter(
+        pl.col("mark_order").is_null() & ~pl.col("cause").is_in([of.BY_TLP, of.BY_PROBE0])
+    )
+    if not lacking.height:
+        return own
+    wider = _containing(lacking, marked)
+    return own.join(wider, on="order", how="left", maintain_order="left", suffix="_wider").select(
+        *(name for name in own.columns if name not in wider.columns or name == "order"),
+        *(
+            pl.coalesce(name, f"{name}_wider").alias(name)
+            for name in wider.columns
+            if name != "order"
+        ),
+    )
+
+
+def _containing(lacking: pl.DataFrame, marked: pl.DataFrame) -> pl.DataFrame:
+    """The last mark before each of these that has its first byte, if there is one."""
+    by_socket = {key: part for key, part in marked.group_by(SOCKET)}
+    rows = []
+    for order, previous, seq, *socket in lacking.select(
+        "order", pl.col("previous").fill_null(-1), "seq", *SOCKET
+    ).iter_rows():
+        part = by_socket.get(tuple(socket))
+        if part is None:
+            continue
+        low = (np.uint32(seq) - part["seq"].to_numpy()).astype(np.uint32)
+        size = (part["end_seq"].to_numpy() - part["seq"].to_numpy()).astype(np.uint32)
+        orders = part["order"].to_numpy()
+        fit = np.flatnonzero((low < size) & (orders < order) & (orders > previous))
+        if fit.size:
+            last = int(fit[-1])
+            rows.append((order, *part.row(last)[-4:]))
+    return pl.DataFrame(
+        rows,
+        schema={
+            "order": lacking.schema["order"],
+            **{name: marked.schema[name] for name in marked.columns[-4:]},
+        },
+        orient="row",
+    )
+
+
+def _with_drop(sent: pl.DataFrame, drops: pl.DataFrame) -> pl.DataFrame:
+    """Adds `t_drop_ns` and `drop_packet`: the loss of the copy that was sent before."""
+    lost = (
+        drops.filter(pl.col("payload") > 0)
+        .select(
+            *SOCKET,
+            "seq",
+            "t_ns",
+            t_drop_ns="t_ns",
+            drop_packet="packet",
+        )
+        .sort("t_ns", maintain_order=True)
+        .cast({"sport": sent.schema["sport"], "flow": sent.schema["flow"]})
+    )
+    # What is dropped is never sent again in the same nanosecond, because that takes a round trip.
+    own = sent.sort("t_ns", maintain_order=True).join_asof(
+        lost,
+        on="t_ns",
+        by=[*SOCKET, "seq"],
+        strategy="backward",
+        check_sortedness=False,
+        allow_exact_matches=False,
+    )
+    stale = pl.col("t_drop_ns") < pl.col("t_previous").fill_null(pl.lit(-(1 << 62)))
+    return own.with_columns(
+        pl.when(~stale).then(pl.col(name)).alias(name) for name in ("t_drop_ns", "drop_packet")
+    ).sort("order")
+
+
+def _with_state_before(sent: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Adds `before`: the state before the moment at which the segment was held for lost.
+
+    All that follows from one acknowledgement or timer happens in one nanosecond of virtual time.
+    """
+    changes = states.sort("t_ns", "order").select(*SOCKET, since="t_ns", before="cong_state")
+    asked = sent.with_columns(since=pl.coalesce("t_mark", "t_ns")).sort("since")
+    return (
+        asked.join_asof(
+            changes,
+            on="since",
+            by=list(SOCKET),
+            strategy="backward",
+            check_sortedness=False,
+            allow_exact_matches=False,
+        )
+        .with_columns(pl.col("before").fill_null(of.OPEN))
+        .drop("since")
+        .sort("order")
+    )
+
+
+def _with_undone(sent: pl.DataFrame, senders: TcpEvents) -> pl.DataFrame:
+    """Adds `undone`: an undo comes before the next reduction of the window begins."""
+    entered = senders["tcp_cong_state_set"].filter(
+        (pl.col("cong_state") >= of.RECOVERY) & (pl.col("old_state") < of.RECOVERY)
+    )
+    following = pl.concat(
+        [
+            senders["tcp_undo"].select(*SOCKET, "order", undone=pl.lit(True)),
+            entered.select(*SOCKET, "order", undone=pl.lit(False)),
+        ]
+    ).sort("order")
+    next_of = sent.join_asof(
+        following, on="order", by=list(SOCKET), strategy="forward", check_sortedness=False
+    )
+    reduced = pl.col("ca_state") >= of.RECOVERY
+    return next_of.with_columns(undone=reduced & pl.col("undone").fill_null(False))

@@ -1,0 +1,157 @@
+"""Every packet that the kernel dropped: where, by which function, and why.
+
+A queue that drops a packet says so by qdisc:qdisc_drop. The next event is skb:kfree_skb of the
+same buffer, whose reason is then only QDISC_DROP (__tcf_kfree_skb_list in net/sched/sch_generic.c).
+So both are one drop, and the queue's own reason is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.symbols import Symbols
+from outcast.records.run_directory import Counters
+from outcast.records.sender_tables import DROPS
+
+_ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
+
+
+def drop_table(events: TcpEvents, symbols: Symbols, host_of: Mapping[str, str]) -> pl.DataFrame:
+    """A row per dropped IPv4 packet, in the kernel's order: DROPS' columns and _ALSO's.
+
+    It has no rows if the run did not record skb:kfree_skb.
+
+    Args:
+        events: the events of every socket.
+        symbols: the kernel's functions.
+        host_of: the host of each address. A packet that has left its interface, because a socket
+            dropped it, was at the host that it was sent to.
+    """
+    freed = events.tables.get("kfree_skb")
+    if freed is None or not freed.height:
+        return pl.DataFrame(schema={**DROPS, **_ALSO})
+    freed = freed.filter(pl.col("saddr").is_not_null())
+    queues = events.tables.get("qdisc_drop")
+    if queues is None:
+        queued = freed.select(
+            "order",
+            kind=pl.lit(None, pl.String),
+            own=pl.lit(None, pl.String),
+            queue_port=pl.lit(None, pl.String),
+            queue_host=pl.lit(None, pl.String),
+        ).clear()
+    else:
+        queued = queues.select(
+            order=pl.col("order") + 1,
+            skbaddr="skbaddr",
+            kind="kind",
+            own=pl.col("reason_name").cast(pl.String),
+            queue_port="port",
+            queue_host="host",
+        )
+        queued = queued.join(freed.select("order", "skbaddr"), on=["order", "skbaddr"], how="semi")
+        queued = queued.drop("skbaddr")
+    told = freed.join(queued, on="order", how="left", maintain_order="left")
+    return told.select(
+        "t_ns",
+        host=pl.coalesce(
+            "queue_host",
+            "host",
+            pl.col("daddr").replace_strict(dict(host_of), default=None, return_dtype=pl.String),
+        ),
+        port=pl.coalesce("queue_port", "port"),
+        flow="flow",
+        seq=pl.when(pl.col("sport") > 0).then("seq"),
+        reason=pl.coalesce(pl.col("own"), pl.col("reason_name").cast(pl.String)),
+        where=symbols.names(told["location"]),
+        qdisc="kind",
+        packet="packet",
+        sport="sport",
+        payload="payload",
+        order="order",
+    )
+
+
+def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
+    """What the captures say was dropped at a bottleneck, in the same columns.
+
+    It serves runs that did not record skb:kfree_skb.
+    """
+    return (
+        packets.with_row_index("packet")
+        .filter(pl.col("verdict").cast(pl.String) == "dropped")
+        .select(
+            t_ns=pl.col("t_in").cast(pl.Int64) - t_start_ns,
+            host=pl.lit(None, DROPS["host"]),
+            port=pl.col("ingress").cast(pl.String),
+            flow=pl.col("flow").cast(pl.Int64),
+            seq=pl.col("seq").cast(pl.UInt32),
+            reason=pl.lit(None, pl.String),
+            where=pl.lit(None, pl.String),
+            qdisc=pl.lit(None, pl.String),
+            packet="packet",
+            sport=pl.col("sport").cast(pl.UInt16),
+            payload=pl.col("payload").cast(pl.UInt32),
+            order=pl.col("packet").cast(pl.Int64),
+        )
+    )
+
+
+def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
+    """Drops by place, queue, reason and function, with the counter of the same queue.
+
+    Returns:
+        `place`, `qdisc`, `reason`, `where`, `events`, and `counter`: what the queue of that port
+        counted while flows ran, in the first of its rows. `note` says where both differ.
+    """
+    grouped = (
+        drops.with_columns(place=pl.coalesce("port", "host"))
+        .group_by("place", "qdisc", "reason", "where")
+        .agg(events=pl.len())
+        .sort("place", "qdisc", "events", descending=[False, False, True])
+    )
+    counted = {
+        link.port: link.lost.get("queue", 0)
+        for link in counters.links
+        if link.lost is not None and link.lost.get("queue", 0)
+    }
+    queued = grouped.filter(pl.col("qdisc").is_not_null())
+    found = dict(queued.group_by("place").agg(pl.col("events").sum()).iter_rows())
+    rows = []
+    seen = set()
+    for row in grouped.iter_rows(named=True):
+        counter, note = None, ""
+        if row["qdisc"] is not None and row["place"] not in seen:
+            seen.add(row["place"])
+            counter = counted.get(row["place"], 0)
+            events = found[row["place"]]
+            note = "equal" if counter == events else f"differs: {events} events"
+        rows.append({**row, "counter": counter, "note": note})
+    rows += [
+        {
+            "place": port,
+            "qdisc": None,
+            "reason": None,
+            "where": None,
+            "events": 0,
+            "counter": count,
+            "note": "differs: no events",
+        }
+        for port, count in counted.items()
+        if port not in seen
+    ]
+    return pl.DataFrame(
+        rows,
+        schema={
+            "place": pl.String,
+            "qdisc": pl.String,
+            "reason": pl.String,
+            "where": pl.String,
+            "events": pl.Int64,
+            "counter": pl.Int64,
+            "note": pl.String,
+        },
+    )

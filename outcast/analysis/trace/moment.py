@@ -1,0 +1,351 @@
+"""What a flow's sender was doing at one time, and what it waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from outcast.analysis.trace import events as of
+from outcast.analysis.trace.causes import TIMERS
+from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.series import in_flight
+from outcast.analysis.trace.timers import Timer, armed_at, tick_zero_ns
+from outcast.records.sender_tables import STATES
+
+Limit = Literal[
+    "application",
+    "congestion window",
+    "receiver's window",
+    "nagle",
+    "tso",
+    "host's queue",
+    "pacing",
+    "memory",
+    "device",
+    "recovery",
+    "unknown",
+]
+_LIMITS: Mapping[int, Limit] = {
+    of.STOP_NO_DATA: "application",
+    of.STOP_CWND: "congestion window",
+    of.STOP_RWND: "receiver's window",
+    of.STOP_NAGLE: "nagle",
+    of.STOP_TSO_DEFER: "tso",
+    of.STOP_TSQ: "host's queue",
+    of.STOP_PACING: "pacing",
+    of.STOP_MEMORY: "memory",
+    of.STOP_DEVICE: "device",
+}
+_STATES_OF = ("tcp_ack_done", "tcp_xmit_stop", "tcp_timeout", "tcp_loss_probe", "tcp_undo")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A segment that was sent.
+
+    Attributes:
+        t_ns: when; times count from the traffic's start.
+        seq: its first byte; None of new data that the events do not number.
+        cause: why it was sent again; None if it was new.
+    """
+
+    t_ns: int
+    seq: int | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A segment that is missing at the receiver.
+
+    Attributes:
+        seq: its first byte.
+        t_ns: when it was dropped.
+        place: where: a port, or a host.
+        qdisc, reason, where: the queue that dropped it, the kernel's reason and function; None if
+            the events do not say.
+        packet: its row in packets.parquet; None if it is not there.
+    """
+
+    seq: int
+    t_ns: int
+    place: str | None
+    qdisc: str | None
+    reason: str | None
+    where: str | None
+    packet: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A sending socket at one time, after all that happened then.
+
+    Attributes:
+        flow, sport: the flow, and the socket's port.
+        t_ns: the time after the traffic's start.
+        state, since_ns: the congestion state, and since when.
+        cwnd, ssthresh, in_flight, packets_out, sacked, lost, retransmitted: in segments. ssthresh
+            is None until it is set.
+        srtt_us, rto_us: the smoothed round trip, and the timeout with its backoff.
+        unacked_bytes: sent and not yet acknowledged.
+        waiting_bytes: written by the application and not yet sent.
+        window_bytes: the receiver's window.
+        heard_ns: when the last acknowledgement came; None if none did.
+        limit: what keeps it from sending.
+        timer: the timer that is armed; None without one.
+        last, next: what it sent last, and what it sends next.
+        woken_by: what lets it send next: `acknowledgement`, a kind of timer, or `application`; None
+            if it sends nothing more.
+        missing: its segments that were dropped and are not made good, the oldest first.
+        queued, queued_at: how many of its packets are in the bottleneck's queue, and its port.
+    """
+
+    flow: int
+    sport: int
+    t_ns: int
+    state: str
+    since_ns: int | None
+    cwnd: int
+    ssthresh: int | None
+    in_flight: int
+    packets_out: int
+    sacked: int
+    lost: int
+    retransmitted: int
+    srtt_us: int
+    rto_us: int
+    unacked_bytes: int
+    waiting_bytes: int
+    window_bytes: int
+    heard_ns: int | None
+    limit: Limit
+    timer: Timer | None
+    last: Sent | None
+    next: Sent | None
+    woken_by: str | None
+    missing: tuple[Lost, ...]
+    queued: int
+    queued_at: str | None
+
+
+def moments(
+    senders: TcpEvents,
+    again: pl.DataFrame,
+    drops: pl.DataFrame,
+    packets: pl.DataFrame,
+    t_start_ns: int,
+    flow: int,
+    t_ns: int,
+) -> tuple[Moment, ...]:
+    """What each sending socket of a flow was doing at a time.
+
+    Args:
+        senders: the events of the flows' sending sockets.
+        again: `causes.retransmission_table` of the run.
+        drops: `drops.drop_table` of the run.
+        packets: the run's packets.parquet.
+        t_start_ns: the traffic's start on the captures' clock.
+        flow: the flow's number.
+        t_ns: the time after the traffic's start.
+
+    Returns:
+        One for each socket that had sent or heard something by then; Multipath TCP has several.
+    """
+    zero_ns = tick_zero_ns(senders["tcp_timer"])
+    mine = TcpEvents({name: _of(table, flow) for name, table in senders.tables.items()})
+    states = pl.concat(
+        [_sender_states(mine[name], name) for name in _STATES_OF], how="vertical_relaxed"
+    ).sort("order")
+    answers = []
+    for sport in states["sport"].unique().sort():
+        of_socket = pl.col("sport") == sport
+        socket = TcpEvents({name: table.filter(of_socket) for name, table in mine.tables.items()})
+        here = states.filter(of_socket)
+        if not here.filter(pl.col("t_ns") <= t_ns).height:
+            continue
+        answers.append(
+            _moment(
+                socket,
+                here,
+                _of(again, flow).filter(of_socket),
+                _of(drops, flow).filter(of_socket),
+                _of(packets, flow).filter(of_socket),
+                t_start_ns,
+                t_ns,
+                zero_ns,
+            )
+        )
+    return tuple(answers)
+
+
+def _of(table: pl.DataFrame, flow: int) -> pl.DataFrame:
+    return table.filter(pl.col("flow") == flow) if "flow" in table.columns else table
+
+
+def _sender_states(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    return table.select(
+        *("flow", "sport", "order", "t_ns", "reason", "ca_state", "snd_cwnd", "ssthresh"),
+        *("srtt_us", "rto_us", "packets_out", "sacked_out", "lost_out", "retrans_out"),
+        *("snd_una", "snd_nxt", "write_seq", "snd_wnd"),
+        in_flight=in_flight(),
+        of=pl.lit(name),
+    )
+
+
+def _moment(
+    socket: TcpEvents,
+    states: pl.DataFrame,
+    again: pl.DataFrame,
+    drops: pl.DataFrame,
+    packets: pl.DataFrame,
+    t_start_ns: int,
+    t_ns: int,
+    zero_ns: int | None,
+) -> Moment:
+    until = pl.col("t_ns") <= t_ns
+    now = states.filter(until).row(-1, named=True)
+    # After a timeout, the retransmission is the last event that tells of the window.
+    sent = socket["tcp_retransmit_skb"].filter(until, pl.col("err") == 0).sort("order")
+    if sent.height and sent["order"][-1] > now["order"]:
+        now |= _after_sending(sent.row(-1, named=True))
+    changes = socket["tcp_cong_state_set"].filter(until)
+    change = changes.row(-1, named=True) if changes.height else None
+    state = now["ca_state"] if change is None else change["cong_state"]
+    heard = socket["tcp_ack_done"].filter(until)["t_ns"]
+    last, following, woken_by = _sendings(socket, states, again, t_ns)
+    timer = armed_at(socket["tcp_timer"], t_ns, zero_ns)
+    queued = packets.filter(
+        pl.col("t_in").cast(pl.Int64) - t_start_ns <= t_ns,
+        pl.col("t_out").cast(pl.Int64) - t_start_ns > t_ns,
+    )
+    return Moment(
+        flow=now["flow"],
+        sport=now["sport"],
+        t_ns=t_ns,
+        state=STATES[state],
+        since_ns=None if change is None else change["t_ns"],
+        cwnd=now["snd_cwnd"],
+        ssthresh=now["ssthresh"] if now["ssthresh"] < of.NO_THRESHOLD else None,
+        in_flight=now["in_flight"],
+        packets_out=now["packets_out"],
+        sacked=now["sacked_out"],
+        lost=now["lost_out"],
+        retransmitted=now["retrans_out"],
+        srtt_us=now["srtt_us"],
+        rto_us=now["rto_us"],
+        unacked_bytes=_forward(now["snd_una"], now["snd_nxt"]),
+        waiting_bytes=_forward(now["snd_nxt"], now["write_seq"]),
+        window_bytes=now["snd_wnd"],
+        heard_ns=heard[-1] if len(heard) else None,
+        limit=_limit(states.filter(until), now),
+        timer=timer,
+        last=last,
+        next=following,
+        woken_by=woken_by,
+        missing=_missing(drops, again, now["snd_una"], t_ns),
+        queued=queued.height,
+        queued_at=str(queued["egress"][0]) if queued.height else None,
+    )
+
+
+def _after_sending(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a retransmission changes; the event is before it is counted (tcp_retransmit_skb)."""
+    counted = 0 if row["cause"] == of.BY_TLP else row["segs"]
+    retrans_out = row["retrans_out"] + counted
+    left = row["sacked_out"] + row["lost_out"]
+    return {
+        "ca_state": row["ca_state"],
+        "snd_cwnd": row["snd_cwnd"],
+        "rto_us": row["rto_us"],
+        "packets_out": row["packets_out"],
+        "sacked_out": row["sacked_out"],
+        "lost_out": row["lost_out"],
+        "retrans_out": retrans_out,
+        "in_flight": max(0, row["packets_out"] - left + retrans_out),
+        "snd_una": row["snd_una"],
+        "snd_nxt": row["snd_nxt"],
+    }
+
+
+def _limit(states: pl.DataFrame, now: Mapping[str, Any]) -> Limit:
+    stops = states.filter(pl.col("of") == "tcp_xmit_stop")
+    if now["in_flight"] >= now["snd_cwnd"]:
+        return "congestion window"
+    if now["lost_out"] > now["retrans_out"]:
+        return "recovery"
+    if not stops.height:
+        return "unknown"
+    return _LIMITS.get(stops["reason"][-1], "unknown")
+
+
+def _sendings(
+    socket: TcpEvents, states: pl.DataFrame, again: pl.DataFrame, t_ns: int
+) -> tuple[Sent | None, Sent | None, str | None]:
+    """What was sent last and what is sent next, and what wakes the sender for that."""
+    fresh = (
+        states.with_columns(before=pl.col("snd_nxt").shift(1))
+        .filter(pl.col("snd_nxt") != pl.col("before"))
+        .select("t_ns", "order", seq="before", cause=pl.lit(None, pl.String))
+    )
+    sent = pl.concat(
+        [
+            fresh,
+            again.filter(pl.col("segments") > 0).select("t_ns", "order", "seq", "cause"),
+        ],
+        how="vertical_relaxed",
+    ).sort("order")
+    earlier, later = sent.filter(pl.col("t_ns") <= t_ns), sent.filter(pl.col("t_ns") > t_ns)
+    last = _sent(earlier.row(-1, named=True)) if earlier.height else None
+    if not later.height:
+        return last, None, None
+    following = later.row(0, named=True)
+    woken = "application"
+    for name, what in (("tcp_ack_done", "acknowledgement"), ("tcp_timer", "")):
+        same = socket[name].filter(pl.col("t_ns") == following["t_ns"])
+        if name == "tcp_timer":
+            same = same.filter(pl.col("action") == of.FIRED, pl.col("kind") != of.TIME_DACK)
+        if same.height:
+            woken = what or TIMERS[same["kind"][0]]
+    return last, _sent(following), woken
+
+
+def _sent(row: Mapping[str, Any]) -> Sent:
+    return Sent(row["t_ns"], row["seq"], row["cause"])
+
+
+def _missing(drops: pl.DataFrame, again: pl.DataFrame, snd_una: int, t_ns: int) -> tuple[Lost, ...]:
+    """Dropped segments above the acknowledged ones whose last copy by then was dropped."""
+    lost = (
+        drops.filter(pl.col("t_ns") <= t_ns, pl.col("payload") > 0)
+        .sort("t_ns")
+        .unique("seq", keep="last", maintain_order=True)
+    )
+    copies = dict(
+        again.filter(pl.col("t_ns") <= t_ns, pl.col("segments") > 0)
+        .group_by("seq")
+        .agg(pl.col("t_ns").max())
+        .iter_rows()
+    )
+    rows: Sequence[Mapping[str, Any]] = lost.to_dicts()
+    return tuple(
+        Lost(
+            seq=row["seq"],
+            t_ns=row["t_ns"],
+            place=row["port"] or row["host"],
+            qdisc=row["qdisc"],
+            reason=row["reason"],
+            where=row["where"],
+            packet=row["packet"],
+        )
+        for row in rows
+        if _forward(snd_una, row["seq"]) < 1 << 31
+        and copies.get(row["seq"], row["t_ns"]) <= row["t_ns"]
+    )
+
+
+def _forward(low: int, high: int) -> int:
+    """The bytes from one sequence number to another."""
+    return (high - low) % (1 << 32)

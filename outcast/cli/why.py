@@ -1,0 +1,47 @@
+"""`outcast why`: what a flow waited for, and why segments were sent again and packets dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError
+
+
+@click.command(
+    "why",
+    epilog=shared.examples(
+        "outcast why results/fig3c",
+        "outcast why results/fig3c --flow 0",
+        "outcast why results/fig3c --flow 0 --at 123.4ms",
+    ),
+)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--flow", type=int, metavar="F", help="Only this flow, by its number.")
+@click.option(
+    "--at", "at", metavar="TIME", help="What the flow waited for at this time, as 123.4ms."
+)
+@shared.form
+def command(directory: Path, flow: int | None, at: str | None, form: str) -> None:
+    """Say why, by the kernel's own events of a run (DIR).
+
+    Without options: why segments were sent again, and whether this agrees with the kernel's
+    counters. With --flow: from each drop to its repair. With --flow and --at: what the flow waited
+    for then. `outcast trace DIR` records the events of a run that ended.
+    """
+    from outcast.records.run import Run
+    from outcast.view.terminal import why
+
+    run = Run(directory)
+    if at is None:
+        for text in why.overview(run, form) if flow is None else why.chains(run, flow, form):
+            terminal.echo(text)
+        return
+    if flow is None:
+        raise ConfigError("--at: only together with --flow")
+    if form == "csv":
+        raise ConfigError("--at: not as csv; allowed are table and json")
+    for text in why.at(run, flow, shared.instant_ns(at, "--at"), form):
+        terminal.echo(text)
