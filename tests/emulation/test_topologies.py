@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import configs
-from tests.deadlines import HANG_S
+from tests import guest_runs
 
 
 def run(config: str, target: Path, *settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's summary, which has to be trusted, and its manifest."""
-    words = [sys.executable, "-c", "from outcast.cli import main; main()", "run"]
-    words += [str(configs.find(config)), "--engine", "realtime", "-o", str(target)]
-    words += [word for setting in settings for word in ("--set", setting)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode == 0, done.stderr
+    guest_runs.undrawn(config, target, *settings, "engine=realtime")
     summary = json.loads((target / "summary.json").read_text())
     assert summary["capture"]["trusted"] is True
     return summary, json.loads((target / "manifest.json").read_text())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import guest_runs
 from tests.deadlines import HANG_S
 from tests.guest_runs import manifest_of
 from tests.virtual.test_routing import require_links
@@ -62,8 +63,7 @@ def test_the_examples_of_own_topologies(
 ) -> None:
     """A result replays to the byte from its own config.yaml, where the user's file never was."""
     first, again = tmp_path / "first", tmp_path / "elsewhere" / "again"
-    settings = ["--set", "duration=100ms", "--set", "analysis.windows=[]", "--engine", "virtual"]
-    outcast("run", EXAMPLES / f"{name}.yaml", *settings, "-o", first)
+    guest_runs.run(EXAMPLES / f"{name}.yaml", first, "duration=100ms", "analysis.windows=[]")
     manifest = manifest_of(first)
     assert manifest["bottlenecks"][0]["egress"] == bottleneck
     assert f"sources/{source}" in manifest["files"]
