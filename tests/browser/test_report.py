@@ -314,22 +314,23 @@ def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_pa
     )
     details = page.locator(".details")
     page.wait_for_function("document.querySelector('.details').textContent.startsWith('packet')")
-    assert "dropped by s1 s1-eth1, qdisc tbf, QDISC_DROP, tbf_enqueue()" in details.inner_text()
+    where = "s1-eth1, qdisc tbf, QDISC_DROP, tbf_enqueue()"
+    assert f"dropped: {where}" in details.inner_text()
     page.focus("canvas.lanes")
     page.keyboard.press("r")
-    assert "sent again because of rto" in details.inner_text()
+    assert "sent again: the retransmission timer fired (rto)" in details.inner_text()
     assert "inferred" not in details.inner_text()
     steps = page.locator(".walk li")
-    assert [re.sub(r"^.*?\) |^.*? ms ", "", text) for text in steps.all_inner_texts()] == [
-        f"packet {drop['number']:,} was dropped: s1 s1-eth1, qdisc tbf, QDISC_DROP, tbf_enqueue()",
-        "taken for lost by tcp_retransmit_timer, RTO 2.000 ms",
+    told = [re.sub(r"^.*?\) |^.*? ms ", "", text, count=1) for text in steps.all_inner_texts()]
+    first = told.index(f"came in as packet {drop['number']:,} (dropped): {where}")
+    assert told[first + 1 : first + 4] == [
+        "taken for lost by tcp_retransmit_timer",
         "congestion state from open to loss",
-        "sent again: rto",
-        steps.last.inner_text().partition(") ")[2],
+        "sent again: the retransmission timer fired (rto); RTO 2 ms",
     ]
-    assert "came in again as packet" in steps.last.inner_text()
+    assert told[first + 4].startswith("came in again as packet")
     # A step without a packet moves a line there, and says what the sender's window was.
-    steps.nth(1).get_by_role("button").press("Enter")
+    steps.nth(first + 1).get_by_role("button").press("Enter")
     assert f"{timeout['t_detect_ns'] / 1e6:.6f} ms: taken for lost" in details.inner_text()
     series = pl.read_parquet(directory.path / FOLDER / "tcp.parquet")
     then = series.filter(
@@ -340,7 +341,7 @@ def test_the_lanes_of_a_traced_sender(run: RunDirectory, tmp_path: Path, open_pa
     canvas = page.locator("canvas.lanes")
     box = canvas.bounding_box()
     assert box is not None
-    canvas.hover(position={"x": box["width"] - 2, "y": box["height"] - 120})
+    canvas.hover(position={"x": box["width"] - 2, "y": box["height"] - 150})
     chosen = page.locator(".shown-sender option:checked").text_content()
     assert page.locator(".tip div").first.inner_text() == chosen
     before = canvas.screenshot()

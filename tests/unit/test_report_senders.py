@@ -98,7 +98,8 @@ def test_the_page_has_the_series_and_the_causes(traced: RunDirectory) -> None:
     assert [flows[place] for place in got["series"]["flow"]] == table["flow"].to_list()
     sent = pl.read_parquet(traced.path / FOLDER / "retransmissions.parquet").sort("t_ns")
     assert [texts[code] for code in got["resent"]["cause"]] == sent["cause"].to_list()
-    assert [texts[code] or None for code in got["resent"]["timer"]] == sent["timer"].to_list()
+    fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns").fill_null(-1) + 1)
+    assert got["resent"]["rto_ns"] == fired.to_series().to_list()
     packets = pl.read_parquet(traced.path / "packets.parquet")
     # Each retransmission is followed to the packet that came in because of it.
     for place, seq, sent_ns in zip(got["resent"]["packet"], sent["seq"], sent["t_ns"], strict=True):

@@ -15,7 +15,6 @@ import polars as pl
 from outcast.analysis.compiled import Array, Bool
 from outcast.records import sender_tables
 from outcast.records.run import Run
-from outcast.records.tables import read_table
 from outcast.records.trace import FOLDER
 from outcast.view.report.packed import Encoding
 
@@ -43,12 +42,11 @@ class Senders:
 
 def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
     """Returns what the kernel's events tell; None if the run has none of flows with packets."""
-    folder = run.directory.path / FOLDER
-    if not all((folder / f"{name}.parquet").exists() for name in sender_tables.TABLES):
+    if not {f"{FOLDER}/{name}" for name in sender_tables.TABLES} <= set(run.tables):
         return None
     flows = packets["flow"].unique()
     series, retransmissions, drops = (
-        read_table(folder / f"{name}.parquet")
+        run.table(f"{FOLDER}/{name}")
         .with_columns(pl.col("flow").cast(flows.dtype))
         .filter(pl.col("flow").is_in(flows.implode()))
         for name in sender_tables.TABLES
@@ -64,7 +62,7 @@ def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
             packets,
             start_ns,
         ),
-        drops.sort("t_ns", maintain_order=True),
+        _at_the_queue(drops, packets, start_ns).sort("t_ns", maintain_order=True),
     )
 
 
@@ -93,6 +91,17 @@ def _located(sent: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.Dat
         .drop("sent")
         .with_columns(pl.col("packet").fill_null(-1))
     )
+
+
+def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.DataFrame:
+    """Gives drops at the bottleneck the time of the packet, because the kernel frees it later."""
+    came = packets.select(
+        packet=pl.int_range(pl.len()), came_ns=pl.col("t_in") - start_ns, verdict="verdict"
+    ).filter(pl.col("verdict") == "dropped")
+    known = drops.with_columns(pl.col("packet").cast(pl.Int64)).join(
+        came.drop("verdict"), on="packet", how="left", maintain_order="left"
+    )
+    return known.with_columns(t_ns=pl.coalesce("came_ns", "t_ns")).drop("came_ns")
 
 
 def pairs(senders: Senders) -> tuple[Array, Array]:
@@ -156,7 +165,11 @@ def packed(
         return np.where(values >= 0, place[values], -1) + 1
 
     sent, lost = senders.retransmissions, senders.drops
-    waited = (sent["t_ns"] - sent["t_detect_ns"] + 1).fill_null(0).clip(0).to_numpy()
+    fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))
+
+    def before(column: str) -> Array:
+        return (sent["t_ns"] - sent[column] + 1).fill_null(0).clip(0).to_numpy()
+
     return (
         {
             "points": senders.series.height,
@@ -180,12 +193,12 @@ def packed(
                 "packet": ("plain", in_page(sent["packet"])),
                 "drop": ("plain", in_page(sent["drop_packet"])),
                 "cause": ("plain", texts.codes(sent["cause"])),
-                "waited": ("plain", waited),
+                "lost": ("plain", before("t_drop_ns")),
+                "waited": ("plain", before("t_detect_ns")),
                 "before": ("plain", texts.codes(sent["state_before"])),
                 "after": ("plain", texts.codes(sent["state_after"])),
-                "timer": ("plain", texts.codes(sent["timer"])),
                 "detected_by": ("plain", texts.codes(sent["detected_by"])),
-                "rto_ns": ("plain", _numbers(sent["rto_ns"]) + 1),
+                "rto_ns": ("plain", _numbers(fired["rto_ns"]) + 1),
                 "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
             },
             "lost": {

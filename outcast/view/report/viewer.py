@@ -90,7 +90,7 @@ def part(run: Run, packed: Timeline) -> Element:
             id="viewer-status",
         ),
         element("p", class_="details", id="viewer-details", role="status"),
-        element("ol", class_="walk", aria_label="From the drop to the retransmission"),
+        element("ol", class_="walk", aria_label="From drop to retransmission"),
         element(
             "div", class_="flows", role="group", aria_label="Flows: choose one to highlight it"
         ),
@@ -131,9 +131,9 @@ def _senders(run: Run, packed: Timeline) -> Element | None:
     note = (
         "The lanes at the bottom show a flow's sender as the kernel's events tell: its congestion "
         "window with the segments in flight and ssthresh, its congestion state, and what it sent "
-        "again: T after a timeout, P as a tail loss probe, R in a recovery. A letter in a frame is "
-        "a retransmission that was undone, because it was not needed. The lanes follow the chosen "
-        "packet or flow."
+        "again: T by a timeout, A after one, P as a probe, R in a recovery. A letter in a frame "
+        "was undone, because it was not needed. Crosses are the flow's drops, black if they were "
+        "elsewhere in the network. The lanes follow the chosen packet or flow."
     )
     if packed.points_every > 1:
         note += (

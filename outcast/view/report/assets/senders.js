@@ -9,12 +9,27 @@ const OUTCAST_STATES = [
   { name: "Recovery", height: 0.78, colour: "#0072b2" },
   { name: "Loss", height: 1, colour: "#c44e00" },
 ];
-// Of marks that would overlap the first kind is written.
-const OUTCAST_CAUSES = [
-  { match: /rto|timeout/i, letter: "T", colour: "#c44e00", meaning: "timeout" },
-  { match: /tlp|probe/i, letter: "P", colour: "#7a3fb0", meaning: "tail loss probe" },
-  { match: /./, letter: "R", colour: "#0072b2", meaning: "recovery" },
+// The marks of segments sent again; of those that would overlap the first kind is written.
+const OUTCAST_MARKS = [
+  { letter: "T", colour: "#c44e00", meaning: "timeout" },
+  { letter: "A", colour: "#8a5a00", meaning: "after a timeout" },
+  { letter: "P", colour: "#7a3fb0", meaning: "probe" },
+  { letter: "R", colour: "#0072b2", meaning: "recovery" },
 ];
+// outcast/analysis/trace/causes.py says how each is found.
+const OUTCAST_CAUSES = {
+  rto: ["T", "the retransmission timer fired"],
+  syn: ["T", "the timer of the connection's first segment fired"],
+  synack: ["T", "the timer of the connection's answer fired"],
+  after_rto: ["A", "lost segments follow after a timeout"],
+  tlp: ["P", "a tail loss probe"],
+  window_probe: ["P", "a probe of the receiver's closed window"],
+  rack: ["R", "an acknowledgement of what was sent later showed the loss"],
+  reordering_timer: ["R", "what was sent later came, and the wait for reordering was over"],
+  lost_retransmission: ["R", "the retransmission was lost too"],
+  newreno: ["R", "duplicate or partial acknowledgements, without SACK"],
+  no_congestion: ["R", "path MTU or Fast Open, no congestion"],
+};
 
 class OutcastSenders {
   constructor(header, tables) {
@@ -23,13 +38,18 @@ class OutcastSenders {
     this.table = tables.series;
     this.resent = tables.resent;
     this.lost = tables.lost;
-    this.resent.kind = Array.from(this.resent.cause, (code) =>
-      OUTCAST_CAUSES.findIndex((one) => one.match.test(this.texts[code] || "?")));
+    this.resent.kind = Array.from(this.resent.cause, (code) => {
+      const [letter] = OUTCAST_CAUSES[this.texts[code]] || ["R"];
+      return OUTCAST_MARKS.findIndex((mark) => mark.letter === letter);
+    });
     this.byFlow = new Map();
     this.byPacket = new Map();
     this.resent.packet.forEach((place, at) => { if (place) this.byPacket.set(place - 1, at); });
     this.lostPacket = new Map();
-    this.lost.packet.forEach((place, at) => { if (place) this.lostPacket.set(place - 1, at); });
+    // What the bottleneck let through can be dropped later, so the first drop counts.
+    this.lost.packet.forEach((place, at) => {
+      if (place && !this.lostPacket.has(place - 1)) this.lostPacket.set(place - 1, at);
+    });
     // The first flow of the page that has a series.
     this.first = this.table.flow[0];
   }
@@ -104,21 +124,31 @@ class OutcastSenders {
     add(series.in_flight[at], (value) => `${value} in flight`);
     if (state) parts.push("state " + state.name);
     add(series.srtt_us[at], (value) => `srtt ${value} µs`);
-    add(series.rto_us[at], (value) => `RTO ${value} µs`);
+    if (series.rto_us[at] >= 0) parts.push(`RTO ${series.rto_us[at] / 1000} ms`);
     return parts.join(", ");
   }
 
   // Why a segment was sent again, in words.
   cause(at) {
-    const r = this.resent, cause = this.texts[r.cause[at]] || "of unknown cause";
-    return cause + (r.undone[at] ? ", undone later as not needed" : "");
+    const r = this.resent, name = this.texts[r.cause[at]];
+    const words = OUTCAST_CAUSES[name] ? `${OUTCAST_CAUSES[name][1]} (${name})` : name || "unknown";
+    return words + (r.undone[at] ? ", undone later because it was not needed" : "");
+  }
+
+  // The drop that a retransmission repairs, as a place in `lost`; null if none is known.
+  dropOf(at) {
+    const r = this.resent;
+    if (!r.lost[at]) return null;
+    const series = this.of(r.flow[at]), time = r.t_ns[at] - (r.lost[at] - 1);
+    const place = OutcastLanes.search(series.lostAt, time);
+    return series.lostAt[place] === time ? series.lost[place] : null;
   }
 
   // Why a packet was dropped, and by which function of the kernel.
   loss(at) {
     const l = this.lost, text = (code) => this.texts[code];
     const parts = [
-      [text(l.host[at]), text(l.port[at])].filter(Boolean).join(" "),
+      text(l.port[at]) || text(l.host[at]),
       text(l.qdisc[at]) && "qdisc " + text(l.qdisc[at]),
       text(l.reason[at]), text(l.where[at]) && text(l.where[at]) + "()",
     ];
@@ -134,7 +164,7 @@ class OutcastSenderLanes {
 
   // Adds the lanes from `y` on, and returns where they end.
   arrange(rows, y) {
-    for (const [kind, height] of [["window", 90], ["state", 20], ["causes", 21]]) {
+    for (const [kind, height] of [["window", 90], ["state", 20], ["causes", 21], ["losses", 11]]) {
       rows.push({ kind, lane: -1, name: "", top: y, bar: y + 16, height, bottom: y + 16 + height });
       y += 16 + height + 8;
     }
@@ -145,7 +175,7 @@ class OutcastSenderLanes {
     const series = this.senders.of(flow);
     const label = this.painter.header.flows[flow].label;
     row.name = { window: "window of " + label, state: "congestion state of " + label,
-      causes: "sent again by " + label }[row.kind];
+      causes: "sent again by " + label, losses: "drops of " + label + " anywhere" }[row.kind];
     this[row.kind](row, series);
     if (row.kind === "window") this.lines(row, series);
     this.legend(row);
@@ -297,7 +327,7 @@ class OutcastSenderLanes {
     g.font = "bold 11px system-ui, sans-serif";
     g.textBaseline = "middle";
     g.textAlign = "center";
-    OUTCAST_CAUSES.forEach(({ letter, colour }, kind) => {
+    OUTCAST_MARKS.forEach(({ letter, colour }, kind) => {
       for (let place = low; place < high; place++) {
         const at = series.resent[place];
         if (r.kind[at] !== kind) continue;
@@ -316,6 +346,28 @@ class OutcastSenderLanes {
         }
       }
     });
+  }
+
+  // A cross at each drop: pale where it is among the packets above, black where it was elsewhere.
+  losses(row, series) {
+    const { context: g, from, to } = this.painter, l = this.senders.lost;
+    const low = OutcastLanes.search(series.lostAt, from - 8 / this.painter.scale);
+    const high = OutcastLanes.search(series.lostAt, to + 8 / this.painter.scale);
+    const middle = row.bar + row.height / 2, arm = high - low > 300 ? 2 : 4;
+    g.lineWidth = 2;
+    for (const elsewhere of [false, true]) {
+      g.strokeStyle = elsewhere ? "#000" : "#aaa";
+      g.beginPath();
+      for (let place = low; place < high; place++) {
+        if ((l.packet[series.lost[place]] === 0) !== elsewhere) continue;
+        const x = this.painter.x(series.lostAt[place]);
+        g.moveTo(x - arm, middle - arm);
+        g.lineTo(x + arm, middle + arm);
+        g.moveTo(x - arm, middle + arm);
+        g.lineTo(x + arm, middle - arm);
+      }
+      g.stroke();
+    }
   }
 
   // Lines where a timer ran out and where a recovery began; ticks if there are too many.
@@ -402,12 +454,29 @@ class OutcastSenderLanes {
       ];
     }
     if (kind === "state") return [];
-    return OUTCAST_CAUSES.map(({ letter, colour, meaning }) => [meaning, (x, y) => {
+    const cross = (colour) => (x, y) => {
+      g.strokeStyle = colour;
+      g.lineWidth = 2;
+      g.beginPath();
+      g.moveTo(x + 5, y - 4);
+      g.lineTo(x + 13, y + 4);
+      g.moveTo(x + 5, y + 4);
+      g.lineTo(x + 13, y - 4);
+      g.stroke();
+    };
+    if (kind === "losses") {
+      return [["of the packets above", cross("#aaa")], ["elsewhere", cross("#000")]];
+    }
+    return OUTCAST_MARKS.map(({ letter, colour, meaning }) => [meaning, (x, y) => {
       g.fillStyle = colour;
       g.fillRect(x + 2, y - 6, 13, 13);
       g.font = "bold 11px system-ui, sans-serif";
       g.fillStyle = "#fff";
-      g.fillText(letter, x + 5, y - 4.5);
+      g.textAlign = "center";
+      g.textBaseline = "middle";
+      g.fillText(letter, x + 8.5, y + 1);
+      g.textAlign = "left";
+      g.textBaseline = "top";
       g.font = OUTCAST_FONT;
     }]);
   }
@@ -415,24 +484,29 @@ class OutcastSenderLanes {
   // What stands at a point of the lanes, in words.
   at(row, flow, time, reach) {
     const label = this.painter.header.flows[flow].label;
-    if (row.kind !== "causes") {
+    if (row.kind === "window" || row.kind === "state") {
       const words = this.senders.words(flow, time);
       return words === null ? null : { lines: [label, ...words.split(", ")] };
     }
-    const series = this.senders.of(flow), r = this.senders.resent;
-    const low = OutcastLanes.search(series.sent, time - reach);
-    const high = OutcastLanes.search(series.sent, time + reach);
+    const series = this.senders.of(flow), sent = row.kind === "causes";
+    const times = sent ? series.sent : series.lostAt;
+    const low = OutcastLanes.search(times, time - reach);
+    const high = OutcastLanes.search(times, time + reach);
     if (low === high) return null;
-    if (high - low > 5) return { lines: [`${high - low} segments sent again`, "zoom in for each"] };
+    if (high - low > 5) {
+      return { lines: [`${high - low} ${sent ? "segments sent again" : "drops"}`,
+        "zoom in for each"] };
+    }
     let best = low;
     for (let at = low; at < high; at++) {
-      if (Math.abs(series.sent[at] - time) < Math.abs(series.sent[best] - time)) best = at;
+      if (Math.abs(times[at] - time) < Math.abs(times[best] - time)) best = at;
     }
-    const which = series.resent[best];
-    const found = { lines: [
-      `sent again at ${(r.t_ns[which] / 1e6).toFixed(6)} ms`, this.senders.cause(which),
-    ] };
-    if (r.packet[which]) found.packet = r.packet[which] - 1;
+    const ms = (times[best] / 1e6).toFixed(6) + " ms";
+    const which = (sent ? series.resent : series.lost)[best];
+    const found = { lines: sent ? [`sent again at ${ms}`, this.senders.cause(which)]
+      : [`dropped at ${ms}`, this.senders.loss(which)] };
+    const { packet } = sent ? this.senders.resent : this.senders.lost;
+    if (packet[which]) found.packet = packet[which] - 1;
     return found;
   }
 }

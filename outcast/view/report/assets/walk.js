@@ -1,6 +1,8 @@
 "use strict";
 // The walk from a dropped packet to the packet that brought its data again, and back.
 
+const OUTCAST_MOST_COPIES = 16;
+
 class OutcastWalk {
   constructor(viewer) {
     this.viewer = viewer;
@@ -34,7 +36,11 @@ class OutcastWalk {
 
   nothing(what, packet) {
     const number = `Packet ${this.viewer.number(packet).toLocaleString("en")}`;
-    if (what === "first") return `${number} brought no data that was sent before.`;
+    if (what === "first") {
+      const lost = this.elsewhere(packet);
+      return lost === null ? `${number} brought no data that was sent before.`
+        : `What ${number.toLowerCase()} brought again was dropped elsewhere: ${lost.text}.`;
+    }
     return this.lanes.dropped(packet)
       ? `${number} was dropped, and its data did not come in again.`
       : `The data of ${number.toLowerCase()} was not sent again.`;
@@ -85,11 +91,14 @@ class OutcastWalk {
       lines.push("its data did not come in again");
     }
     const senders = this.viewer.senders;
+    const elsewhere = before === null ? this.elsewhere(row) : null;
+    if (elsewhere) lines.push(`what it brings again was dropped elsewhere: ${elsewhere.text}`);
     if (senders && senders.lostPacket.has(row)) {
-      lines.push("dropped by " + senders.loss(senders.lostPacket.get(row)));
+      lines.push((this.lanes.dropped(row) ? "dropped: " : "dropped later: ") +
+        senders.loss(senders.lostPacket.get(row)));
     }
     if (senders && senders.byPacket.has(row)) {
-      lines.push("sent again because of " + senders.cause(senders.byPacket.get(row)));
+      lines.push("sent again: " + senders.cause(senders.byPacket.get(row)));
     } else if ((before ?? after) !== null) {
       const known = after !== null && this.lanes.known(row);
       if (!known) lines.push("inferred from the captures: same flow, same data");
@@ -98,6 +107,15 @@ class OutcastWalk {
       && senders.words(this.lanes.packets.flow[row], this.lanes.packets.t_in[row]);
     if (words) lines.push("its sender then: " + words);
     return lines;
+  }
+
+  // When and where the packet was dropped whose data this one brought, if that was elsewhere.
+  elsewhere(row) {
+    const senders = this.viewer.senders;
+    const at = senders ? senders.byPacket.get(row) : undefined;
+    const lost = at === undefined ? null : senders.dropOf(at);
+    if (lost === null || senders.lost.packet[lost]) return null;
+    return { time: senders.lost.t_ns[lost], text: senders.loss(lost) };
   }
 
   named(row) {
@@ -110,41 +128,63 @@ class OutcastWalk {
     return outcastTime(Math.max(1, gap / 1000), gap)(gap);
   }
 
-  // The steps from a drop to what was sent again: {time, text, packet (or null)}, in their order.
-  steps(row) {
-    const lanes = this.lanes, senders = this.viewer.senders, t = lanes.packets.t_in;
-    const [pair] = lanes.following(row) !== null ? [[row, lanes.following(row)]]
-      : lanes.pairsOf(row);
-    if (!pair) return [];
-    const [drop, later] = pair;
-    const steps = [], lost = senders ? senders.lostPacket.get(drop) : undefined;
-    steps.push({ time: t[drop], packet: drop, text: lanes.dropped(drop)
-      ? `packet ${this.number(drop)} was dropped`
-        + (lost === undefined ? "" : ": " + senders.loss(lost))
-      : `packet ${this.number(drop)} came in` });
-    const at = senders ? senders.byPacket.get(later) : undefined;
-    if (at !== undefined) {
-      const r = senders.resent, text = (code) => senders.texts[code];
-      const detected = senders.detected(at);
-      if (detected !== null) {
-        const by = text(r.detected_by[at]) || (r.timer[at] ? `the ${text(r.timer[at])} timer` : "");
-        const rto = r.timer[at] && r.rto_ns[at] > 0
-          ? `, RTO ${outcastTime(1000, r.rto_ns[at] - 1)(r.rto_ns[at] - 1)}` : "";
-        steps.push({ time: detected, packet: null,
-          text: `taken for lost${by ? " by " + by : ""}${rto}` });
-      }
-      if (r.after[at]) {
-        const changed = r.before[at] && r.before[at] !== r.after[at];
-        steps.push({ time: detected ?? r.t_ns[at], packet: null, text: changed
-          ? `congestion state from ${text(r.before[at])} to ${text(r.after[at])}`
-          : `congestion state stayed ${text(r.after[at])}` });
-      }
-      steps.push({ time: r.t_ns[at], packet: null, text: `sent again: ${senders.cause(at)}` });
+  // The packets with the same data, in their order; of very many those around the chosen one.
+  copies(row) {
+    const copies = [row];
+    for (let other = row; copies.length < OUTCAST_MOST_COPIES / 2;) {
+      other = this.lanes.preceding(other);
+      if (other === null) break;
+      copies.unshift(other);
     }
-    steps.push({ time: t[later], packet: later, text: `came in again as packet ` +
-      `${this.number(later)}, ${lanes.header.verdicts[lanes.packets.verdict[later]]}` +
-      (lanes.known(drop) ? "" : " (inferred from the captures)") });
+    for (let other = row; copies.length < OUTCAST_MOST_COPIES;) {
+      other = this.lanes.following(other);
+      if (other === null) break;
+      copies.push(other);
+    }
+    return copies;
+  }
+
+  // What happened to the packet's data: {time, text, packet (or null)}, in the order of time.
+  steps(row) {
+    const copies = this.copies(row), senders = this.viewer.senders, steps = [];
+    const first = senders ? senders.byPacket.get(copies[0]) : undefined;
+    if (copies.length === 1 && first === undefined) return [];
+    const elsewhere = this.elsewhere(copies[0]);
+    if (elsewhere) {
+      steps.push({ time: elsewhere.time, packet: null, text: `dropped: ${elsewhere.text}` });
+    }
+    copies.forEach((copy, place) => {
+      const at = senders ? senders.byPacket.get(copy) : undefined;
+      if (at !== undefined) steps.push(...this.sending(at));
+      const again = place > 0 || at !== undefined;
+      const inferred = place > 0 && !this.lanes.known(copies[place - 1]);
+      const lost = senders ? senders.lostPacket.get(copy) : undefined;
+      steps.push({
+        time: this.lanes.packets.t_in[copy], packet: copy,
+        text: `came in ${again ? "again " : ""}as ${this.named(copy)}` +
+          (lost === undefined ? "" : ": " + senders.loss(lost)) +
+          (inferred ? "; inferred from the captures" : ""),
+      });
+    });
     return steps;
+  }
+
+  // From the detection of a loss to the call that sends the segment again.
+  sending(at) {
+    const senders = this.viewer.senders, r = senders.resent, steps = [];
+    const text = (code) => senders.texts[code];
+    const detected = senders.detected(at), rto = r.rto_ns[at] - 1;
+    if (detected !== null) {
+      const by = r.detected_by[at] ? ` by ${text(r.detected_by[at])}` : "";
+      steps.push({ time: detected, text: `taken for lost${by}` });
+    }
+    if (r.before[at] && r.after[at] && r.before[at] !== r.after[at]) {
+      steps.push({ time: r.t_ns[at],
+        text: `congestion state from ${text(r.before[at])} to ${text(r.after[at])}` });
+    }
+    steps.push({ time: r.t_ns[at],
+      text: `sent again: ${senders.cause(at)}${rto > 0 ? `; RTO ${rto / 1e6} ms` : ""}` });
+    return steps.map((step) => ({ ...step, packet: null }));
   }
 
   number(row) {
@@ -161,7 +201,7 @@ class OutcastWalk {
       button.type = "button";
       button.textContent = `${(step.time / 1e6).toFixed(6)} ms` +
         (after ? ` (+${outcastTime(Math.max(1, after / 1000), after)(after)})` : "");
-      if (step.packet === row) button.setAttribute("aria-current", "step");
+      if (step.packet === row) button.setAttribute("aria-current", "true");
       button.addEventListener("click", () => this.show(step, steps));
       item.append(button, " " + step.text);
       return item;
