@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from outcast.api.archives import Replay, pack, replay
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
+    from outcast.api.exports import export
     from outcast.api.joins import Join, join_captures
     from outcast.api.run_sweep import run_sweep
     from outcast.api.runs import Run, analyze, open_run, run
@@ -69,6 +70,7 @@ __all__ = [
     "__version__",
     "analyze",
     "exec_in",
+    "export",
     "join_captures",
     "load",
     "open_run",
@@ -89,6 +91,7 @@ _MODULES = {
     "Sweep": "outcast.api.sweeps",
     "analyze": "outcast.api.runs",
     "exec_in": "outcast.api.commands",
+    "export": "outcast.api.exports",
     "join_captures": "outcast.api.joins",
     "load": "outcast.api.experiments",
     "open_run": "outcast.api.runs",

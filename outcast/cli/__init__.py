@@ -32,6 +32,7 @@ VERBS = (
     "replay",
     "join",
     "inspect",
+    "export",
     "why",
     "topo",
     "kernel",

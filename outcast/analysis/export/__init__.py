@@ -1,0 +1,1 @@
+"""The packets of a run for other programs: Wireshark, spreadsheets, data frames."""

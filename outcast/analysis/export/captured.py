@@ -1,0 +1,210 @@
+"""The captured packets of a run, and which row of the table of packets each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from outcast.analysis.capture import sequence
+from outcast.analysis.capture.headers import Decoder, FlowKey
+from outcast.analysis.capture.pcap import MOST_EXPECTED
+from outcast.analysis.capture.records import CaptureFile
+from outcast.analysis.compiled import I32, I64, Array, Bool
+from outcast.errors import InputError
+
+Direction = Literal["in", "out", "any"]
+
+_TOLERANCE_NS = 100_000
+"""By how much a packet of a foreign capture may miss the time that its neighbours foretell."""
+
+_IDENTITY = ("src", "sport", "dst", "dport", "ip_id", "seq", "payload")
+
+
+@dataclass(frozen=True, slots=True)
+class PortFiles:
+    """A capture: its port, which packets of the port it holds, and its files in a row."""
+
+    port: str
+    direction: Direction
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A capture whose packets were found in the table.
+
+    Arrays have an element for each packet of the capture, in its order.
+
+    Attributes:
+        stamp_ns: when it was seen, on the clock of the table.
+        row: its row in the table; -1 if it has none.
+        left: whether it was seen as it left; else as it came in. Means nothing without a row.
+        flow: index into `flows`; -1 if it has no IP headers.
+        link: its link type.
+    """
+
+    source: PortFiles
+    files: tuple[CaptureFile, ...]
+    stamp_ns: I64
+    row: I32
+    left: Bool
+    flow: I32
+    flows: tuple[FlowKey, ...]
+    link: I32
+
+    def packets(self) -> Iterator[tuple[bytes, int]]:
+        """Reads the captured bytes of each packet, and its length on the wire."""
+        for file in self.files:
+            for block in file.blocks():
+                data = block.data
+                offsets = block.offset[: block.count].tolist()
+                lengths = block.length[: block.count].tolist()
+                originals = block.original[: block.count].tolist()
+                for offset, length, original in zip(offsets, lengths, originals, strict=True):
+                    yield data[offset : offset + length].tobytes(), max(original, length)
+
+
+def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
+    """Reads a capture and finds its packets among the table's rows.
+
+    A packet is a row's if it has its addresses, ports and numbers, at its time.
+
+    Args:
+        source: the capture.
+        rows: the table, with its row numbers as `packet`.
+        one_clock: whether the capture's clock is the table's. Else its times are corrected so that
+            the packets that occur once have the table's times.
+
+    Raises InputError if the capture cannot be read, or lacks packets that the table has.
+    """
+    pattern = source.files[0]
+    files = (
+        [CaptureFile(pattern)]
+        if len(source.files) == 1
+        else sequence.in_order(pattern.parent, source.files)
+    )
+    capacity = min(sum(file.size for file in files) // 56, MOST_EXPECTED)
+    decoder = Decoder(None, capacity, unwraps=not one_clock)
+    stamps, links = [], []
+    count = 0
+    for file in files:
+        for block in file.blocks():
+            stamps.append(block.stamp_ns[: block.count].copy())
+            links.append(block.link[: block.count].copy())
+            numbers = np.arange(count, count + block.count, dtype=np.int64)
+            # The decoder leaves packets out, so it is given their numbers in place of their times.
+            decoder.add(replace(block, stamp_ns=numbers))
+            count += block.count
+    columns, flows = decoder.finish()
+    stamp_ns = np.concatenate([np.empty(0, np.int64), *stamps])
+    link = np.concatenate([np.empty(0, np.int32), *links])
+    frame = columns.stamp_ns
+    flow = np.full(count, -1, np.int32)
+    flow[frame] = columns.flow
+    seen = pl.DataFrame(
+        {
+            "frame": frame,
+            "t": stamp_ns[frame],
+            "src": _texts([key.src for key in flows], columns.flow),
+            "sport": _numbers([key.sport for key in flows], columns.flow),
+            "dst": _texts([key.dst for key in flows], columns.flow),
+            "dport": _numbers([key.dport for key in flows], columns.flow),
+            "ip_id": columns.ip_id,
+            "seq": columns.seq,
+            "payload": columns.payload_bytes,
+        }
+    ).select("frame", "t", _key())
+    row = np.full(count, -1, np.int32)
+    left = np.zeros(count, np.bool_)
+    shift: Array = np.zeros(count, np.int64)
+    for is_left, expected in _expected(source, rows):
+        if not one_clock:
+            shift = _shift(seen, expected, stamp_ns)
+        found = _matches(seen, expected, shift, one_clock)
+        if found.height < 0.99 * expected.height:
+            raise InputError(
+                f"{source.files[0]}: lacks {expected.height - found.height} of the "
+                f"{expected.height} packets that the table has of {source.port}; analyze or join "
+                "the captures anew"
+            )
+        row[found["frame"].to_numpy()] = found["packet"].to_numpy()
+        left[found["frame"].to_numpy()] = is_left
+    return Captured(source, tuple(files), stamp_ns + shift, row, left, flow, tuple(flows), link)
+
+
+def _expected(source: PortFiles, rows: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:
+    """The rows that a capture should have: whether they left there, and their times."""
+    for is_left, way, port, time in (
+        (False, "in", "ingress", "t_in"),
+        (True, "out", "egress", "t_out"),
+    ):
+        if source.direction in (way, "any"):
+            chosen = rows.filter(
+                (pl.col(port).cast(pl.String) == source.port) & pl.col(time).is_not_null()
+            )
+            yield is_left, chosen.select("packet", pl.col(time).alias("t"), _key())
+
+
+def _key() -> pl.Expr:
+    """What a packet is known by, as one number. The same fields give the same number."""
+    texts = ("src", "dst")
+    return (
+        pl.struct(pl.col(name).cast(pl.String if name in texts else pl.Int64) for name in _IDENTITY)
+        .hash()
+        .alias("key")
+    )
+
+
+def _texts(values: Sequence[str], codes: I32) -> pl.Series:
+    return pl.Series(values, dtype=pl.String).gather(pl.Series(codes.astype(np.uint32)))
+
+
+def _numbers(values: Sequence[int], codes: I32) -> Array:
+    return np.array(values, np.int64)[codes]
+
+
+def _shift(seen: pl.DataFrame, expected: pl.DataFrame, stamp_ns: I64) -> Array:
+    """What to add to each stamp for the table's clock, by the packets that occur only once."""
+    once = seen.filter(pl.len().over("key") == 1).join(
+        expected.filter(pl.len().over("key") == 1), on="key", suffix="_table"
+    )
+    if not once.height:
+        return np.zeros(stamp_ns.size, np.int64)
+    once = once.sort("t")
+    at = once["t"].to_numpy()
+    by = (once["t_table"] - once["t"]).to_numpy()
+    # Less the first time, because doubles hold 53 bits.
+    shift: Array = np.rint(np.interp(stamp_ns - at[0], at - at[0], by)).astype(np.int64)
+    return shift
+
+
+def _matches(
+    seen: pl.DataFrame, expected: pl.DataFrame, shift: Array, one_clock: bool
+) -> pl.DataFrame:
+    """Pairs `frame` with `packet`; each occurs at most once."""
+    if one_clock:
+        # Equal packets at the same time are taken in their order.
+        seen, expected = (
+            frame.with_columns(nth=pl.int_range(pl.len()).over("key", "t"))
+            for frame in (seen, expected)
+        )
+        return seen.join(expected, on=["key", "t", "nth"]).select("frame", "packet")
+    moved = seen.with_columns(t=pl.col("t") + pl.Series(shift).gather(seen["frame"])).sort("t")
+    return (
+        moved.join_asof(
+            expected.sort("t"),
+            on="t",
+            by="key",
+            strategy="nearest",
+            tolerance=_TOLERANCE_NS,
+            check_sortedness=False,
+        )
+        .drop_nulls("packet")
+        .unique("packet", keep="first", maintain_order=True)
+        .select("frame", "packet")
+    )

@@ -1,0 +1,537 @@
+"""`outcast export`: a file for Wireshark with each packet's verdict, and tables of a selection.
+
+What is written is read back by readers that others wrote: scapy's, dpkt's and Wireshark's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+from dpkt import pcapng as dpkt_pcapng
+from scapy.utils import RawPcapNgReader
+
+import outcast as library
+from outcast.analysis import analyze
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.export import captured, comments
+from outcast.analysis.export.captured import PortFiles
+from outcast.analysis.export.pcapng import Interface, Writer
+from outcast.analysis.selection import Selection, open_source
+from outcast.api import exports
+from outcast.cli import invoke as outcast
+from outcast.errors import ConfigError, InputError
+from outcast.records.run_directory import CaptureRecord, RunDirectory
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+OUT = "s1-eth1"
+PACKETS = 1_500
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a capture of acknowledgements, which have no part in the join."""
+    traffic = model.drop_tail(model.make_traffic(8, PACKETS), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("export") / "run", traffic, 20_000_000)
+    whole = (directory.captures / "s1-eth2.in.pcap").read_bytes()
+    frame = bytearray(whole[40:106])
+    frame[26:30], frame[30:34] = frame[30:34], frame[26:30]
+    frame[34:36], frame[36:38] = frame[36:38], frame[34:36]
+    first_ns = int(traffic.t_in[0])
+    back = whole[:24]
+    for number in range(10):
+        seconds, rest = divmod(first_ns + number * 1_000_000, 10**9)
+        back += struct.pack("<IIII", seconds, rest, 66, 66) + bytes(frame)
+    # And what is no IP packet.
+    back += struct.pack("<IIII", seconds + 1, 0, 14, 14) + bytes(14)
+    (directory.captures / f"{OUT}.in.pcap").write_bytes(back)
+    manifest = directory.read_manifest()
+    record = CaptureRecord(
+        port=OUT,
+        direction="in",
+        file=f"captures/{OUT}.in.pcap",
+        captured=11,
+        received_by_filter=11,
+        dropped_by_kernel=0,
+    )
+    directory.write_manifest(manifest.model_copy(update={"captures": [*manifest.captures, record]}))
+    analyze(directory)
+    directory.seal()
+    return directory.path
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    file = run.parent / "all.pcapng"
+    assert outcast(["export", str(run), "--pcapng", str(file)]) == 0
+    return file
+
+
+def blocks(file: Path) -> list[Any]:
+    """All blocks of a file, as dpkt reads them."""
+    kinds = {
+        0x0A0D0D0A: dpkt_pcapng.SectionHeaderBlockLE,
+        1: dpkt_pcapng.InterfaceDescriptionBlockLE,
+        4: dpkt_pcapng.PcapngBlockLE,
+        6: dpkt_pcapng.EnhancedPacketBlockLE,
+    }
+    content = file.read_bytes()
+    found = []
+    at = 0
+    while at < len(content):
+        kind, size = struct.unpack_from("<II", content, at)
+        found.append(kinds[kind](content[at : at + size]))
+        at += size
+    assert at == len(content)
+    return found
+
+
+def options(block: Any) -> dict[int, bytes]:
+    return {option.code: option.data for option in block.opts}
+
+
+def packets(file: Path) -> list[tuple[int, int, str]]:
+    """Interface, time and comment of each packet, as dpkt reads them."""
+    return [
+        (block.iface_id, block.ts_high << 32 | block.ts_low, options(block)[1].decode())
+        for block in blocks(file)
+        if block.type == 6
+    ]
+
+
+def test_every_port_is_an_interface_with_nanoseconds(run: Path, exported: Path) -> None:
+    first, *others = blocks(exported)
+    assert options(first)[4].decode() == f"outcast {library.__version__}"
+    interfaces = [block for block in others if block.type == 1]
+    shown = [(options(block)[2].decode(), options(block)[3].decode()) for block in interfaces]
+    assert shown == [
+        ("s1-eth2", "packets that came in"),
+        ("s1-eth3", "packets that came in"),
+        (OUT, "packets that left"),
+        (OUT, "packets that came in"),
+    ]
+    assert [options(block)[9] for block in interfaces] == [b"\x09"] * 4
+    assert [options(block).get(8) for block in interfaces][2] == struct.pack("<Q", 10**9)
+    names = {
+        option.data[4:].rstrip(b"\0").decode(): option.data[:4]
+        for block in others
+        if block.type == 4
+        for option in block.opts
+        if option.code
+    }
+    assert names["h1"] == bytes([10, 0, 0, 1])
+    assert names["h2"] == bytes([10, 0, 0, 2])
+
+
+def test_every_captured_packet_is_there_once_in_order_of_time(run: Path, exported: Path) -> None:
+    there = packets(exported)
+    stamps = [stamp for _, stamp, _ in there]
+    assert stamps == sorted(stamps)
+    for interface, name in enumerate(("s1-eth2.in", "s1-eth3.in", f"{OUT}.out", f"{OUT}.in")):
+        capture = read_capture("port", run / f"captures/{name}.pcap")
+        mine = [stamp for number, stamp, _ in there if number == interface]
+        if name != f"{OUT}.in":
+            assert mine == capture.columns.stamp_ns.tolist()
+        assert len(mine) == capture.records
+    # Our own reader of captures takes the file too, with the lengths on the wire.
+    whole = read_capture("port", exported)
+    assert whole.records == len(there)
+    assert set(whole.columns.frame_bytes.tolist()) > {66}
+
+
+def expected_comments(run: Path) -> Counter[str]:
+    """The comments of packets that came in, worked out from the tables row by row."""
+    table = pl.read_parquet(run / "packets.parquet")
+    chains = pl.read_parquet(run / "blackouts.parquet")
+    dark = chains.filter(pl.col("others_through") > 0).sort("t_start", maintain_order=True)
+    places = list(zip(dark["ingress"], dark["t_start"], strict=True))
+    left = sorted(t for t in table["t_out"].to_list() if t is not None)
+    counted: dict[tuple[str, int], int] = {}
+    said: Counter[str] = Counter()
+    for row in table.iter_rows(named=True):
+        if row["verdict"] == "forwarded":
+            number = left.index(row["t_out"]) + 1
+            sojourn = (row["t_out"] - row["t_in"]) / 1000
+            said[f"forwarded after {sojourn:.1f} us to {OUT}, packet {number} there"] += 1
+            continue
+        if row["verdict"] == "unknown":
+            said[f"fate unknown: still queued when the capture of {OUT} ended"] += 1
+            continue
+        chain = next(
+            each
+            for each in chains.iter_rows(named=True)
+            if each["ingress"] == row["ingress"] and each["t_start"] <= row["t_in"] <= each["t_end"]
+        )
+        start = (row["ingress"], chain["t_start"])
+        counted[start] = counted.get(start, 0) + 1
+        text = f"dropped at {OUT}: queue held {row['queue_bytes']:,} of 16,384 bytes"
+        drop = f"drop {counted[start]} of {chain['drops']}"
+        if start in places:
+            text += f"; blackout {places.index(start)}, {drop}"
+        elif chain["drops"] > 1:
+            text += f"; {drop} in a row"
+        said[text] += 1
+    return said
+
+
+def test_comments_tell_what_the_tables_hold(run: Path, exported: Path) -> None:
+    there = packets(exported)
+    came = Counter(text for interface, _, text in there if interface in (0, 1))
+    assert came == expected_comments(run)
+    assert sum(text.startswith("dropped") for text in came.elements()) > 100
+    assert any("blackout" in text for text in came)
+    left = [text for interface, _, text in there if interface == 2]
+    assert all(text.startswith("left ") for text in left)
+    back = [text for interface, _, text in there if interface == 3]
+    assert back[0] == "not joined: to 10.0.0.2, away from the queue"
+    assert back[-1] == "not joined: no IP packet with all its headers"
+
+
+def test_numbers_lead_from_where_a_packet_came_in_to_where_it_left(exported: Path) -> None:
+    there = packets(exported)
+    ports = ("s1-eth2", "s1-eth3", OUT)
+    by_port = {port: [each for each in there if each[0] == n] for n, port in enumerate(ports)}
+    for port in ports[:2]:
+        for number, (_, came_ns, text) in enumerate(by_port[port], start=1):
+            if not text.startswith("forwarded"):
+                continue
+            there_number = int(text.split("packet ")[1].split()[0])
+            _, left_ns, back = by_port[OUT][there_number - 1]
+            assert f"came in at {port}, packet {number} there" in back
+            assert text.startswith(f"forwarded after {(left_ns - came_ns) / 1000:.1f} us")
+
+
+def test_scapy_reads_the_same(exported: Path) -> None:
+    with RawPcapNgReader(str(exported)) as reader:
+        seen = [
+            (meta.ifname.decode(), (meta.tshigh << 32) + meta.tslow, meta.wirelen, meta.comments)
+            for _, meta in reader
+        ]
+    there = packets(exported)
+    assert [stamp for _, stamp, _, _ in seen] == [stamp for _, stamp, _ in there]
+    assert [texts[0].decode() for *_, texts in seen] == [text for _, _, text in there]
+    assert {name for name, *_ in seen} == {"s1-eth2", "s1-eth3", OUT}
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is missing: apt install tshark")
+def test_wireshark_finds_the_drops(run: Path, exported: Path) -> None:
+    def lines(*arguments: str) -> list[str]:
+        command = ["tshark", "-r", str(exported), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout.splitlines()
+
+    table = pl.read_parquet(run / "packets.parquet")
+    drops = table.filter(pl.col("verdict") == "dropped").height
+    assert len(lines("-Y", 'frame.comment contains "dropped"')) == drops
+    wanted = 'frame.comment && frame.interface_name == "s1-eth2"'
+    fields = ["-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "ip.src_host"]
+    direction = ["-e", "frame.packet_flags_direction"]
+    shown = [line.split("\t") for line in lines("-N", "n", "-Y", wanted, *fields, *direction)]
+    capture = read_capture("port", run / "captures/s1-eth2.in.pcap")
+    stamps = [int(seconds.replace(".", "")) for seconds, *_ in shown]
+    assert stamps == capture.columns.stamp_ns.tolist()
+    assert [int(size) for _, size, *_ in shown] == capture.columns.frame_bytes.tolist()
+    assert {(host, int(way, 0)) for _, _, host, way in shown} == {("h2", 1)}
+
+
+# --- what is selected
+
+
+def count(run: Path, file: Path, *arguments: str) -> list[tuple[int, int, str]]:
+    assert outcast(["export", str(run), "--pcapng", str(file), *arguments]) == 0
+    return packets(file)
+
+
+def test_a_blackout_with_its_surroundings(run: Path, tmp_path: Path) -> None:
+    there = count(run, tmp_path / "b.pcapng", "--blackout", "1", "--within", "200us")
+    dark = (
+        pl.read_parquet(run / "blackouts.parquet")
+        .filter(pl.col("others_through") > 0)
+        .sort("t_start", maintain_order=True)
+        .row(1, named=True)
+    )
+    table = pl.read_parquet(run / "packets.parquet").filter(
+        pl.col("t_in").is_between(dark["t_start"] - 200_000, dark["t_end"] + 200_000)
+    )
+    forwarded = table.filter(pl.col("t_out").is_not_null()).height
+    came = [each for each in there if each[0] in (0, 1)]
+    assert len(came) == table.height
+    assert len([each for each in there if each[0] == 2]) == forwarded
+    told = [text for _, _, text in came if f"blackout 1, drop {dark['drops']} of" in text]
+    assert len(told) == 1
+
+
+def test_a_span_takes_other_packets_too_and_a_flow_its_acknowledgements(
+    run: Path, tmp_path: Path
+) -> None:
+    start_ns = open_source(run).start_ns
+    there = count(run, tmp_path / "s.pcapng", "--between", "1ms", "3.5ms")
+    assert [stamp - start_ns for interface, stamp, _ in there if interface == 3] == [
+        1_000_000,
+        2_000_000,
+        3_000_000,
+    ]
+    came = [stamp for interface, stamp, _ in there if interface in (0, 1)]
+    assert min(came) >= start_ns + 1_000_000
+    assert max(came) <= start_ns + 3_500_000
+    flow = count(run, tmp_path / "f.pcapng", "--flow", "0")
+    assert {interface for interface, _, _ in flow} == {0, 2, 3}
+    assert sum(interface == 3 for interface, _, _ in flow) == 10
+    other = count(run, tmp_path / "o.pcapng", "--flow", "1")
+    assert {interface for interface, _, _ in other} == {1, 2}
+    dropped = count(run, tmp_path / "d.pcapng", "--verdict", "dropped")
+    assert all(text.startswith("dropped") for _, _, text in dropped)
+    through = count(run, tmp_path / "p.pcapng", "--port", "s1-eth2")
+    assert {interface for interface, _, _ in through} == {0, 2}
+
+
+def test_zstd_and_the_tables_of_the_same_selection(run: Path, tmp_path: Path) -> None:
+    selected = ["--verdict", "dropped", "--between", "0", "10ms"]
+    packed = tmp_path / "d.pcapng.zst"
+    assert outcast(["export", str(run), "--pcapng", str(packed), *selected]) == 0
+    plain = tmp_path / "d.pcapng"
+    assert outcast(["export", str(run), "--pcapng", str(plain), *selected]) == 0
+    with packed.open("rb") as stream:
+        unpacked = zstandard.ZstdDecompressor().stream_reader(stream).read()
+    assert unpacked == plain.read_bytes()
+    for name in ("d.csv", "d.parquet"):
+        form = f"--{name.split('.')[1]}"
+        assert outcast(["export", str(run), form, str(tmp_path / name), *selected]) == 0
+    table = pl.read_parquet(tmp_path / "d.parquet")
+    assert table.height == len(packets(plain)) > 0
+    whole = pl.read_parquet(run / "packets.parquet").with_row_index("packet")
+    there = whole.join(table.select("packet"), on="packet", how="semi")
+    assert there.equals(table.select(whole.columns))
+    assert table["drop"].null_count() == 0
+    assert (table["t_in_run"] >= 0).all()
+    assert (table["t_in_run"] <= 10_000_000).all()
+    lines = (tmp_path / "d.csv").read_text().splitlines()
+    assert len(lines) == table.height + 1
+    assert lines[0].split(",") == table.columns
+    assert lines[0].endswith("chain_drops,drop,blackout,t_in_run,sojourn_ns")
+
+
+def test_a_joined_table_gives_tables_but_no_packets(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = run / "packets.parquet"
+    made = tmp_path / "t.csv"
+    assert outcast(["export", str(table), "--csv", str(made), "--flow", "0"]) == 0
+    assert pl.read_csv(made)["flow"].unique().to_list() == [0]
+    capsys.readouterr()
+    assert outcast(["export", str(table), "--pcapng", str(tmp_path / "t.pcapng")]) == 2
+    assert "is a table alone; captured packets need a run's folder" in capsys.readouterr().err
+
+
+def test_the_library_exports_by_the_files_name(run: Path, tmp_path: Path) -> None:
+    made = library.export(run, tmp_path / "a.pcapng", flow=1, between_ns=(0, 5_000_000))
+    assert made == len(packets(tmp_path / "a.pcapng"))
+    assert library.export(run, tmp_path / "a.parquet", blackout=0) > 0
+    with pytest.raises(ConfigError, match=r"a.txt: allowed are names that end in .pcapng, "):
+        library.export(run, tmp_path / "a.txt")
+    with pytest.raises(ConfigError, match="between_ns 5 1: ends before it begins"):
+        library.export(run, tmp_path / "a.csv", between_ns=(5, 1))
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--pcapng, --csv, --parquet: none is given; allowed is one of them"),
+        (("--csv", "a.csv", "--parquet", "a.parquet"), "2 are given; allowed is one"),
+        (("--pcapng", "a.pcap"), "--pcapng a.pcap: allowed are names that end in .pcapng or"),
+        (("--csv", "a.parquet"), "allowed are names that end in .csv"),
+        (("--parquet", "{run}/packets.parquet"), "packets.parquet: is a file of the run"),
+        (("--csv", "a.csv", "--flow", "99"), "--flow 99: no such flow; there are"),
+        (("--csv", "a.csv", "--blackout", "9999"), "--blackout 9999: there are 0 to"),
+        (("--pcapng", "a.pcapng", "--between", "5s", "6s"), "nothing came in from"),
+        (("--pcapng", "no/such/a.pcapng"), "no/such/a.pcapng: cannot be written: No such file"),
+    ],
+)
+def test_refusals_are_one_line_and_write_nothing(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [argument.replace("{run}", str(run)) for argument in arguments]
+    before = (run / "packets.parquet").read_bytes()
+    assert outcast(["export", str(run), *given]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    assert (run / "packets.parquet").read_bytes() == before
+
+
+def test_captures_that_are_not_the_tables_are_refused(run: Path, tmp_path: Path) -> None:
+    other = RunDirectory(shutil.copytree(run, tmp_path / "other"))
+    path = other.captures / "s1-eth3.in.pcap"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:24] + whole[24 + 82 * 40 :])
+    with pytest.raises(InputError, match=r"s1-eth3.in.pcap: lacks 40 of the \d+ packets that"):
+        library.export(other.path, tmp_path / "a.pcapng")
+    path.write_bytes(b"no capture")
+    with pytest.raises(InputError, match="not a capture"):
+        library.export(other.path, tmp_path / "a.pcapng")
+    path.unlink()
+    with pytest.raises(InputError, match=r"[Nn]o such file"):
+        library.export(other.path, tmp_path / "a.pcapng")
+    assert not list(tmp_path.glob("*.pcapng"))
+
+
+def test_an_export_that_fails_leaves_the_old_file(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.pcapng"
+    file.write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "packet", full)
+    with pytest.raises(InputError, match="cannot be written: No space left"):
+        library.export(run, file)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pcapng"]
+    assert file.read_text() == "old"
+
+
+# --- parts
+
+
+def rows_of(run: Path) -> pl.DataFrame:
+    table = pl.read_parquet(run / "packets.parquet").with_row_index("packet")
+    return table.with_columns(
+        pl.col(name).cast(pl.String) for name in ("src", "dst", "ingress", "egress")
+    )
+
+
+def test_packets_are_found_though_the_clock_was_off_and_drifted(run: Path, tmp_path: Path) -> None:
+    """The table has corrected times, as after a join of foreign captures."""
+    table = rows_of(run)
+    path = run / "captures/s1-eth3.in.pcap"
+    exact = captured.find(PortFiles("s1-eth3", "in", (path,)), table, one_clock=True)
+    first_ns = int(table["t_in"][0])
+    moved = table.with_columns(
+        t_in=pl.col("t_in") - 800_000_000 + (pl.col("t_in") - first_ns) * 50 // 1_000_000
+    )
+    found = captured.find(PortFiles("s1-eth3", "in", (path,)), moved, one_clock=False)
+    assert (found.row == exact.row).all()
+    assert (found.row >= 0).all()
+    there = moved["t_in"].to_numpy()[found.row]
+    assert np.abs(found.stamp_ns - there).max() <= 1
+    with pytest.raises(InputError, match="lacks"):
+        captured.find(PortFiles("s1-eth3", "in", (path,)), moved, one_clock=True)
+
+
+def test_both_directions_and_several_files_of_one_port(run: Path, tmp_path: Path) -> None:
+    table = rows_of(run)
+    folder = run / "captures"
+    parts = []
+    whole = (folder / "s1-eth2.in.pcap").read_bytes()
+    middle = 24 + 82 * ((len(whole) - 24) // 82 // 2)
+    for number, content in enumerate((whole[:middle], whole[:24] + whole[middle:])):
+        parts.append(tmp_path / f"e.pcap{number}")
+        parts[-1].write_bytes(content)
+    found = captured.find(PortFiles("s1-eth2", "in", tuple(parts)), table, one_clock=True)
+    assert found.row.size == (len(whole) - 24) // 82
+    assert (found.row >= 0).all()
+    assert len(list(found.packets())) == found.row.size
+    # What came in at one port and left by the other, as if both were the same port.
+    both = table.with_columns(ingress=pl.lit("x"), egress=pl.lit("x"))
+    mixed = tmp_path / "mixed.pcap"
+    mixed.write_bytes(whole + (folder / f"{OUT}.out.pcap").read_bytes()[24:])
+    mine = both.filter(pl.col("src") == "10.0.0.2")
+    found = captured.find(PortFiles("x", "any", (mixed,)), mine, one_clock=True)
+    assert int((found.row >= 0).sum()) == mine.height + int(mine["t_out"].is_not_null().sum())
+    assert int((found.left & (found.row >= 0)).sum()) == int(mine["t_out"].is_not_null().sum())
+
+
+ROW = {
+    **{"verdict": "dropped", "egress": "a", "ingress": "b", "t_in": 1_000, "t_out": None},
+    **{"queue_bytes": 15_140, "queue_packets": 10, "limit_bytes": 16_384, "limit_packets": None},
+    **{"chain_drops": 6, "drop": 3, "blackout": 57, "note": ""},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "dropped at a: queue held 15,140 of 16,384 bytes; blackout 57, drop 3 of 6"),
+        (
+            {"blackout": None},
+            "dropped at a: queue held 15,140 of 16,384 bytes; drop 3 of 6 in a row",
+        ),
+        (
+            {"blackout": None, "chain_drops": 1, "drop": 1},
+            "dropped at a: queue held 15,140 of 16,384 bytes",
+        ),
+        (
+            {"limit_bytes": None, "limit_packets": 12, "drop": None},
+            "dropped at a: queue held 10 of 12 packets",
+        ),
+        ({"limit_bytes": None, "drop": None}, "dropped at a: queue held 15,140 bytes"),
+        ({"queue_bytes": None, "drop": None}, "dropped at a"),
+        ({"queue_bytes": None, "drop": None, "egress": None}, "dropped"),
+        (
+            {"verdict": "forwarded", "t_out": 122_200},
+            "forwarded after 121.2 us to a, packet 142 there",
+        ),
+        (
+            {"verdict": "forwarded", "t_out": 12_346_000},
+            "forwarded after 12.35 ms to a, packet 142 there",
+        ),
+        (
+            {"verdict": "unknown", "note": "in flight"},
+            "fate unknown: still queued when the capture of a ended",
+        ),
+        (
+            {"verdict": "unknown", "note": "before output", "egress": None},
+            "fate unknown: came in before the capture of the output began",
+        ),
+    ],
+)
+def test_comments(changes: dict[str, Any], text: str) -> None:
+    assert comments.came(ROW | changes, 142) == text
+
+
+def test_durations() -> None:
+    shown = [comments.duration(ns) for ns in (0, 49, 999_949, 1_000_000, 10**9)]
+    assert shown == ["0.0 us", "0.0 us", "999.9 us", "1.00 ms", "1.000 s"]
+
+
+def test_the_writer_pads_and_counts(tmp_path: Path) -> None:
+    file = tmp_path / "a.pcapng"
+    stamp = 1_700_000_000_123_456_789
+    with file.open("wb") as stream:
+        writer = Writer(stream, "x", "ü" * 70_000, [Interface("p", "d", 1)], {"fd00::1": "six"})
+        for length in range(5):
+            writer.packet(0, stamp, b"abcd"[:length], 1514, 1, "ö" * length)
+    first, *others = blocks(file)
+    assert len(options(first)[1]) == 60_000
+    assert others[1].opts[0].data == bytes([0xFD] + [0] * 14 + [1]) + b"six\0"
+    for length, block in enumerate(others[2:]):
+        assert (block.caplen, block.pkt_len) == (length, 1514)
+        assert block.pkt_data == b"abcd"[:length]
+        assert options(block) == {1: ("ö" * length).encode(), 2: b"\1\0\0\0", 0: b""}
+        assert block.ts_high << 32 | block.ts_low == stamp
+
+
+def test_an_empty_selection_is_refused(run: Path, tmp_path: Path) -> None:
+    wanted = Selection(flow="0", port="s1-eth3")
+    with pytest.raises(ConfigError, match="no packet fits --port s1-eth3 and --flow 0"):
+        exports.write(run, wanted, "pcapng", tmp_path / "a.pcapng")
