@@ -11,8 +11,11 @@ from matplotlib.figure import Figure
 
 from outcast.analysis import analyze
 from outcast.records.run import Run
+from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
+from outcast.view import sender_series
 from outcast.view.figures import fairness, goodput, link, senders
+from outcast.view.report import measurements
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
 
@@ -104,6 +107,41 @@ def test_windows_of_each_flow_or_of_many_each_class(run: Run) -> None:
     assert figure is not None
     assert legend(figure) == ["h2 #0, 2-hop (cubic)", "h3 #1, 3-hop (cubic)"]
     assert figure.get_suptitle().endswith("correlation 0.25")
+
+
+def test_windows_are_exact_where_the_kernel_recorded_them(run: Run) -> None:
+    sampled(run)
+    # Flow 0 has one segment for a tenth of the run, and then eleven; flow 1 always four.
+    steps = pl.DataFrame(
+        {
+            "t_ns": [0, DURATION_NS // 10, 0],
+            "flow": [0, 0, 1],
+            "cwnd": [1, 11, 4],
+            "ssthresh": [None, 5, None],
+            "srtt_us": 100,
+            "rto_us": 2_000,
+            "in_flight": 1,
+            "state": "open",
+        }
+    )
+    run.directory.trace.mkdir()
+    write_sender_table(run.directory.trace, "tcp", steps)
+    figure = senders.windows_over_time(with_flows(run, 2))
+    assert figure is not None
+    points = [np.asarray(line.get_xydata()).tolist() for line in figure.axes[0].lines]
+    assert points == [[[0, 1], [DURATION_NS / 10 / 1e9, 11]], [[0, 4]]]
+    means = sender_series.means(run, "cwnd", 4)
+    assert means["t"].to_list()[:4] == [DURATION_NS * part // 8 for part in (1, 3, 5, 7)]
+    assert means.filter(flow=0)["cwnd"].to_list() == [0.4 * 1 + 0.6 * 11, 11, 11, 11]
+    figure = senders.windows_over_time(run)
+    assert figure is not None
+    assert "from every acknowledgement" in figure.get_suptitle()
+    many, lone = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
+    assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
+    # The report's charts follow, and what the sockets counted is in its table as before.
+    frame = run.table("sockets").with_columns(host=pl.lit("h2"))
+    section = measurements.sockets(run, frame)
+    assert "Congestion window" in "".join(section.itertext())
 
 
 def test_timeouts_by_count_and_time(run: Run) -> None:

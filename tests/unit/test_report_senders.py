@@ -16,8 +16,8 @@ from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import FOLDER
-from outcast.view import report
-from outcast.view.report import senders, timeline
+from outcast.view import report, sender_series
+from outcast.view.report import timeline
 from tests.golden import model
 from tests.golden.run_directory import write_run
 from tests.golden.traced import write_trace
@@ -62,7 +62,7 @@ def test_thinned_series_keep_changes_and_extremes(data: st.DataObject) -> None:
         }
     )
     most = data.draw(st.integers(1, 500))
-    keep, every = senders.thin(series, most)
+    keep, every = sender_series.thin(series, most)
     if size <= most:
         assert every == 1
         assert keep.all()

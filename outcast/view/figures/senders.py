@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from outcast.plan.grouping import control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
+from outcast.view import sender_series
 from outcast.view.figures.parts import Line, draw_lines, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, flow_colours, run_colours
@@ -21,7 +22,9 @@ from outcast.view.terminal.tables import noun
 MOST_LINES = 6
 """The most flows that have a line each. If there are more, each group has a line."""
 _BINS = 200
-"""Bins over time in which captured round trips are averaged. Each segment has one round trip."""
+"""Bins over time in which values are averaged that are not sampled at given times."""
+_MOST_POINTS = 50_000
+"""The most points of all flows' curves; a figure is some 2,000 pixels wide."""
 
 
 def flow_label(run: Run, flow: FlowRecord) -> str:
@@ -75,9 +78,14 @@ def _captured_rtt_lines(run: Run) -> list[Line]:
 
 
 def window_lines(run: Run) -> list[Line]:
-    """Returns congestion windows in segments over time, of each flow, or of each group if many."""
-    frame = _sampled(run, "cwnd")
-    if len(run.manifest.flows) > MOST_LINES or frame.is_empty():
+    """Returns congestion windows in segments over time, of each flow, or of each group if many.
+
+    They are exact if the run has the kernel's events, and samples otherwise.
+    """
+    many = len(run.manifest.flows) > MOST_LINES
+    in_full = sender_series.exact(run) and not many
+    frame = _points(run, "cwnd") if in_full else _sampled(run, "cwnd")
+    if many or frame.is_empty():
         return _group_bands(run, frame)
     colours = flow_colours(run.group_of, run_colours(run))
     lines = []
@@ -90,8 +98,12 @@ def window_lines(run: Run) -> list[Line]:
 def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
     """Returns a column of the sockets' samples where it is positive.
 
-    The columns are `flow`, `t` in seconds, and `value`, divided by `unit`.
+    With the kernel's events these are the means of bins instead. The columns are `flow`, `t` in
+    seconds, and `value`, divided by `unit`.
     """
+    if sender_series.exact(run):
+        means = sender_series.means(run, column, _BINS)
+        return means.select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
     if "sockets" not in run.tables:
         return pl.DataFrame()
     return (
@@ -99,6 +111,17 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
         .filter((pl.col(column) > 0) & (pl.col("t") <= run.summary.duration_s * 1e9))
         .select("flow", t=pl.col("t") / 1e9, value=pl.col(column) / unit)
         .collect()
+    )
+
+
+def _points(run: Run, column: str) -> pl.DataFrame:
+    """Returns a column of the senders' exact series during the traffic, as `_sampled` does."""
+    series = run.table(sender_series.TABLE).sort("flow", "t_ns", maintain_order=True)
+    keep, _ = sender_series.thin(series, _MOST_POINTS)
+    return (
+        series.filter(keep)
+        .filter(pl.col("t_ns") <= run.summary.duration_s * 1e9)
+        .select(pl.col("flow").cast(pl.Int32), t=pl.col("t_ns") / 1e9, value=pl.col(column))
     )
 
 
@@ -129,7 +152,8 @@ def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     lines = window_lines(run)
     if not lines:
         return None
-    title = f"{run.summary.name}: congestion windows"
+    how = " (from every acknowledgement)" if sender_series.exact(run) else ""
+    title = f"{run.summary.name}: congestion windows{how}"
     synchronisation = run.summary.synchronisation
     if synchronisation is not None:
         pairs = "correlation" if synchronisation.flows == 2 else "mean correlation of two flows"

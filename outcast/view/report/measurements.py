@@ -9,6 +9,7 @@ import polars as pl
 
 from outcast.plan import link_words
 from outcast.records.run import Run
+from outcast.view import sender_series
 from outcast.view.figures.generated import rate_curves
 from outcast.view.palette import run_colours, series_colour
 from outcast.view.report import charts
@@ -134,7 +135,7 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each group."""
     colours = run_colours(run)
     groups = [(group.label, f"{group.title}, mean", colours[group.label]) for group in run.groups]
-    of_groups = _by_group(run, frame)
+    exact = sender_series.exact(run)
     parts: list[Element] = []
     for column, title, unit, scale in (
         ("cwnd", "Congestion window", "segments", 1.0),
@@ -142,7 +143,10 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     ):
         if column not in frame.columns:
             continue
-        scaled = of_groups.with_columns(pl.col(column) * scale)
+        values = sender_series.means(run, column, MOST_POINTS) if exact else frame
+        scaled = _by_group(run, values).with_columns(pl.col(column) * scale)
+        if scaled.is_empty():
+            continue
         x, lines = _over_time(scaled, "group", column, groups)
         if lines:
             what = f"{title} of a flow of each {noun(run)} over time"

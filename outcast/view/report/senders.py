@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array, Bool
+from outcast.analysis.compiled import Array
 from outcast.records import sender_tables
 from outcast.records.run import Run
 from outcast.records.trace import FOLDER
 from outcast.view.report.packed import Encoding
+from outcast.view.sender_series import numbers, thin
 
 MOST_POINTS = 400_000
 """The most points of all flows' series in a page, besides changes of a state or of ssthresh."""
@@ -112,35 +113,6 @@ def pairs(senders: Senders) -> tuple[Array, Array]:
     return (known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy())
 
 
-def thin(series: pl.DataFrame, most: int) -> tuple[Bool, int]:
-    """Chooses which points of the series to keep.
-
-    Changes of the state and of ssthresh are always kept. Of each so many consecutive points of a
-    flow those with the least and the greatest window and number in flight are kept.
-
-    Returns:
-        For each point whether to keep it, and of how many consecutive ones four are kept; 1 if all
-        are kept.
-    """
-    if series.height <= most:
-        return np.ones(series.height, np.bool_), 1
-    flow = series["flow"].to_numpy()
-    keep = np.zeros(flow.size, np.bool_)
-    for name in ("flow", "ssthresh"):
-        values = _numbers(series[name])
-        keep[1:] |= values[1:] != values[:-1]
-    keep |= series["state"].ne_missing(series["state"].shift(1)).to_numpy()
-    every = max(4, -(-4 * flow.size // most))
-    in_flow = np.arange(flow.size) - np.searchsorted(flow, flow)
-    block = np.cumsum(in_flow % every == 0)
-    for name in ("cwnd", "in_flight"):
-        order = np.lexsort((_numbers(series[name]), block))
-        ends = np.flatnonzero(np.diff(block[order], append=-1))
-        keep[order[ends]] = True
-        keep[order[np.concatenate([[0], ends[:-1] + 1])]] = True
-    return keep, every
-
-
 def packed(
     senders: Senders, flows: Sequence[int], place: Array, most: int
 ) -> tuple[dict[str, Any], dict[str, Columns]]:
@@ -180,11 +152,11 @@ def packed(
             "series": {
                 "flow": ("delta", of_flow(series)),
                 "t_ns": ("delta", series["t_ns"].to_numpy()),
-                "cwnd": ("delta", _numbers(series["cwnd"])),
-                "ssthresh": ("delta", _numbers(series["ssthresh"])),
-                "in_flight": ("delta", _numbers(series["in_flight"])),
-                "srtt_us": ("delta", _numbers(series["srtt_us"])),
-                "rto_us": ("delta", _numbers(series["rto_us"])),
+                "cwnd": ("delta", numbers(series["cwnd"])),
+                "ssthresh": ("delta", numbers(series["ssthresh"])),
+                "in_flight": ("delta", numbers(series["in_flight"])),
+                "srtt_us": ("delta", numbers(series["srtt_us"])),
+                "rto_us": ("delta", numbers(series["rto_us"])),
                 "state": ("plain", texts.codes(series["state"])),
             },
             "resent": {
@@ -198,7 +170,7 @@ def packed(
                 "before": ("plain", texts.codes(sent["state_before"])),
                 "after": ("plain", texts.codes(sent["state_after"])),
                 "detected_by": ("plain", texts.codes(sent["detected_by"])),
-                "rto_ns": ("plain", _numbers(fired["rto_ns"]) + 1),
+                "rto_ns": ("plain", numbers(fired["rto_ns"]) + 1),
                 "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
             },
             "lost": {
@@ -227,8 +199,3 @@ class _Texts:
         self.listed += [text for text in new if text not in self.listed]
         codes = {text: self.listed.index(text) for text in new}
         return texts.replace_strict(codes, return_dtype=pl.Int64).to_numpy()
-
-
-def _numbers(column: pl.Series) -> Array:
-    """Whole numbers, with -1 where a value is missing."""
-    return column.cast(pl.Int64).fill_null(-1).to_numpy()
