@@ -57,6 +57,7 @@ from outcast.emulation.blackout_switch import BlackoutSwitch
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
+from outcast.emulation.kernel_events import Recorder
 from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import Datapath, OpenVSwitch
@@ -225,6 +226,8 @@ class _Run:
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.phase = "setup"
+        # In real time the kernel is the user's own.
+        self.events = Recorder(plan.events, directory) if engine == "virtual" else None
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
         """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
@@ -256,6 +259,7 @@ class _Run:
             Controller(self.plan, self.commands, self.scratch) as controller,
             Network(self.experiment, self.plan, self.commands) as network,
             switches,
+            self.events or contextlib.nullcontext(),
         ):
             hosts = network.build()
             arrivals_core = None
@@ -286,6 +290,8 @@ class _Run:
                     controller.require_alive()
                     captures.require_alive()
                     blackout.require_alive()
+                    if self.events is not None:
+                        self.events.require_alive()
 
                 if self.plan.command is not None:
                     self._execute(network, self.plan.command, switches, controller)
@@ -364,6 +370,8 @@ class _Run:
             with traffic.serving(
                 flows, network.netns, logs, self.commands, stream, held_start
             ) as servers:
+                if self.events is not None:
+                    self.events.start(instants.CONNECT_STEP_NS)
                 self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
                 connected = traffic.connect_clients(
                     *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),

@@ -42,7 +42,15 @@ from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
 from outcast.records.effective import COUNTED, AppliedChange
-from outcast.records.trace import EVENTS_FILE, FOLDER, FORMATS_FILE, TRACED_FILE, Formats, Traced
+from outcast.records.trace import (
+    EVENTS_FILE,
+    FOLDER,
+    FORMATS_FILE,
+    SYMBOLS_FILE,
+    TRACED_FILE,
+    Formats,
+    Traced,
+)
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -545,6 +553,10 @@ class RunDirectory:
     @property
     def trace_formats(self) -> Path:
         return self.trace / FORMATS_FILE
+
+    @property
+    def trace_symbols(self) -> Path:
+        return self.trace / SYMBOLS_FILE
 
     @property
     def traced(self) -> Path:

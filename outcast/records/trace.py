@@ -3,11 +3,12 @@
 ```
 formats.json        this module's Formats: how the events are laid out, and the kernel's own counts
 events.raw          whole pages of the kernel's ring buffer (trace_pipe_raw), in order
+symbols.txt         the kernel's functions and their addresses, as /proc/kallsyms has them
 traced.json         this module's Traced: which tables there are
 <event>.parquet     a row per event (outcast.records.trace_tables)
 ```
 
-The guest writes the first two. Nothing here imports polars, because the guest imports this.
+The guest writes the first three. Nothing here imports polars, because the guest imports this.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from outcast.experiment.trace import EventName
 FOLDER = "trace"
 EVENTS_FILE = "events.raw"
 FORMATS_FILE = "formats.json"
+SYMBOLS_FILE = "symbols.txt"
 TRACED_FILE = "traced.json"
 
 MOST_PAGE_BYTES = 1 << 22

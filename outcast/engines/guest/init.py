@@ -34,6 +34,7 @@ RUN_DIRECTORY = "/mnt/run"
 FOLDER = "/mnt/folder"
 SEAL = "/sys/module/hostfs/parameters/sealed"
 NO_MORE_MODULES = "/proc/sys/kernel/modules_disabled"
+TRACEFS = "/sys/kernel/tracing"
 EMPTY = ("/dev/shm", "/run", "/tmp", "/var/log", "/var/tmp", "/mnt", "/etc/openvswitch")
 
 # ovs-vswitchd counts the cores again ten seconds after the last count, and takes the clock's zero
@@ -161,6 +162,8 @@ def build_root(needed: list[str], *, has_code: bool) -> None:
     quiet = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     mount("proc", "/proc", flags=quiet)
     mount("sysfs", "/sys", flags=quiet)
+    if os.path.isdir(TRACEFS):
+        mount("tracefs", TRACEFS, flags=quiet)
     mount("devtmpfs", "/dev", flags=_MS_NOSUID)
     mount("devpts", "/dev/pts", flags=_MS_NOSUID | _MS_NOEXEC, options="ptmxmode=0666")
     kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in needed]

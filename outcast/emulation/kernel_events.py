@@ -1,0 +1,259 @@
+"""Records events of the guest's kernel in the run directory, and no packet can tell.
+
+The kernel writes events into a ring buffer, which costs no virtual time. A thread empties it at
+fixed instants. Everything is prepared in every run, and the thread wakes in every run, whether
+events are recorded or not. So runs differ only in what the thread reads, and reading takes no time
+either. See Documentation/trace/ftrace.rst and kernel/trace/ring_buffer.c in Linux.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from outcast.emulation import instants
+from outcast.errors import (
+    ConfigError,
+    DeadlineError,
+    FeatureMissingError,
+    RunError,
+    UntrustedError,
+    did_you_mean,
+)
+from outcast.files import write_text
+from outcast.records.run_directory import RunDirectory
+from outcast.records.trace import Formats, Statistics
+
+TRACEFS = Path("/sys/kernel/tracing")
+SYMBOLS = Path("/proc/kallsyms")
+CLOCK = "virtual"
+"""The trace clock of our kernel: CLOCK_MONOTONIC, whose readings by the tracer take no time."""
+BUFFER_KIB = 32 * 1024
+"""Room for the events of EMPTIED_EVERY_NS. All events of figure 3(c) need less than a half."""
+PAGE_KIB = 64
+"""One reading of the ring buffer gives one page. Larger ones need fewer system calls."""
+EMPTIED_EVERY_NS = 5_000_000
+EMPTIED_AT_NS = 2_718_281
+"""After a whole step, where no other process of the guest is likely to have a timer."""
+_STOP_DEADLINE_S = 60.0
+_PAGE_HEADER = struct.Struct("<QQ")
+_BYTES_IN_PAGE = (1 << 30) - 1
+_COUNTS = {
+    "entries": "entries",
+    "overrun": "overrun",
+    "commit overrun": "commit_overrun",
+    "dropped events": "dropped_events",
+    "read events": "read_events",
+}
+
+
+def statistics(text: str) -> Statistics:
+    """The counts in `per_cpu/cpu0/stats` of tracefs. Raises RunError where one is missing."""
+    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        return Statistics(**{field: int(values[name]) for name, field in _COUNTS.items()})
+    except (KeyError, ValueError):
+        raise RunError(
+            f"the ring buffer's counts cannot be read: {' '.join(text.split())}"
+        ) from None
+
+
+def bytes_used(page: bytes | bytearray) -> int:
+    """How many bytes at the beginning of a page are its header and events; the rest is zero."""
+    commit: int = _PAGE_HEADER.unpack_from(page)[1]
+    return min(_PAGE_HEADER.size + (commit & _BYTES_IN_PAGE), len(page))
+
+
+class Recorder:
+    """Records events from `start` until the block ends well; see the module.
+
+    Args:
+        events: the tracepoints; none is recorded if it is empty.
+        directory: gets the files of `outcast.records.trace` if there are events.
+        tracefs: where tracefs is mounted.
+        symbols: the kernel's functions and their addresses, as /proc/kallsyms.
+        sleep_until: sleeps until a time of CLOCK_MONOTONIC in nanoseconds.
+    """
+
+    def __init__(
+        self,
+        events: Sequence[str],
+        directory: RunDirectory,
+        tracefs: Path = TRACEFS,
+        symbols: Path = SYMBOLS,
+        sleep_until: Callable[[int], None] = instants.sleep_until,
+    ) -> None:
+        self._events = tuple(events)
+        self._directory = directory
+        self._tracefs = tracefs
+        self._symbols = symbols
+        self._sleep_until = sleep_until
+        self._is_here = (tracefs / "trace_clock").exists()
+        self._raw = self._stored = -1
+        self._page = bytearray(PAGE_KIB * 1024)
+        self._stored_bytes = 0
+        self._next_ns = 0
+        self._stopped = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="events", daemon=True)
+
+    def __enter__(self) -> Recorder:
+        """Prepares the ring buffer. Raises FeatureMissingError where the kernel cannot record."""
+        try:
+            if self._is_here:
+                self._prepare()
+        except OSError as error:
+            self._is_here = False
+            if self._events:
+                raise self._no_tracers(str(error)) from None
+        if self._events and not self._is_here:
+            raise self._no_tracers("tracefs is missing")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._stopped = True
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_DEADLINE_S)
+        try:
+            if kind is None and self._thread.ident is not None:
+                if self._thread.is_alive():
+                    raise DeadlineError("the kernel's events to be read", _STOP_DEADLINE_S)
+                self.require_alive()
+                self._finish()
+        finally:
+            for descriptor in (self._raw, self._stored):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def start(self, instant_step_ns: int) -> None:
+        """Begins to record; what is recorded is read from the instant on that follows.
+
+        Raises:
+            ConfigError: the kernel has no such event.
+            OSError: a file cannot be written.
+        """
+        if not self._is_here:
+            return
+        for event in self._events:
+            self._enable(event)
+        if self._events:
+            self._directory.trace.mkdir()
+            self._stored = os.open(self._directory.trace_events, os.O_CREAT | os.O_WRONLY, 0o666)
+        # Before that instant nothing is sent, so there is little to record.
+        self._next_ns = instants.following(time.monotonic_ns(), instant_step_ns)
+        self._write("tracing_on", "1")
+        self._thread.start()
+
+    def require_alive(self) -> None:
+        """Raises RunError where events could not be read or stored."""
+        if self._error is not None:
+            raise RunError(f"recording the kernel's events: {self._error}")
+
+    def _no_tracers(self, why: str) -> FeatureMissingError:
+        return FeatureMissingError(
+            f"the guest's kernel cannot record events ({why}); build it with: outcast kernel build"
+        )
+
+    def _prepare(self) -> None:
+        self._write("tracing_on", "0")
+        # Without it new events would overwrite old ones, and pages would end up out of order.
+        self._write("options/overwrite", "0")
+        self._write("trace_clock", CLOCK)
+        self._write("buffer_subbuf_size_kb", str(PAGE_KIB))
+        self._write("buffer_size_kb", str(BUFFER_KIB))
+        raw = self._tracefs / "per_cpu/cpu0/trace_pipe_raw"
+        self._raw = os.open(raw, os.O_RDONLY | os.O_NONBLOCK)
+
+    def _write(self, file: str, text: str) -> None:
+        # Truncating set_event switches all events off.
+        descriptor = os.open(self._tracefs / file, os.O_WRONLY)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def _text(self, file: str) -> str:
+        return (self._tracefs / file).read_text(encoding="utf-8")
+
+    def _format_file(self, event: str) -> str:
+        return f"events/{event.replace(':', '/')}/format"
+
+    def _enable(self, event: str) -> None:
+        if not (self._tracefs / self._format_file(event)).exists():
+            known = self._text("available_events").split()
+            raise ConfigError(
+                f"trace.events: the guest's kernel has no event {event}"
+                f"{did_you_mean(event, known)}; allowed is what available_events of tracefs has"
+            )
+        self._write("set_event", event)
+
+    def _work(self) -> None:
+        try:
+            while not self._stopped:
+                self._sleep_until(self._next_ns)
+                self._empty()
+                self._next_ns = instants.following(
+                    time.monotonic_ns(), EMPTIED_EVERY_NS, EMPTIED_AT_NS
+                )
+        except Exception as error:
+            self._error = error
+
+    def _empty(self) -> None:
+        """Stores the rest of the page that was read last, the full pages, and the next one.
+
+        It goes no further, because reading and storing make events themselves, so the buffer may
+        never be empty. What a page does not use becomes a hole of the file.
+        """
+        for number in itertools.count():
+            try:
+                count = os.readv(self._raw, [self._page])
+            except BlockingIOError:
+                return
+            if count == 0:
+                return
+            used = bytes_used(self._page)
+            os.pwrite(self._stored, memoryview(self._page)[:used], self._stored_bytes)
+            self._stored_bytes += len(self._page)
+            if number > 0 and used <= len(self._page) // 2:
+                return
+
+    def _finish(self) -> None:
+        """Reads what is left, and writes how to read it. Raises UntrustedError for lost events."""
+        self._write("tracing_on", "0")
+        self._empty()
+        if not self._events:
+            return
+        os.ftruncate(self._stored, self._stored_bytes)
+        counted = statistics(self._text("per_cpu/cpu0/stats"))
+        formats = Formats(
+            clock=CLOCK,
+            to_captures_ns=time.time_ns() - time.monotonic_ns(),
+            page_bytes=len(self._page),
+            header_page=self._text("events/header_page"),
+            events={event: self._text(self._format_file(event)) for event in self._events},
+            statistics=counted,
+        )
+        self._directory.write_trace_formats(formats)
+        write_text(self._directory.trace_symbols, _functions(self._symbols))
+        if counted.lost or counted.entries:
+            raise UntrustedError(
+                f"trace: {counted.lost + counted.entries} events were lost, because the ring "
+                f"buffer of {BUFFER_KIB // 1024} MiB was full; allowed are fewer events at a time"
+            )
+
+
+def _functions(symbols: Path) -> str:
+    """The lines of functions."""
+    with symbols.open(encoding="utf-8") as lines:
+        return "".join(line for line in lines if line.split(" ", 2)[1] in "tTwW")

@@ -1,0 +1,168 @@
+"""How events of the guest's kernel get into the run directory, with a tracefs of plain files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outcast.emulation.kernel_events import PAGE_KIB, Recorder, bytes_used, statistics
+from outcast.errors import ConfigError, FeatureMissingError, RunError, UntrustedError
+from outcast.records.run_directory import RunDirectory
+
+PAGE_BYTES = PAGE_KIB * 1024
+EVENT = "tcp:tcp_probe"
+STATS = """entries: 0
+overrun: 0
+commit overrun: 0
+bytes: 36
+oldest event ts:    15.123456
+now ts:    15.123999
+dropped events: 0
+read events: 7
+"""
+
+
+def page(data: bytes) -> bytes:
+    """A page of the ring buffer that has such data."""
+    return struct.pack("<QQ", 15_123_456_789, len(data)).ljust(16) + data.ljust(
+        PAGE_BYTES - 16, b"\0"
+    )
+
+
+class Kernel:
+    """A tracefs with one event, whose ring buffer is a named pipe."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tracefs = folder / "tracing"
+        self.symbols = folder / "kallsyms"
+        self.symbols.write_text("60001000 T tcp_v4_rcv\n60002000 d tcp_prot\n60003000 t tcp_ack\n")
+        for name, text in {
+            "trace_clock": "[local] virtual",
+            "tracing_on": "",
+            "set_event": "",
+            "options/overwrite": "1",
+            "buffer_subbuf_size_kb": "4",
+            "buffer_size_kb": "7",
+            "available_events": f"{EVENT}\nskb:kfree_skb\n",
+            "events/header_page": "the page's header",
+            "events/tcp/tcp_probe/format": "the event's format",
+            "per_cpu/cpu0/stats": STATS,
+        }.items():
+            path = self.tracefs / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        ring = self.tracefs / "per_cpu/cpu0/trace_pipe_raw"
+        os.mkfifo(ring)
+        self.ring = os.open(ring, os.O_RDWR)
+
+    def text(self, name: str) -> str:
+        return (self.tracefs / name).read_text()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    kernel = Kernel(tmp_path)
+    yield kernel
+    os.close(kernel.ring)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    (tmp_path / "run").mkdir()
+    return RunDirectory(tmp_path / "run")
+
+
+def record(kernel: Kernel, directory: RunDirectory, *events: str, pages: int = 0) -> None:
+    written = 0
+
+    def sleep_until(instant_ns: int) -> None:
+        nonlocal written
+        if written < pages:
+            written += 1
+            os.write(kernel.ring, page(b"event %d" % written))
+
+    with Recorder(events, directory, kernel.tracefs, kernel.symbols, sleep_until) as recorder:
+        recorder.start(1)
+        while written < pages:
+            pass
+
+
+def test_pages_are_stored_whole_and_in_order(kernel: Kernel, directory: RunDirectory) -> None:
+    record(kernel, directory, EVENT, pages=3)
+
+    stored = directory.trace_events.read_bytes()
+    assert stored == b"".join(page(b"event %d" % n) for n in (1, 2, 3))
+    formats = directory.read_trace_formats()
+    assert formats.page_bytes == PAGE_BYTES
+    assert formats.events == {EVENT: "the event's format"}
+    assert formats.statistics.read_events == 7
+    assert directory.trace_symbols.read_text() == "60001000 T tcp_v4_rcv\n60003000 t tcp_ack\n"
+
+
+def test_the_preparation_is_the_same_without_events(
+    kernel: Kernel, directory: RunDirectory
+) -> None:
+    record(kernel, directory)
+
+    assert not directory.trace.exists()
+    assert kernel.text("set_event") == ""
+    assert kernel.text("trace_clock").startswith("virtual")
+    assert kernel.text("options/overwrite") == "0"
+    assert kernel.text("buffer_subbuf_size_kb") == str(PAGE_KIB)
+
+
+def test_an_unknown_event_is_refused_with_the_one_that_was_meant(
+    kernel: Kernel, directory: RunDirectory
+) -> None:
+    with pytest.raises(ConfigError, match=r"no event tcp:tcp_prob; did you mean 'tcp:tcp_probe'"):
+        record(kernel, directory, "tcp:tcp_prob")
+    assert not directory.trace.exists()
+
+
+@pytest.mark.parametrize("count", ["overrun", "commit overrun", "dropped events"])
+def test_lost_events_are_said(kernel: Kernel, directory: RunDirectory, count: str) -> None:
+    stats = kernel.tracefs / "per_cpu/cpu0/stats"
+    stats.write_text(STATS.replace(f"\n{count}: 0", f"\n{count}: 12"))
+    with pytest.raises(UntrustedError, match=r"trace: 12 events were lost"):
+        record(kernel, directory, EVENT)
+
+
+def test_a_kernel_without_tracers_runs_without_events_alone(
+    tmp_path: Path, directory: RunDirectory
+) -> None:
+    with Recorder((), directory, tmp_path / "missing") as recorder:
+        recorder.start(1)
+    with (
+        pytest.raises(FeatureMissingError, match="outcast kernel build"),
+        Recorder((EVENT,), directory, tmp_path / "missing"),
+    ):
+        pytest.fail("it recorded")
+
+
+def test_a_full_disk_is_said(
+    kernel: Kernel, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, data: object, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(RunError, match=r"recording the kernel's events: .*No space left"):
+        record(kernel, directory, EVENT, pages=1)
+
+
+def test_how_much_of_a_page_is_used() -> None:
+    assert bytes_used(page(b"12345678")) == 24
+    lost = struct.pack("<QQ", 1, 8 | 1 << 31)
+    assert bytes_used(lost + b"12345678".ljust(100, b"\0")) == 24
+    assert bytes_used(struct.pack("<QQ", 1, 1 << 20) + bytes(100)) == 116
+
+
+def test_counts_that_are_missing_are_said() -> None:
+    assert statistics(STATS).read_events == 7
+    with pytest.raises(RunError, match="cannot be read"):
+        statistics("entries: 1\n")
