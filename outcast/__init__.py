@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from outcast.api.run_sweep import run_sweep
     from outcast.api.runs import Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep
+    from outcast.api.traces import KernelTrace, trace
     from outcast.archive import Packed
     from outcast.errors import (
         BusyError,
@@ -58,6 +59,7 @@ __all__ = [
     "InputError",
     "Join",
     "KernelError",
+    "KernelTrace",
     "OutcastError",
     "Packed",
     "Replay",
@@ -79,12 +81,14 @@ __all__ = [
     "replay",
     "run",
     "run_sweep",
+    "trace",
 ]
 
 _MODULES = {
     "Executed": "outcast.api.commands",
     "Experiment": "outcast.experiment",
     "Join": "outcast.api.joins",
+    "KernelTrace": "outcast.api.traces",
     "Packed": "outcast.archive",
     "Replay": "outcast.api.archives",
     "Run": "outcast.api.runs",
@@ -100,6 +104,7 @@ _MODULES = {
     "replay": "outcast.api.archives",
     "run": "outcast.api.runs",
     "run_sweep": "outcast.api.run_sweep",
+    "trace": "outcast.api.traces",
 }
 """Where the members stand; the errors are in outcast.errors."""
 

@@ -17,10 +17,10 @@ PAGE = Path(__file__).parents[1] / "docs/api.md"
 HEADING = "## Reference\n"
 
 FUNCTIONS = (
-    *("load", "run", "open_run", "analyze", "pack", "replay"),
+    *("load", "run", "open_run", "analyze", "pack", "replay", "trace"),
     *("run_sweep", "open_sweep", "exec_in", "join_captures"),
 )
-CLASSES = ("Experiment", "Run", "Packed", "Replay", "Sweep", "Executed", "Join")
+CLASSES = ("Experiment", "Run", "Packed", "Replay", "KernelTrace", "Sweep", "Executed", "Join")
 
 
 def markdown() -> str:

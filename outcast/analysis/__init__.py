@@ -40,6 +40,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the tables and summary.json. Its `wall_s` comes from the manifest."""
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
+    from outcast.analysis.trace import senders
     from outcast.analysis.trace.tables import write_events
     from outcast.files import write_text
     from outcast.records.tables import refusing
@@ -50,6 +51,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
         summary = summarize(analysis, manifest.wall_s)
         write_tables(directory, analysis)
         write_events(directory)
+        senders.write(directory)
         if manifest.programs:
             # Their flows are known only now. Whoever reads the run finds them with the others.
             flows = analysis.manifest.flows

@@ -23,7 +23,7 @@ from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
 from outcast.engines.root import cache as roots
 from outcast.errors import ConfigError, InputError, OutcastError, shortened
-from outcast.experiment import Experiment, Module
+from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.links import RateTrace
 from outcast.networks import resolve
 from outcast.records import replay as comparing
@@ -92,7 +92,7 @@ def pack(
         return archive.write(Path(file), run, captures, {}, license_url)
     manifest = run.read_manifest()
     experiment = reading.load_resolved(run.config)
-    with _scratch() as scratch:
+    with scratch_folder() as scratch:
         try:
             guest = packed.pack(manifest, scratch, with_headers=bool(_modules(experiment)))
         except InputError as error:
@@ -121,21 +121,53 @@ def replay(
         InputError: the archive is broken or cannot be replayed.
         OutcastError: the run failed, as in `run`.
     """
-    with opened(Path(source)) as unpacked, _scratch() as scratch:
-        earlier = unpacked.run
-        experiment = _replayable(unpacked, str(source), allow_programs)
-        guest = _guest(unpacked, scratch)
-        other = other_guest(earlier.read_manifest()) if guest is None else ""
-        if other:
-            note(progress, f"{source}: {other}, so the captures may differ")
+    with opened(Path(source)) as unpacked, scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         draw = directory is not None
-        fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
-        explanation = comparing.explain(earlier, fresh)
-    return Replay(_difference(explanation), explanation, None if directory is None else target)
+        explanation = make_again(
+            unpacked, str(source), scratch, target, allow_programs, progress, draw=draw
+        )
+    return Replay(difference(explanation), explanation, None if directory is None else target)
 
 
-def _difference(explanation: Explanation) -> str:
+def make_again(
+    unpacked: Unpacked,
+    source: str,
+    scratch: Path,
+    target: Path,
+    allow_programs: bool,
+    progress: bool | None,
+    *,
+    draw: bool,
+    events: Sequence[str] | None = None,
+) -> Explanation:
+    """Makes a run again in the folder `target`, and compares it with the earlier one.
+
+    Args:
+        unpacked: the earlier run.
+        source: what an error calls it.
+        scratch: a folder for the guest that an archive brings.
+        target: a new or empty folder.
+        allow_programs: whether what the run brings may start here.
+        progress: whether to show it.
+        draw: whether figures and the report are drawn.
+        events: the kernel's events to record; None records those that the run recorded.
+
+    Raises as `replay`.
+    """
+    earlier = unpacked.run
+    experiment = _replayable(unpacked, source, allow_programs)
+    if events is not None:
+        experiment = experiment.model_copy(update={"trace": Trace(events=tuple(events))})
+    guest = _guest(unpacked, scratch)
+    other = other_guest(earlier.read_manifest()) if guest is None else ""
+    if other:
+        note(progress, f"{source}: {other}, so the captures may differ")
+    fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
+    return comparing.explain(earlier, fresh)
+
+
+def difference(explanation: Explanation) -> str:
     """What differs first, in one line; empty if nothing does."""
     if explanation.equal:
         return ""
@@ -162,7 +194,7 @@ def opened(source: Path) -> Iterator[Unpacked]:
         require_unchanged(directory, differences)
         yield Unpacked(directory, None)
         return
-    with _scratch() as folder:
+    with scratch_folder() as folder:
         try:
             yield archive.unpack(source, folder)
         except OutcastError as error:
@@ -173,7 +205,7 @@ def opened(source: Path) -> Iterator[Unpacked]:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
     """A temporary folder, which `outcast clean` removes if we are killed."""
     entry = ledger.open_entry(ledger.default_folder())
     folder = Path(tempfile.mkdtemp(prefix="outcast-replay-"))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from outcast.analysis import store
 from outcast.analysis.capture.pcap import read_captures
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
-    from outcast.api.runs import Run
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCapture:
-    """The capture of a port: which packets it holds, and its file or the pattern of several."""
-
-    port: str
-    direction: Literal["in", "out", "any"]
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a join was asked to do, as `join_captures` has it."""
-
-    captures: tuple[AskedCapture, ...]
-    destinations: Collection[str]
-    routed: bool
-    max_sojourn_ns: int
-    rate_bps: int | None = None
-    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +34,6 @@ class Join:
         queue: the content of each output's queue, as arrays.
         chains: chains of consecutive drops of one input port, as arrays.
         remarks: what the reader should know: captures that were cut, clocks that were aligned.
-        asked: what was joined, and how.
         roles: for each capture, which way its packets go.
         clocks: for each capture, how far its clock was off; none if one clock stamped all.
         estimates: for each output, the rate and limit of its queue.
@@ -66,7 +43,6 @@ class Join:
     queue: Queue
     chains: Chains
     remarks: tuple[str, ...]
-    asked: Asked
     roles: tuple[Role, ...] = ()
     clocks: tuple[ClockEstimate, ...] = ()
     estimates: tuple[QueueEstimate, ...] = ()
@@ -82,21 +58,6 @@ class Join:
     def tables(self) -> list[str]:
         """Names of the tables."""
         return sorted(self._makers)
-
-    def save(self, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:
-        """Writes all of it into a new folder, which `open_run` opens like that of a run.
-
-        Args:
-            directory: a new or empty folder. It appears whole, or not at all.
-            copy: whether to copy the captures into it. Otherwise it names their places.
-
-        Raises:
-            ConfigError: the folder cannot be used.
-            InputError: a capture is not there any more.
-        """
-        from outcast.api import captures
-
-        return captures.save(self, directory, copy=copy)
 
     def table(self, name: str) -> pl.DataFrame:
         """A table by its name, with the columns of the same table of a run.
@@ -157,14 +118,7 @@ def join_captures(
         queue.replay(joined),
         blackout.port_chains(joined),
         (*(text for capture in captures for text in capture.remarks), *joined.clocks),
-        Asked(_files("in", inputs) + _files("out", outputs), destinations, routed, max_sojourn_ns),
     )
-
-
-def _files(
-    direction: Literal["in", "out", "any"], side: Mapping[str, str | os.PathLike[str]]
-) -> tuple[AskedCapture, ...]:
-    return tuple(AskedCapture(name, direction, Path(path)) for name, path in side.items())
 
 
 def parse_max_sojourn_ns(text: object, where: str) -> int:

@@ -30,6 +30,7 @@ VERBS = (
     "figure",
     "pack",
     "replay",
+    "trace",
     "join",
     "inspect",
     "export",

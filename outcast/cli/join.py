@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,14 +73,8 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    metavar="DIR|FILE",
-    help="Write the whole analysis to this new folder, or a row for each packet to this .parquet "
-    "or .csv file.",
-)
-@click.option(
-    "--copy",
-    is_flag=True,
-    help="Copy the captures into the folder of -o, so that it can be handed on.",
+    metavar="FILE",
+    help="Write a row for each packet to this .parquet or .csv file.",
 )
 @click.option(
     "--queue",
@@ -114,7 +107,6 @@ def command(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     output: Path | None,
-    copy: bool,
     queue: Path | None,
     blackouts: Path | None,
     addresses: tuple[str, ...],
@@ -128,28 +120,15 @@ def command(
 
     Prints for each input port how many packets were forwarded and dropped.
     """
-    folder = output if output is not None and _is_folder(output) else None
     files = {"packets": output, "queue": queue, "blackouts": blackouts}
-    written = {
-        name: path for name, path in files.items() if path is not None and path is not folder
-    }
-    if copy and folder is None:
-        raise ConfigError("--copy: only together with -o DIR, a folder")
+    written = {name: path for name, path in files.items() if path is not None}
     if len(set(written.values())) < len(written):
         raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
     for path in written.values():
         if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(
-                f"{path}: allowed are names that end in .parquet or .csv"
-                + (", and folders without such an ending" if path is output else "")
-            )
-    if folder is not None:
-        from outcast import workflow
-
-        workflow.require_free(folder)
+            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
     ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
 
-    from outcast import analysis
     from outcast.api.joins import join_captures, parse_max_sojourn_ns
     from outcast.records.tables import write_table
 
@@ -162,15 +141,6 @@ def command(
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: write_table(result.table(name), written[name]), written))
     _print(result.joined, result.chains)
-    if folder is not None:
-        run = result.save(folder, copy=copy)
-        shared.print_drawn(run.path)
-        analysis.require_trusted(run.summary)
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether -o names a folder: its name has no ending as files have, or it is one."""
-    return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None
 
 
 def _print(joined: Joined, chains: Chains) -> None:

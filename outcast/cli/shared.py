@@ -17,7 +17,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
-    from outcast.analysis.selection import Selection
+    from outcast.analysis.selection import Selection, Span
     from outcast.experiment import Experiment
 
 FORMATS = ("table", "csv", "json")
@@ -160,16 +160,26 @@ def _selected(
         raise ConfigError(f"--within: {error}") from None
     if within_ns > _MOST_NS:
         raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
-    span = None
+    span: Span | None
     if around is not None:
         middle_ns = instant_ns(around, "--around")
         span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}")
-    elif between is not None:
-        from_ns, to_ns = (instant_ns(text, "--between") for text in between)
-        span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
-        if to_ns < from_ns:
-            raise ConfigError(f"{span.asked}: ends before it begins")
+    else:
+        span = span_between(between)
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
+
+
+def span_between(between: tuple[str, str] | None) -> Span | None:
+    """The span of the option --between. Raises ConfigError."""
+    from outcast.analysis.selection import Span
+
+    if between is None:
+        return None
+    from_ns, to_ns = (instant_ns(text, "--between") for text in between)
+    span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
+    if to_ns < from_ns:
+        raise ConfigError(f"{span.asked}: ends before it begins")
+    return span
 
 
 def instant_ns(text: str, option: str) -> int:

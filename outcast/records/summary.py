@@ -300,11 +300,9 @@ class ProgramSummary(_Part):
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
-    tcpdump_kernel_drops: int | None = Field(description="null for joined captures")
+    tcpdump_kernel_drops: int
     inferred_drops: int
-    qdisc_drops: int | None = Field(
-        description="null for joined captures, to which no counter belongs"
-    )
+    qdisc_drops: int
     blackout_drops: int = Field(
         default=0, description="drops that the switch of a synthetic blackout counted"
     )
@@ -361,11 +359,9 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
-    format: int = 3
+    format: int = 2
     name: str
-    engine: Literal["realtime", "virtual"] | None = Field(
-        description="null for joined captures, which no engine of ours made"
-    )
+    engine: Literal["realtime", "virtual"]
     duration_s: float
     interval: Literal["whole", "all active"] = Field(
         description="what the numbers below cover: the whole duration, or the time in which all "

@@ -460,5 +460,5 @@ def test_what_is_refused_leaves_nothing(packed: Path, place: Path) -> None:
 def test_a_capture_that_only_one_run_has_is_said() -> None:
     parts = ("captures/b.in.pcap",)
     explanation = comparing.Explanation(False, 2, (), (), parts, (), None, ())
-    said = archives._difference(explanation)
+    said = archives.difference(explanation)
     assert said == "only the second run captured captures/b.in.pcap"

@@ -33,6 +33,7 @@ DEQUEUE = format_text(
         ("__u16 payload", 38, 2, 0),
         ("unsigned int reason", 40, 4, 0),
         ("int packet", 44, 4, 1),
+        ("void * location", 48, 8, 0),
     ],
     '"%s", __print_symbolic(REC->reason, { 2, "NOT_SPECIFIED" }, { 0x10002, "FULL" })',
 )
@@ -69,9 +70,9 @@ def dequeue(
 ) -> bytes:
     name = device.encode() + b"\0"
     fixed = struct.pack(
-        "<QI4s4sIHHHHIi",
+        "<QI4s4sIHHHHIiQ",
         0xFFFF_8880_0000_1000,
-        len(name) << 16 | 48,
+        len(name) << 16 | 56,
         ip(str(row["src"])),
         ip(str(row["dst"])),
         row["seq"],
@@ -81,6 +82,7 @@ def dequeue(
         row["payload"],
         reason,
         -5,
+        0x6000_0010,
     )
     return content(310, fixed + name)
 
@@ -118,6 +120,7 @@ def test_every_event_is_joined_to_its_packet(analysed: RunDirectory) -> None:
     assert table["saddr"].to_list() == left["src"].cast(pl.String).to_list()
     assert set(table["reason_name"]) == {"NOT_SPECIFIED"}
     assert set(table["packet_"]) == {-5}
+    assert set(table["location_name"]) == {None}
     assert table.columns[:6] == ["t_ns", "order", "host", "port", "flow", "packet"]
     assert (
         pl.read_parquet_metadata(analysed.trace / "qdisc_dequeue.parquet")["outcast.trace"] == "1"
@@ -199,11 +202,17 @@ def test_a_long_table_is_written_in_parts(
 ) -> None:
     row = pl.read_parquet(analysed.path / "packets.parquet").row(5, named=True)
     record(analysed, [Record(n, dequeue("s1-eth1", row)) for n in range(3000)])
+    analysed.trace_symbols.write_text("60000020 t later\n60000008 T kfree\n60000000 T first\n")
     monkeypatch.setattr(tables, "PART_ROWS", 100)
     monkeypatch.setattr("outcast.analysis.trace.pages.BLOCK_BYTES", 4096)
     tables.write_events(analysed)
     table = Run(analysed).table("trace/qdisc_dequeue")
     assert table["order"].to_list() == list(range(3000))
+    assert set(table["location_name"]) == {"kfree"}
+    analysed.trace_symbols.write_text("nonsense\n")
+    with pytest.raises(InputError, match=r"symbols\.txt: a line is no symbol"):
+        tables.read_functions(analysed.trace_symbols)
+    analysed.trace_symbols.unlink()
     assert sorted(path.name for path in analysed.trace.iterdir()) == [
         *("formats.json", "qdisc_dequeue.parquet", "tcp_cong_state_set.parquet", "traced.json"),
     ]

@@ -9,8 +9,7 @@ from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.plan.grouping import controls
-from outcast.records.captures import AnyManifest
-from outcast.records.run_directory import FlowRecord
+from outcast.records.run_directory import FlowRecord, Manifest
 from outcast.records.summary import (
     ClassSummary,
     CompareSummary,
@@ -43,12 +42,11 @@ def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dic
     return total
 
 
-def by_class(manifest: AnyManifest) -> dict[int, list[FlowRecord]]:
-    """The compared flows of each hop count, the fewest hops first; none if that is unknown."""
+def by_class(manifest: Manifest) -> dict[int, list[FlowRecord]]:
+    """The compared flows of each hop count, the fewest hops first."""
     classes: dict[int, list[FlowRecord]] = defaultdict(list)
     for record in manifest.compared_flows:
-        if record.hops is not None:
-            classes[record.hops].append(record)
+        classes[record.hops].append(record)
     return dict(sorted(classes.items()))
 
 

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from outcast import __version__, files
-from outcast.analysis.compiled import I64, Array, compiled
+from outcast import __version__, files, handed_in
+from outcast.analysis.compiled import I64, U64, Array, compiled
 from outcast.analysis.trace.layout import Field, Layout
 from outcast.analysis.trace.pages import Coded, Column, Events, open_events
 from outcast.errors import InputError, UntrustedError
@@ -38,6 +38,9 @@ _IDENTITY = ("ip_id", "seq", "payload")
 Ends: TypeAlias = tuple[str, int, str, int]
 """Source address and port, destination address and port."""
 
+_IN_CODE = ("location", "function", "caller")
+"""Fields that are addresses of the kernel's code."""
+_SYMBOL = re.compile(r"([0-9a-fA-F]{1,16}) [a-zA-Z] (\S{1,512})(?:\s.*)?")
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff]")
 _SOCKET_ADDRESS_BYTES = 28
 _INET, _INET6 = 2, 10
@@ -165,12 +168,32 @@ class Places:
         host_of: the host that each address belongs to.
         flow_of: the flow of each pair of addresses and ports, in both directions.
         packets: the packets that entered a bottleneck.
+        functions: the kernel's functions.
     """
 
     node_of: Mapping[str, str]
     host_of: Mapping[str, str]
     flow_of: Mapping[Ends, int]
     packets: Packets
+    functions: Functions
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The kernel's functions, by the address at which each begins.
+
+    Attributes:
+        begin: the addresses, ascending.
+        names: the functions' names.
+    """
+
+    begin: U64
+    names: tuple[str, ...]
+
+    def at(self, addresses: U64) -> pl.Series:
+        """The function in which each address lies; null before the first one."""
+        place = np.searchsorted(self.begin, addresses, side="right") - 1
+        return _Texts(place + 1, (None, *self.names)).series
 
 
 @dataclass(frozen=True)
@@ -204,9 +227,12 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
             flow_of.setdefault((record.dst_ip, dport, record.src_ip, sport), record.flow)
     entered = (
         scan_table(directory.path / "packets.parquet")
-        .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out")
+        .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out", "flags")
         .with_columns(
-            pl.col("src", "dst").cast(pl.String), t_out=pl.col("t_out").fill_null(pl.col("t_in"))
+            pl.col("src", "dst").cast(pl.String),
+            # The kernel's events have neither of a datagram. TCP always sets a flag.
+            pl.when(pl.col("flags") != 0).then(pl.col("seq", "payload")).otherwise(0).name.keep(),
+            t_out=pl.col("t_out").fill_null(pl.col("t_in")),
         )
         .collect()
     )
@@ -225,6 +251,7 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
         node_of={name: node for name, (node, _) in plan.ends.items()},
         host_of={plan.ip(host): host for host in plan.hosts},
         flow_of=flow_of,
+        functions=read_functions(directory.trace_symbols),
         packets=Packets(
             numbers={
                 (src, sport, dst, dport): number
@@ -237,6 +264,24 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
             row=row,
         ),
     )
+
+
+def read_functions(path: Path) -> Functions:
+    """The kernel's functions from a file as /proc/kallsyms; none if there is no file.
+
+    Raises InputError if the file is broken.
+    """
+    try:
+        lines = handed_in.read_text(path).splitlines()
+    except FileNotFoundError:
+        return Functions(np.empty(0, np.uint64), ())
+    parsed = sorted(
+        (int(match[1], 16), match[2]) for line in lines if (match := _SYMBOL.fullmatch(line))
+    )
+    if len(parsed) < len(lines):
+        raise InputError(f"{path}: a line is no symbol; allowed are lines as in /proc/kallsyms")
+    begin = np.array([address for address, _ in parsed], np.uint64)
+    return Functions(begin, tuple(name for _, name in parsed))
 
 
 def none_of(layout: Layout) -> Events:
@@ -293,8 +338,12 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
             values = pl.Series(column.values, dtype=pl.Binary).gather(column.codes)
         columns[column_name(one.name)] = values
         named = f"{one.name}_name"
-        if one.symbols and named not in own:
+        if named in own:
+            continue
+        if one.symbols:
             columns[named] = _symbols(one, values)
+        elif one.name in _IN_CODE and one.size == 8 and not isinstance(column, Coded):
+            columns[named] = places.functions.at(column.astype(np.uint64))
     return pl.DataFrame(columns).with_columns(
         pl.col(name).cast(kind) for name, kind in COLUMNS.items()
     )

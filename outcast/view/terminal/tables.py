@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
-from outcast.plan.grouping import GROUPINGS, controls, title
+from outcast.plan.grouping import GROUPINGS, control_of, title
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
@@ -85,9 +85,7 @@ def render(directory: RunDirectory) -> RenderableType:
     """
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
-    parts: list[RenderableType] = [_heading(summary)]
-    if run.captured is None:
-        parts.append(_losses(summary))
+    parts: list[RenderableType] = [_heading(summary), _losses(summary)]
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if "streams" in run.tables:
@@ -118,8 +116,7 @@ def _heading(summary: Summary) -> Text:
     results = [workload_result(part) for part in (summary.completions or {}).values()]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
-    what = "joined captures" if summary.engine is None else f"{summary.engine} engine"
-    if summary.classes or summary.engine is None:
+    if summary.classes:
         parts = [total, f"Jain's index {format_ratio(summary.jain_index)}"]
         if has_ratio(summary):
             parts.append(f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}")
@@ -127,7 +124,7 @@ def _heading(summary: Summary) -> Text:
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
     return Text(
-        f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}",
+        f"{summary.name}: {summary.engine} engine, {covered}{why}; {'; '.join(results)}",
         style="bold",
     )
 
@@ -213,27 +210,24 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
     table = _table(
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
-        *("longest\nchain", "retrans-\nmits"),
-        *(("timeouts",) if run.captured is None else ()),
+        *("longest\nchain", "retrans-\nmits", "timeouts"),
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
-    known = {flow.flow: flow for flow in run.manifest.flows}
+    controls = {flow.flow: control_of(flow) for flow in run.manifest.flows}
     for row in flows.iter_rows(named=True):
         share, label = row["share"], run.group_of.get(row["flow"], "-")
-        used = controls([known[row["flow"]]]) if row["flow"] in known else ("-",)
-        counts = [_number(row["retransmits"]), _number(row["timeouts"])]
-        if run.captured is not None:
-            counts = [_number(row["retransmissions_seen"])]
+        control = controls.get(row["flow"], "-")
         table.add_row(
             str(row["flow"]),
             str(row["src"]),
-            ", ".join(used) if by_sender else title(label, used),
+            control if by_sender else title(label, [control]),
             format_bps(row["goodput_bps"]),
             "-" if share is None else f"{share:.1%}",
             str(row["dropped"]),
             str(row["longest_chain"]),
-            *counts,
+            _number(row["retransmits"]),
+            _number(row["timeouts"]),
             style="yellow" if label == run.marked else None,
         )
     return table
@@ -243,7 +237,7 @@ def _group_table(run: Run) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
-        *(("timeouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
+        *("timeouts", "RTO\nwait", "RTT\n(ms)"),
         left=(noun(run),),
         wrapped=(noun(run),),
     )
@@ -251,17 +245,16 @@ def _group_table(run: Run) -> Table:
         part = group.summary
         total = summary.total_goodput_bps
         share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
-        told = [_number(part.retransmits), _number(part.timeouts)]
-        told += [_awaiting_rto(summary, part), _round_trip(part)]
-        if run.captured is not None:
-            told = [_number(part.retransmissions_seen)]
         table.add_row(
             group.title,
             str(part.flows),
             format_bps(part.mean_goodput_bps),
             format_bps(part.min_goodput_bps),
             share,
-            *told,
+            _number(part.retransmits),
+            _number(part.timeouts),
+            _awaiting_rto(summary, part),
+            _round_trip(part),
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
@@ -374,12 +367,6 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
 
 def _trust(summary: Summary) -> Text:
     capture = summary.capture
-    if capture.trusted and summary.engine is None:
-        return Text(
-            f"{capture.inferred_drops} drops inferred; no counter of the queue is known to compare "
-            "with",
-            style="green",
-        )
     if capture.trusted:
         return Text(
             f"trusted: {capture.inferred_drops} drops inferred, the queue counted "

@@ -1,0 +1,109 @@
+"""The recorded events of a run in their order, all or those of a flow and a span of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import merge
+from typing import Any
+
+import polars as pl
+
+from outcast.analysis.selection import Span
+from outcast.errors import ConfigError, InputError
+from outcast.records.run import Run
+from outcast.records.trace import table_name
+from outcast.records.trace_tables import COLUMNS
+
+SLICE_ROWS = 20_000
+
+_IN_MEMORY = (
+    *("skbaddr", "skaddr", "qdisc", "txq", "rx_sk", "location", "function", "hrtimer", "timer"),
+    *("req", "sock_cookie"),
+)
+"""Fields that are addresses of the kernel's memory, which tell nobody anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events are meant; None takes all.
+
+    Attributes:
+        events: the kinds, as `tcp:tcp_probe`.
+        flow: the flow's number.
+        span: when they happened.
+    """
+
+    events: tuple[str, ...] | None = None
+    flow: int | None = None
+    span: Span | None = None
+
+
+def events_of(run: Run) -> tuple[str, ...]:
+    """The kinds of events of which a run has tables. Raises InputError if it has none."""
+    traced = run.directory.read_traced()
+    if traced is None:
+        raise InputError(
+            f"{run.directory.path}: recorded no events of the kernel; "
+            f"`outcast trace {run.directory.path}` records them"
+        )
+    return tuple(traced.events)
+
+
+def scan(run: Run, event: str, wanted: Wanted) -> pl.LazyFrame:
+    """The rows of one kind of event that are meant, in their order."""
+    table = run.scan(f"trace/{table_name(event)}")
+    if wanted.flow is not None:
+        table = table.filter(pl.col("flow") == wanted.flow)
+    if wanted.span is not None:
+        table = table.filter(pl.col("t_ns").is_between(wanted.span.from_ns, wanted.span.to_ns))
+    return table
+
+
+def rows(run: Run, wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The events that are meant, with their kinds, in the order in which they happened.
+
+    Tables are read in slices, so memory does not grow with them.
+
+    Raises:
+        ConfigError: the run has no such flow.
+        InputError: the run recorded no events, or a table is broken.
+    """
+    kinds = wanted.events or events_of(run)
+    require_flow(run, wanted.flow)
+    with run.reading():
+        yield from merge(
+            *(_rows(run, event, wanted) for event in kinds), key=lambda row: row[1]["order"]
+        )
+
+
+def _rows(run: Run, event: str, wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
+    table = scan(run, event, wanted)
+    for batch in table.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
+        for row in batch.iter_rows(named=True):
+            yield event, row
+
+
+def require_flow(run: Run, flow: int | None) -> None:
+    """Raises ConfigError if the run has no flow of this number."""
+    known = [record.flow for record in run.manifest.flows]
+    if flow is not None and known and flow not in known:
+        raise ConfigError(f"--flow {flow}: there are {min(known)} to {max(known)}")
+
+
+def own_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """What an event says besides COLUMNS, without addresses of the kernel's memory.
+
+    A name stands for its number.
+    """
+    fields = {name: value for name, value in row.items() if name not in COLUMNS}
+    for name in [*fields]:
+        if f"{name}_name" in fields and (named := fields.pop(f"{name}_name")) is not None:
+            fields[name] = named
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None
+        and not isinstance(value, bytes)
+        and not (name in _IN_MEMORY and isinstance(value, int))
+    }

@@ -1,0 +1,167 @@
+"""The events of the guest's kernel, of a run that has ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from outcast import files, handed_in
+from outcast.analysis.selection import Span
+from outcast.analysis.trace.events import EVENTS as OF_WHY
+from outcast.analysis.trace.selected import Wanted
+from outcast.api import archives, runs
+from outcast.errors import ConfigError, UntrustedError
+from outcast.experiment import Trace
+from outcast.records.run_directory import RunDirectory
+from outcast.records.trace import Traced, table_name
+
+DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
+"""What `outcast why` needs, and what tells of segments received and of queues."""
+
+
+@dataclass(frozen=True)
+class KernelTrace:
+    """A run with tables of its kernel's events.
+
+    Attributes:
+        run: the run; `run.table("trace/tcp_probe")` is a table of events.
+        events: every event that was recorded, with its number of rows.
+        captures: how many captures of the run made again were equal to the byte; None if the
+            tables were there already.
+    """
+
+    run: runs.Run
+    events: Mapping[str, int]
+    captures: int | None
+
+    def table_file(self, event: str) -> Path:
+        """The file of an event's table."""
+        return self.run.directory.trace / f"{table_name(event)}.parquet"
+
+    def write_perfetto(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        flow: int | None = None,
+        between_ns: tuple[int, int] | None = None,
+    ) -> None:
+        """Writes the events as a trace that ui.perfetto.dev opens.
+
+        Args:
+            file: the file to write.
+            flow: only events of this flow; None takes all.
+            between_ns: only events between these times after the traffic's start; None takes all.
+
+        Raises:
+            ConfigError: the run has no such flow.
+            OSError: the file cannot be written.
+        """
+        from outcast.view import perfetto
+
+        span = None if between_ns is None else Span(*between_ns, f"between_ns={between_ns}")
+        perfetto.write(self.run, Path(file), Wanted(None, flow, span))
+
+
+def trace(
+    source: str | os.PathLike[str],
+    events: Sequence[str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    allow_programs: bool = False,
+    progress: bool | None = None,
+) -> KernelTrace:
+    """Records events of the guest's kernel in a run that has ended, by making it again.
+
+    The run made again has to have the same captures to the byte, so its events are those of the run
+    that ended. Events that were recorded before are kept.
+
+    Args:
+        source: a run directory, or an archive.
+        events: tracepoints as `tcp:tcp_probe`; None records what tells of queues and of TCP.
+        directory: a new or empty folder for the run made again, which an archive needs; None adds
+            the tables to the run directory.
+        allow_programs: as in `replay`.
+        progress: whether to show it on standard error; None shows it on a terminal and in a
+            notebook.
+
+    Raises:
+        ConfigError: there is no such event, or an archive has no folder to go to.
+        InputError: the run cannot be made again.
+        UntrustedError: the run made again is not the same run, or events were lost. Then no table
+            is written.
+        OutcastError: the run failed, as in `run`.
+    """
+    asked = _checked(DEFAULT_EVENTS if events is None else tuple(events))
+    path = Path(source)
+    if directory is None and not path.is_dir():
+        raise ConfigError(
+            f"{path}: is no run directory; the events of an archive need a folder: -o DIR"
+        )
+    there = RunDirectory(path).read_traced() if path.is_dir() else None
+    known = tuple(there.events) if there is not None else ()
+    if directory is None and there is not None and set(asked) <= set(known):
+        return KernelTrace(runs.open_run(path), there.events, None)
+    wanted = (*known, *(event for event in asked if event not in known))
+    with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
+        target = scratch / "again" if directory is None else Path(directory)
+        explanation = archives.make_again(
+            *(unpacked, str(source), scratch, target, allow_programs, progress),
+            draw=directory is not None,
+            events=wanted,
+        )
+        if not explanation.equal:
+            if directory is not None:
+                shutil.rmtree(target, ignore_errors=True)
+            raise UntrustedError(
+                f"{source}: the run made again is another one, so there are no tables: "
+                f"{archives.difference(explanation)}; outcast replay --explain says more"
+            )
+        made = RunDirectory(target)
+        traced = _traced(made)
+        if directory is None:
+            _put_in_place(made.trace, RunDirectory(path).trace)
+    where = path if directory is None else target
+    return KernelTrace(runs.open_run(where), traced.events, explanation.captures)
+
+
+def _checked(events: tuple[str, ...]) -> tuple[str, ...]:
+    """The events, each once. Raises ConfigError for what cannot be the name of an event."""
+    try:
+        return Trace(events=tuple(dict.fromkeys(events))).events
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = first["input"] if isinstance(first["input"], str) else ",".join(events)
+        raise ConfigError(
+            f"events: {name!a}: allowed are names as tcp:tcp_probe, with commas between"
+        ) from None
+
+
+def _traced(made: RunDirectory) -> Traced:
+    traced = made.read_traced()
+    # The engine has recorded every event that it was asked for, or has failed.
+    assert traced is not None
+    return traced
+
+
+def _put_in_place(made: Path, target: Path) -> None:
+    """Copies a folder of tables to its place, whole or not at all. Raises OSError."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    before = target.with_name(f".{target.name}.{os.getpid()}.before")
+    try:
+        files.make_folders(beside)
+        for path in handed_in.plain_files(made):
+            with path.open("rb") as source, files.writing(beside / path.name) as copy:
+                shutil.copyfileobj(source, copy)
+        if target.exists():
+            target.rename(before)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        if before.exists() and not target.exists():
+            before.rename(target)
+        shutil.rmtree(before, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""`outcast trace`: the events of the kernel in a run that has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError
+
+
+@click.command(
+    "trace",
+    epilog=shared.examples(
+        "outcast trace results/fig3c",
+        "outcast trace results/fig3c --flow 0 --between 120ms 121ms",
+        "outcast trace results/fig3c --events tcp:tcp_probe --perfetto fig3c.pftrace",
+    ),
+)
+@click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
+@click.option(
+    "--events",
+    metavar="NAME,...",
+    help="Which events to record, as tcp:tcp_probe [default: those of TCP and of queues].",
+)
+@click.option("--flow", type=int, metavar="NUMBER", help="List only the events of this flow.")
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="FROM TO",
+    help="List only the events between these times, as 10ms 12.5ms.",
+)
+@shared.form
+@click.option(
+    "--perfetto",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the events for ui.perfetto.dev instead of listing them.",
+)
+@click.option(
+    "--allow-programs",
+    is_flag=True,
+    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the run that is made again in this folder, which an archive needs.",
+)
+def command(
+    source: Path,
+    events: str | None,
+    flow: int | None,
+    between: tuple[str, str] | None,
+    form: str,
+    perfetto: Path | None,
+    allow_programs: bool,
+    output: Path | None,
+) -> None:
+    """Record events of the kernel in the run of DIR or FILE, which is made again for it.
+
+    The captures of the run made again have to be equal to the byte; otherwise the exit status is 4
+    and there are no tables. A run that recorded the events already is not made again. Tables are in
+    DIR/trace. With --flow, --between or --format events are listed too.
+    """
+    from outcast.analysis.trace.selected import Wanted, require_flow
+    from outcast.api import traces
+    from outcast.records.run import Run
+    from outcast.view.terminal import kernel_events
+
+    shared.end_as_interrupted()
+    span = shared.span_between(between)
+    names = None if events is None else tuple(name.strip() for name in events.split(","))
+    if source.is_dir():
+        require_flow(Run(source), flow)
+    if perfetto is not None and form != "table":
+        raise ConfigError("--perfetto: not together with --format, because nothing is listed")
+    outcome = traces.trace(source, names, output, allow_programs=allow_programs, progress=True)
+    if outcome.captures is not None:
+        shared.note(f"the same run: {outcome.captures} captures are equal to the byte")
+    wanted = Wanted(names, flow, span)
+    if perfetto is not None:
+        from outcast.view import perfetto as perfetto_file
+
+        perfetto_file.write(outcome.run, perfetto, wanted)
+        terminal.echo_path(perfetto)
+    elif flow is not None or span is not None or form != "table":
+        for line in kernel_events.lines(outcome.run, wanted, form):
+            terminal.echo(line)
+    else:
+        for event, rows in outcome.events.items():
+            terminal.echo_path(outcome.table_file(event), f": {rows} events")

@@ -1,0 +1,63 @@
+"""Lists events of the kernel as text, in the order in which they happened."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from outcast.analysis.trace.selected import Wanted, own_fields, rows
+from outcast.records.run import Run
+
+_SHOWN = ("t_ns", "event", "host", "port", "flow", "packet")
+_WIDTHS = (14, 28, 9, 10, 4, 7)
+_IN_COLUMNS = ("dev", "saddr_v6", "daddr_v6", "family", "mark")
+"""Fields that a table for people leaves out, because the columns before say the same or nothing."""
+
+
+def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
+    """Gives the events as lines of text.
+
+    Args:
+        run: a run with tables of events.
+        wanted: which events.
+        form: `table`, `csv` or `json`.
+
+    Raises as `rows`.
+    """
+    if form == "table":
+        yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
+    if form == "csv":
+        yield _csv([*_SHOWN, "fields"])
+    for event, row in rows(run, wanted):
+        if form == "json":
+            own = {name: value for name, value in row.items() if not isinstance(value, bytes)}
+            yield json.dumps({"event": event, **own})
+        elif form == "csv":
+            first = {"event": event, **row}
+            yield _csv([*(first[name] for name in _SHOWN), json.dumps(own_fields(row))])
+        else:
+            first = {**row, "event": event, "t_ns": f"{row['t_ns'] / 1e6:.6f}"}
+            yield _line(tuple(first[name] for name in _SHOWN), _what(row))
+
+
+def _what(row: dict[str, Any]) -> str:
+    fields = own_fields(row)
+    return " ".join(f"{name}={value}" for name, value in fields.items() if name not in _IN_COLUMNS)
+
+
+def _line(cells: tuple[Any, ...], last: str) -> str:
+    padded = [
+        text.rjust(width) if place in (0, 4, 5) else text.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+        if (text := "" if cell is None else str(cell)) is not None
+    ]
+    return "  ".join([*padded, last]).rstrip()
+
+
+def _csv(values: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()
