@@ -254,7 +254,11 @@ def _analyze_port(
         rows=_rows_by_number(joined, numbers),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
-        resent=resent(joined, min_rto_ns_of(manifest.effective) or DEFAULT_MIN_RTO_NS),
+        resent=resent(
+            joined,
+            min_rto_ns_of(manifest.effective) or DEFAULT_MIN_RTO_NS,
+            sack=manifest.effective.get("ipv4.tcp_sack") != "0",
+        ),
     )
 
 

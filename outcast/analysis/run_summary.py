@@ -181,7 +181,7 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
     return TcpSummary(
         retransmissions=sum(int(resent.retransmission[rows].sum()) for resent, rows in parts),
         spurious=sum(int(resent.spurious[rows].sum()) for resent, rows in parts),
-        timeouts=sum(int((resent.halted_ns[rows] > 0).sum()) for resent, rows in parts),
+        timeouts=sum(int(resent.timeout[rows].sum()) for resent, rows in parts),
         halted_s=sum(_halted_ns(analysis, port, flow) for port in analysis.ports) / 1e9,
     )
 

@@ -55,6 +55,7 @@ def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
     late = segment(0.2 + 6.1, 1, copy=1)
     got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), MIN_RTO_NS)
     assert got.halted_ns.tolist() == [0, 0, 0, 6_100_000]
+    assert got.timeout.tolist() == [False, False, False, True]
     soon = segment(0.2 + 5.9, 1, copy=1)
     got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], soon])), MIN_RTO_NS)
     assert not got.halted_ns.any()
@@ -62,6 +63,43 @@ def test_a_timeout_halts_the_flow(tmp_path: Path) -> None:
     got = tcp.resent(joined(tmp_path, [*came, probe], left([*came, probe])), MIN_RTO_NS)
     assert got.retransmission[-1]
     assert not got.halted_ns.any()
+
+
+def test_the_last_segment_again_is_a_timeout_if_new_data_follows_soon(tmp_path: Path) -> None:
+    """A tail loss probe would have been new data, because the sender had some."""
+    came = [segment(0, 0), segment(0.1, 1), segment(6.3, 1, copy=1)]
+    soon, late = segment(6.8, 2), segment(13, 2)
+    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], came[2], soon])), MIN_RTO_NS)
+    assert got.timeout.tolist() == [False, False, True, False]
+    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], came[2], late])), MIN_RTO_NS)
+    assert not got.timeout.any()
+
+
+def test_racks_reordering_timer_is_no_timeout(tmp_path: Path) -> None:
+    """One later segment got through, so the sender heard of the hole and waited for reordering."""
+    came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2), segment(6.4, 1, copy=1)]
+    through = left([came[0], *came[2:]])
+    got = tcp.resent(joined(tmp_path, came, through), MIN_RTO_NS)
+    assert got.halted_ns.tolist() == [0, 0, 0, 6_200_000]
+    assert not got.timeout.any()
+    assert tcp.resent(joined(tmp_path, came, through), MIN_RTO_NS, sack=False).timeout[-1]
+
+
+def test_a_timeout_though_later_segments_got_through(tmp_path: Path) -> None:
+    first = segment(0, 0), segment(0.1, 1)
+    again = segment(6.9, 1, copy=1)
+    # Three selective acknowledgements prove the loss, so RACK does not wait.
+    many = [*first, *(segment(0.2 + 0.1 * number, 2 + number) for number in range(3)), again]
+    got = tcp.resent(joined(tmp_path, many, left([many[0], *many[2:]])), MIN_RTO_NS)
+    assert got.timeout[-1]
+    # The idle time is that of a doubled timeout.
+    late = [*first, segment(0.2, 2), segment(14, 1, copy=1)]
+    got = tcp.resent(joined(tmp_path, late, left([late[0], *late[2:]])), MIN_RTO_NS)
+    assert got.timeout[-1]
+    # The copy before was lost on the way here, and perhaps another one after it.
+    unseen = [first[0], segment(0.2, 2), again]
+    got = tcp.resent(joined(tmp_path, unseen, left(unseen)), MIN_RTO_NS)
+    assert got.timeout[-1]
 
 
 def test_a_timeout_of_a_long_minimum_rto(tmp_path: Path) -> None:

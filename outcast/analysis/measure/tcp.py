@@ -18,10 +18,18 @@ A *timeout* is a retransmission that no acknowledgement called for. Two conditio
 - Above 10 ms it is nine tenths of the minimum RTO, because the timer may have been set some time
   before the last segment passed here.
 
-If the very last segment is sent again, that is a tail loss probe (RFC 8985) and no timeout. The
-idle time before a timeout is the time waiting for it, which TCPRand's figure 9 shows. A timeout is
-missed if all copies of what timed out were lost on the way here. docs/analysis.md compares the
-result with the kernel's count.
+Two more timers of RFC 8985 look alike:
+
+- A tail loss probe sends the very last segment again. If new data follows soon, the sender had some
+  all along, and would have sent that as its probe. So it was a timeout.
+- RACK's reordering timer goes off some two ticks after an acknowledgement that does not prove a
+  loss. That is so after one or two later segments got through, and no more. With a short minimum
+  RTO both timers take as long. So such a retransmission counts as RACK's, if the sender uses SACK
+  and the copy before it came in here.
+
+The idle time before a timeout or RACK's timer is the time waiting for it, which TCPRand's figure 9
+shows. A timeout is missed if all copies of what timed out were lost on the way here.
+docs/analysis.md compares the result with the kernel's own events.
 """
 
 from __future__ import annotations
@@ -36,6 +44,8 @@ from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.throughput import paint, unwrap
 
+LEAST_ACKNOWLEDGED = 3
+"""So many later segments selectively acknowledged prove a loss (tcp_reordering of tcp(7))."""
 SHORT_RTO_NS = 10_000_000
 """Up to this minimum RTO, the round trip and the tick are a large part of an RTO."""
 
@@ -46,12 +56,33 @@ class Resent:
 
     Attributes:
         retransmission, spurious: as the module defines them.
-        halted_ns: for a timeout, the time waiting for it; 0 for all other arrivals.
+        timeout: whether the retransmission timer sent it.
+        halted_ns: for a timeout, or what RACK's reordering timer sent, the time waiting for it; 0
+            for all other arrivals.
     """
 
     retransmission: Bool
     spurious: Bool
+    timeout: Bool
     halted_ns: I64
+
+
+@compiled
+def _waits_for_reordering(low: I64, stamp: I64, forwarded: Bool, row: int, most_ns: int) -> bool:
+    """Whether one or two segments got through after the copy that was sent before, and lately.
+
+    If no such copy came in here, it may itself have been sent again, and nothing tells the timers
+    apart.
+    """
+    through = 0
+    for i in range(row - 1, -1, -1):
+        if low[i] == low[row]:
+            return through > 0
+        if low[i] > low[row] and forwarded[i]:
+            through += 1
+        if stamp[row - 1] - stamp[i] > most_ns or through >= LEAST_ACKNOWLEDGED:
+            break
+    return False
 
 
 @compiled
@@ -62,10 +93,13 @@ def _classify(
     stamp: I64,
     unseen: Array,
     unheard: I64,
+    forwarded: Bool,
     least_silence: int,
     least_unheard: int,
+    reordering_ns: int,
     retransmission: Bool,
     spurious: Bool,
+    timeout: Bool,
     halted: I64,
 ) -> None:
     highest = low[0]
@@ -83,18 +117,31 @@ def _classify(
         retransmission[i] = again
         spurious[i] = again and high[i] > low[i] and unseen[i] == 0
         silence = stamp[i] - stamp[i - 1] if i > 0 else 0
-        if again and not probe and silence >= least_silence and unheard[i] >= least_unheard:
+        timeout[i] = False
+        halted[i] = 0
+        if not again or silence < least_silence or unheard[i] < least_unheard:
+            continue
+        if probe:
+            later = i + 1
+            while later < low.size and stamp[later] - stamp[i] < least_silence:
+                if high[later] > highest:
+                    probe = False
+                    break
+                later += 1
+        if not probe:
             halted[i] = silence
-        else:
-            halted[i] = 0
+            timeout[i] = unheard[i] >= 2 * reordering_ns or not _waits_for_reordering(
+                low, stamp, forwarded, i, reordering_ns
+            )
 
 
-def resent(joined: Joined, min_rto_ns: int) -> Resent:
+def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
     """Classifies every arrival. A packet that is not TCP is never a retransmission.
 
     Args:
         joined: the arrivals with their verdicts.
         min_rto_ns: the smallest minimum RTO of the senders.
+        sack: whether the senders use selective acknowledgements, and so RACK.
     """
     arrivals = joined.arrivals
     size = len(arrivals)
@@ -102,7 +149,14 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
         least_silence_ns, least_unheard_ns = 3 * min_rto_ns // 2, min_rto_ns
     else:
         least_silence_ns = least_unheard_ns = 9 * min_rto_ns // 10
-    result = Resent(np.zeros(size, np.bool_), np.zeros(size, np.bool_), np.zeros(size, np.int64))
+    # A longer RTO cannot be taken for RACK's timer, which takes some two ticks.
+    reordering_ns = min_rto_ns if sack and min_rto_ns <= SHORT_RTO_NS else 0
+    result = Resent(
+        retransmission=np.zeros(size, np.bool_),
+        spurious=np.zeros(size, np.bool_),
+        timeout=np.zeros(size, np.bool_),
+        halted_ns=np.zeros(size, np.int64),
+    )
     for number, rows in rows_by_flow(arrivals, len(joined.flows)):
         if joined.flows[number].protocol != TCP:
             continue
@@ -113,6 +167,7 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
         unseen = paint(low, high, forwarded)
         retransmission = np.empty(rows.size, np.bool_)
         spurious = np.empty(rows.size, np.bool_)
+        timeout = np.empty(rows.size, np.bool_)
         halted = np.empty(rows.size, np.int64)
         stamps = arrivals.stamp_ns[rows]
         unheard = _unheard(stamps, arrivals.tsecr[rows])
@@ -123,14 +178,18 @@ def resent(joined: Joined, min_rto_ns: int) -> Resent:
             stamps,
             unseen,
             unheard,
+            forwarded,
             least_silence_ns,
             least_unheard_ns,
+            reordering_ns,
             retransmission,
             spurious,
+            timeout,
             halted,
         )
         result.retransmission[rows] = retransmission
         result.spurious[rows] = spurious
+        result.timeout[rows] = timeout
         result.halted_ns[rows] = halted
     return result
 

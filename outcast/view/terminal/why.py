@@ -16,6 +16,7 @@ from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.moment import Lost, Moment, Sent, moments
 from outcast.analysis.trace.senders import read_traced
 from outcast.analysis.trace.timers import Timer
+from outcast.analysis.trace.waits import wait_table
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
@@ -62,7 +63,7 @@ _MOST_LISTED = 8
 
 
 def overview(run: Run, form: str) -> Iterator[str]:
-    """How many segments were sent again by which cause, and why packets were dropped.
+    """Why segments were sent again, why flows stood still, and why packets were dropped.
 
     As a table it also has the kernel's counters beside the sums of the events. As csv or json it is
     the retransmissions themselves, a line each.
@@ -121,6 +122,12 @@ def overview(run: Run, form: str) -> Iterator[str]:
         ]
     )
     yield ""
+    yield "Time that flows stood still until a timer went off, by what was lost"
+    packets, drop_chains = run.table("packets"), run.table("blackouts")
+    with run.reading():
+        waits = wait_table(traced.senders, traced.again, packets, drop_chains)
+    yield from _waits_by_group(run, waits.with_columns(group=group_of))
+    yield ""
     yield "Packets dropped, by place and reason"
     yield from _aligned(
         [
@@ -136,6 +143,36 @@ def overview(run: Run, form: str) -> Iterator[str]:
                     row["note"],
                 ]
                 for row in reason_table(traced.drops, run.counters).iter_rows(named=True)
+            ),
+        ]
+    )
+
+
+def _waits_by_group(run: Run, waits: pl.DataFrame) -> Iterator[str]:
+    """The waits of each group: how many, how long, and which share of its flows' time."""
+    duration_ms = run.manifest.traffic.duration_ns / 1e6
+    flows = {group.label: len(group.flows) for group in run.groups}
+    spent = (
+        waits.with_columns(
+            why=pl.when(pl.col("timer") == "rto").then(pl.col("lost")).otherwise(pl.lit(""))
+        )
+        .group_by("group", "timer", "why")
+        .agg(waits=pl.len(), ms=pl.col("waited_ns").sum() / 1e6)
+        .sort("group", "ms", descending=[False, True])
+    )
+    yield from _aligned(
+        [
+            ["group", "timer", "lost", "waits", "ms", "of the flows' time"],
+            *(
+                [
+                    group,
+                    timer,
+                    why,
+                    str(count),
+                    f"{ms:.1f}",
+                    f"{100 * ms / (duration_ms * flows.get(group, 1)):.1f} %",
+                ]
+                for group, timer, why, count, ms in spent.iter_rows()
             ),
         ]
     )

@@ -1,0 +1,181 @@
+"""Why figure 3(c)'s senders sent again and stood still, by the kernel's own events.
+
+    .venv/bin/python benchmarks/causes.py [--seeds 10] [--control bic cubic reno] [-o DIR]
+
+Makes the runs (configs/fig3c.yaml in the virtual engine, with the events of TCP) that DIR does not
+have yet, and prints four tables in Markdown:
+
+- the sums of the events and the kernel's counters;
+- the causes of what was sent again;
+- timeouts as the captures alone show them, against the kernel's;
+- how long the senders stood still until a timer went off, and what had been lost before.
+
+Exit status 1 if a sum differs from its counter at any host, or a retransmission has no cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from outcast.analysis.trace import senders, sums
+from outcast.analysis.trace.causes import CAUSES
+from outcast.analysis.trace.events import EVENTS
+from outcast.analysis.trace.seen import held_against
+from outcast.analysis.trace.waits import wait_table
+from outcast.records.run import Run
+
+ROOT = Path(__file__).parents[1]
+
+
+def make(control: str, seed: int, folder: Path) -> Run:
+    """Makes a run if it is not there yet."""
+    import outcast
+    from outcast.api.runs import execute
+
+    target = folder / f"{control}-{seed}"
+    if not target.exists():
+        experiment = outcast.load(
+            ROOT / "configs/fig3c.yaml",
+            {
+                "engine": "virtual",
+                "seed": seed,
+                "transport.congestion_control": control,
+                "trace.events": list(EVENTS),
+            },
+        )
+        execute(experiment, target, draw=False)
+    return Run(target)
+
+
+def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
+    """The tables of one run, with its control and seed, and the flows' group."""
+    traced = senders.read_traced(run.directory)
+    waits = wait_table(traced.senders, traced.again, run.table("packets"), run.table("blackouts"))
+    group = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
+    tables = {
+        "sums": sums.compare(traced.every, run.counters),
+        "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
+        "waits": waits.with_columns(group=group),
+        "seen": held_against(run.directory, traced).with_columns(group=group),
+    }
+    of = {"control": pl.lit(control), "seed": pl.lit(seed)}
+    return {name: table.with_columns(**of) for name, table in tables.items()}
+
+
+def sums_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Counters and sums over all hosts and runs, and at how many hosts of runs they differ."""
+    return table.group_by("counter", maintain_order=True).agg(
+        pl.col("kernel").sum(),
+        pl.col("events").sum(),
+        differing=(pl.col("kernel") != pl.col("events")).sum(),
+    )
+
+
+def causes_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Segments sent again by cause, for each control and group."""
+    counts = table.group_by("control", "group", "cause").len()
+    wide = counts.pivot("cause", index=["control", "group"], values="len").fill_null(0)
+    named = [cause for cause in CAUSES if cause in wide.columns]
+    return wide.select("control", "group", *named).sort("control", "group")
+
+
+def seen_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Timeouts that the kernel counted, and what the captures make of them."""
+    return (
+        table.group_by("control", "group")
+        .agg(
+            kernel=pl.col("timeout").sum(),
+            came_in=(pl.col("timeout") & pl.col("came_in")).sum(),
+            inferred=pl.col("inferred").sum(),
+            right=(pl.col("inferred") & pl.col("timeout")).sum(),
+            reordering_timer=(pl.col("inferred") & (pl.col("cause") == "reordering_timer")).sum(),
+        )
+        .sort("control", "group")
+    )
+
+
+def worst_run(table: pl.DataFrame) -> pl.DataFrame:
+    """The relative error of a run's count, over all its flows: the mean and the worst."""
+    runs = table.group_by("control", "seed").agg(
+        kernel=pl.col("timeout").sum(), inferred=pl.col("inferred").sum()
+    )
+    error = (pl.col("inferred") - pl.col("kernel").cast(pl.Int64)) / pl.col("kernel")
+    return (
+        runs.with_columns(error=error)
+        .group_by("control")
+        .agg(
+            mean_percent=(100 * pl.col("error").abs().mean()).round(1),
+            worst_percent=(100 * pl.col("error").abs().max()).round(1),
+        )
+        .sort("control")
+    )
+
+
+def waits_table(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The time that flows stood still, in ms of a flow and run, and its share by what was lost."""
+    kind = pl.when(pl.col("timer") == "rto").then(pl.col("lost")).otherwise(pl.col("timer"))
+    spent = (
+        table.with_columns(why=kind)
+        .group_by("control", "group", "why")
+        .agg(waits=pl.len(), ms=pl.col("waited_ns").sum() / 1e6)
+        .join(runs, on=["control", "group"])
+    )
+    total = pl.col("ms").sum().over("control", "group")
+    return spent.select(
+        "control",
+        "group",
+        "why",
+        waits_per_flow=(pl.col("waits") / pl.col("flow_runs")).round(1),
+        ms_per_flow=(pl.col("ms") / pl.col("flow_runs")).round(1),
+        share_percent=(100 * pl.col("ms") / total).round(1),
+    ).sort("control", "group", "ms_per_flow", descending=[False, False, True])
+
+
+def markdown(table: pl.DataFrame) -> str:
+    """A table as lines of Markdown."""
+    rows = [table.columns, ["---"] * table.width, *table.iter_rows()]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Makes what is missing and prints the tables. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--control", nargs="+", default=["bic", "cubic", "reno"])
+    parser.add_argument("-o", type=Path, default=ROOT / "results/causes", dest="folder")
+    asked = parser.parse_args(arguments)
+    parts: dict[str, list[pl.DataFrame]] = {}
+    flow_runs: list[dict[str, object]] = []
+    for control in asked.control:
+        for seed in range(1, asked.seeds + 1):
+            run = make(control, seed, asked.folder)
+            for name, table in of_run(run, control, seed).items():
+                parts.setdefault(name, []).append(table)
+            flow_runs += [
+                {"control": control, "group": group.label, "flow_runs": len(group.flows)}
+                for group in run.groups
+            ]
+            print(f"{control}, seed {seed}: read", file=sys.stderr)
+    tables = {name: pl.concat(part, how="vertical_relaxed") for name, part in parts.items()}
+    runs = pl.DataFrame(flow_runs).group_by("control", "group").agg(pl.col("flow_runs").sum())
+    shown: dict[str, Callable[[], pl.DataFrame]] = {
+        "Counters and sums of events": lambda: sums_table(tables["sums"]),
+        "Segments sent again, by cause": lambda: causes_table(tables["again"]),
+        "Timeouts, from captures alone": lambda: seen_table(tables["seen"]),
+        "Error of a run's count": lambda: worst_run(tables["seen"]),
+        "Time stood still, by what was lost": lambda: waits_table(tables["waits"], runs),
+    }
+    for title, table in shown.items():
+        print(f"\n{title}\n\n{markdown(table())}")
+    differing = tables["sums"].filter(pl.col("kernel") != pl.col("events"))
+    without = tables["again"].filter(pl.col("cause").is_null())
+    return 1 if differing.height or without.height else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""How long senders stood still until a timer went off, and what had been lost before.
+
+The Outcast paper (section 4) explains the starved flow's low rate by timeouts: a blackout takes a
+port's packets in a row, so that nothing is left to tell the sender of the loss.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from outcast.analysis.trace import events as of
+from outcast.analysis.trace.causes import TIMERS
+from outcast.analysis.trace.events import SOCKET, TcpEvents
+
+BLACKOUT, TAIL, HOLE, ELSEWHERE, NOT_LOST = (
+    "blackout",
+    "tail loss",
+    "hole",
+    "lost elsewhere",
+    "not lost",
+)
+LEAST_DROPS = 2
+"""A blackout drops at least so many packets of a port in a row, while others get through."""
+
+
+def wait_table(
+    senders: TcpEvents, again: pl.DataFrame, packets: pl.DataFrame, chains: pl.DataFrame
+) -> pl.DataFrame:
+    """A row for each time that a sender's timer went off, in the order of time.
+
+    Args:
+        senders: the events of the flows' sending sockets.
+        again: `causes.retransmission_table` of the run.
+        packets: the run's packets.parquet.
+        chains: its blackouts.parquet.
+
+    Returns:
+        - `flow`, `timer` (one of `causes.TIMERS`), `t_ns`: which timer went off, and when.
+        - `waited_ns`: how long the sender had sent and heard nothing.
+        - `lost`: of a retransmission timer, what had become of the oldest segment's last copy.
+          `blackout`: dropped in a row of LEAST_DROPS or more of its port while others got through;
+          `tail loss`: dropped alone, and nothing sent after it got through; `hole`: dropped alone,
+          though something sent after it got through; `lost elsewhere`: dropped at another place;
+          `not lost`: not dropped. Null for other timers.
+        - `copies`: how often that segment had been sent again before.
+    """
+    fired = (
+        senders["tcp_timer"]
+        .filter(
+            pl.col("action") == of.FIRED,
+            pl.col("kind").is_in([of.TIME_RETRANS, of.TIME_LOSS_PROBE, of.TIME_REO_TIMEOUT]),
+        )
+        .select(*SOCKET, "t_ns", "order", "kind")
+        .sort("t_ns", "order")
+    )
+    active = pl.concat(
+        senders[name].select(*SOCKET, "t_ns", since="t_ns")
+        for name in ("tcp_ack_done", "tcp_xmit_stop", "tcp_retransmit_skb")
+    ).sort("t_ns")
+    waits = fired.join_asof(
+        active,
+        on="t_ns",
+        by=list(SOCKET),
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    )
+    timeouts = senders["tcp_timeout"].select(*SOCKET, "t_ns", sacked="sacked_out")
+    heads = (
+        again.filter(pl.col("cause").is_in(["rto", "syn"]))
+        .select(*SOCKET, "t_ns", "seq", "t_drop_ns", "drop_packet", head_order="order")
+        .unique([*SOCKET, "t_ns"], keep="first", maintain_order=True)
+    )
+    copies = again.filter(pl.col("segments") > 0).with_columns(
+        copies=pl.int_range(pl.len()).over(*SOCKET, "seq")
+    )
+    blackouts = _in_blackouts(packets, chains)
+    return (
+        waits.join(timeouts, on=[*SOCKET, "t_ns"], how="left", maintain_order="left")
+        .join(heads, on=[*SOCKET, "t_ns"], how="left", maintain_order="left")
+        .join(
+            copies.select(*SOCKET, "seq", "copies", head_order="order"),
+            on=[*SOCKET, "seq", "head_order"],
+            how="left",
+            maintain_order="left",
+        )
+        .join(blackouts, left_on="drop_packet", right_on="packet", how="left")
+        .sort("t_ns", "order")
+        .select(
+            "flow",
+            pl.col("kind").replace_strict(TIMERS, return_dtype=pl.String).alias("timer"),
+            "t_ns",
+            (pl.col("t_ns") - pl.col("since")).alias("waited_ns"),
+            pl.when(pl.col("kind") != of.TIME_RETRANS)
+            .then(None)
+            .when(pl.col("t_drop_ns").is_null())
+            .then(pl.lit(NOT_LOST))
+            .when(pl.col("drop_packet").is_null())
+            .then(pl.lit(ELSEWHERE))
+            .when(pl.col("is_blackout"))
+            .then(pl.lit(BLACKOUT))
+            .when(pl.col("sacked").fill_null(0) == 0)
+            .then(pl.lit(TAIL))
+            .otherwise(pl.lit(HOLE))
+            .alias("lost"),
+            "copies",
+        )
+    )
+
+
+def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
+    """The dropped packets by their row, and whether their chain of drops is a blackout."""
+    ports = ("ingress", "egress")
+    begun = chains.select(
+        *(pl.col(port).cast(pl.String) for port in ports),
+        "t_start",
+        is_blackout=(pl.col("drops") >= LEAST_DROPS) & (pl.col("others_through") > 0),
+    )
+    dropped = (
+        packets.with_row_index("packet")
+        .filter(pl.col("verdict").cast(pl.String) == "dropped")
+        .select("packet", "t_in", *(pl.col(port).cast(pl.String) for port in ports))
+    )
+    return (
+        dropped.sort("t_in")
+        .join_asof(
+            begun.sort("t_start"),
+            left_on="t_in",
+            right_on="t_start",
+            by=list(ports),
+            strategy="backward",
+            check_sortedness=False,
+        )
+        .select("packet", "is_blackout")
+    )

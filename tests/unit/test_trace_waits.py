@@ -1,0 +1,105 @@
+"""How long a sender stood still until a timer went off, and what had been lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast.analysis.trace import events as of
+from outcast.analysis.trace.causes import retransmission_table
+from outcast.analysis.trace.drops import drops_of_packets
+from outcast.analysis.trace.waits import wait_table
+from tests.unit.tcp_events import Event, tables
+
+MS = 1_000_000
+SEGMENT = {"seq": 100, "end_seq": 1100, "segs": 1}
+
+
+def fired(t_ms: int, kind: int = of.TIME_RETRANS) -> Event:
+    return ("tcp_timer", t_ms * MS, {"action": of.FIRED, "kind": kind})
+
+
+def timeout(t_ms: int, sacked: int = 0) -> tuple[Event, ...]:
+    return (
+        fired(t_ms),
+        ("tcp_timeout", t_ms * MS, {"sacked_out": sacked}),
+        ("tcp_mark_lost", t_ms * MS, SEGMENT | {"cause": of.LOST_RTO}),
+        ("tcp_retransmit_skb", t_ms * MS, SEGMENT | {"cause": of.BY_RTO, "ca_state": of.LOSS}),
+    )
+
+
+def packets(*at_ms: int) -> pl.DataFrame:
+    """Copies of the segment that were dropped."""
+    rows: dict[str, Any] = {
+        "flow": 0,
+        "sport": 5000,
+        "seq": 100,
+        "payload": 1000,
+        "ingress": "s1-eth2",
+        "egress": "s1-eth1",
+        "verdict": "dropped",
+    }
+    return pl.DataFrame(
+        [rows | {"t_in": t_ms * MS} for t_ms in at_ms],
+        schema_overrides={"t_in": pl.Int64},
+        schema=[*rows, "t_in"],
+    )
+
+
+def chain(begin_ms: int, drops: int, others_through: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "ingress": ["s1-eth2"],
+            "egress": ["s1-eth1"],
+            "t_start": [begin_ms * MS],
+            "t_end": [(begin_ms + 9) * MS],
+            "drops": [drops],
+            "others_through": [others_through],
+        }
+    )
+
+
+def waits(events: tuple[Event, ...], came: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
+    every = tables(("tcp_xmit_stop", 1 * MS, {}), ("tcp_ack_done", 2 * MS, {}), *events)
+    drops = drops_of_packets(came, 0)
+    return wait_table(every, retransmission_table(every, drops), came, chains)
+
+
+@pytest.mark.parametrize(
+    ("sacked", "drops", "others", "lost"),
+    [
+        (0, 2, 5, "blackout"),
+        (1, 2, 5, "blackout"),
+        (0, 2, 0, "tail loss"),
+        (0, 1, 5, "tail loss"),
+        (1, 1, 5, "hole"),
+    ],
+)
+def test_what_was_lost_before_a_timeout(sacked: int, drops: int, others: int, lost: str) -> None:
+    table = waits(timeout(6, sacked), packets(1), chain(1, drops, others))
+
+    assert table.select("timer", "waited_ns", "lost", "copies").rows() == [("rto", 4 * MS, lost, 0)]
+
+
+def test_a_segment_lost_elsewhere_and_one_not_lost() -> None:
+    other = packets(1).with_columns(seq=pl.lit(9000))
+    table = waits(timeout(6), other, chain(1, 2, 5))
+
+    assert table["lost"].to_list() == ["not lost"]
+
+
+def test_a_second_timeout_waits_from_the_first() -> None:
+    table = waits((*timeout(6), *timeout(10)), packets(1, 7), chain(1, 2, 5))
+
+    assert table["waited_ns"].to_list() == [4 * MS, 4 * MS]
+    assert table["copies"].to_list() == [0, 1]
+
+
+def test_other_timers_have_no_loss() -> None:
+    table = waits(
+        (fired(5, of.TIME_REO_TIMEOUT), fired(8, of.TIME_DACK)), packets(1), chain(1, 2, 5)
+    )
+
+    assert table.select("timer", "waited_ns", "lost").rows() == [("reordering_timer", 3 * MS, None)]
