@@ -165,7 +165,10 @@ class StallError(GuestError):
 
 
 class UntrustedError(OutcastError):
-    """The run finished, but its captures and counters contradict each other."""
+    """The run finished, but its captures and counters contradict each other.
+
+    Likewise captures of others that cannot be joined, because packets contradict each other.
+    """
 
     exit_status = 4
 

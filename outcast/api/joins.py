@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast.analysis import store
 from outcast.analysis.capture.pcap import read_captures
+from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
+from outcast.analysis.join.doubts import doubts, left_out
+from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
-from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.records.run_directory import MOST_SPAN_NS
-from outcast.units import parse_time_ns
+from outcast.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
@@ -81,44 +84,170 @@ class Join:
 
 
 def join_captures(
-    inputs: Mapping[str, str | os.PathLike[str]],
-    outputs: Mapping[str, str | os.PathLike[str]],
+    inputs: Mapping[str, str | os.PathLike[str]] | None = None,
+    outputs: Mapping[str, str | os.PathLike[str]] | None = None,
     *,
+    ports: Mapping[str, str | os.PathLike[str]] | None = None,
     destinations: Collection[str] = (),
     routed: bool = False,
     max_sojourn: str = "1s",
+    rate: str | None = None,
+    limit: str | None = None,
 ) -> Join:
     """Matches the packets that entered a switch with those that left it.
 
-    A capture is a pcap or pcapng file, which gzip or zstd may have compressed.
+    A capture is a pcap or pcapng file, which gzip or zstd may have compressed. It may hold both
+    directions of its port. Which packets came in and which left is told by where they are seen, and
+    clocks that differ or drift are corrected.
 
     Args:
         inputs: a name of yours for each input port, and the capture of what came in there.
         outputs: likewise, what left.
-        destinations: only packets to these addresses; empty takes all that the outputs have.
+        ports: likewise, ports that are inputs and outputs at once.
+        destinations: only packets to these addresses; empty takes all that leave.
         routed: the switch is a router, so the TTL may change.
         max_sojourn: the longest time that a packet can spend in the switch, as `10ms`.
+        rate: the rate of the outputs, as `50mbit`, if it is known. Otherwise it is estimated.
+        limit: the limit of the outputs' queues, as `16KB`, if it is known.
 
     Raises:
-        ConfigError: a name or a time is refused.
+        ConfigError: a name, a time or a size is refused.
         InputError: a capture is missing or broken, or nothing can be joined.
+        UntrustedError: a capture is missing, cut or of another time, so that more than 1 % of the
+            packets cannot be explained. The text says what is probably missing.
     """
     max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
-    ports = [
-        (_port_name(name), Path(path)) for side in (inputs, outputs) for name, path in side.items()
-    ]
-    captures = read_captures(ports, frozenset(destinations) or None)
+    known = parse_queue(rate, limit, "rate", "limit")
+    both = {_port_name(name): Path(path) for name, path in (ports or {}).items()}
+    came = {_port_name(name): Path(path) for name, path in (inputs or {}).items()}
+    left = {_port_name(name): Path(path) for name, path in (outputs or {}).items()}
+    for name in both:
+        if name in came or name in left:
+            raise ConfigError(f"port {name} is given twice")
+    wanted = frozenset(_address(address) for address in destinations)
+    # A port's file that is given on both sides is read once.
+    files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
+    captures = dict(zip(files, read_captures(files), strict=True))
+    in_captures = [captures[port] for port in [*both.items(), *came.items()]]
+    out_captures = [captures[port] for port in [*both.items(), *left.items()]]
     joined = join(
-        captures[: len(inputs)],
-        captures[len(inputs) :],
-        JoinOptions(max_sojourn_ns=max_sojourn_ns, routed=routed, release=True),
+        in_captures,
+        out_captures,
+        JoinOptions(
+            max_sojourn_ns=max_sojourn_ns,
+            routed=routed,
+            one_way=False,
+            destinations=wanted,
+            release=True,
+        ),
     )
+    read = list(captures.values())
+    refusals = doubts(joined, read, max_sojourn_ns)
+    if refusals:
+        raise UntrustedError(refusals[0].sentence)
+    replayed = queue.replay(joined)
     return Join(
         joined,
-        queue.replay(joined),
+        replayed,
         blackout.port_chains(joined),
-        (*(text for capture in captures for text in capture.remarks), *joined.clocks),
+        (
+            *(text for capture in read for text in capture.remarks),
+            *joined.clocks,
+            *left_out(joined, read),
+        ),
+        _roles(joined),
+        _clocks(joined),
+        tuple(_estimate(joined, replayed, output, known) for output in range(len(joined.outputs))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """What the caller knows of the outputs' queues."""
+
+    rate_bps: int | None
+    limit_bytes: int | None
+
+
+def parse_queue(rate: object, limit: object, rate_at: str, limit_at: str) -> KnownQueue:
+    """Parses a rate and a limit. Raises ConfigError, which begins with where it is."""
+    try:
+        rate_bps = None if rate is None else parse_rate_bps(rate)
+    except ValueError as error:
+        raise ConfigError(f"{rate_at}: {error}") from None
+    try:
+        limit_bytes = None if limit is None else parse_size_bytes(limit)
+    except ValueError as error:
+        raise ConfigError(f"{limit_at}: {error}") from None
+    return KnownQueue(rate_bps, limit_bytes)
+
+
+def _address(text: str) -> str:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        return socket.inet_ntop(family, socket.inet_pton(family, text))
+    except OSError:
+        raise InputError(f"{text!r} is not an IP address; allowed is one as 10.0.0.1") from None
+
+
+def _roles(joined: Joined) -> tuple[Role, ...]:
+    sources = joined.sources
+    told = sources.directions
+    if told is None:
+        return ()
+    return tuple(
+        Role(
+            port,
+            told.packets(index, CAME),
+            told.packets(index, LEFT),
+            told.packets(index, UNTOLD),
+            tuple(sorted(address for address, place in told.place.items() if place == index)),
+        )
+        for index, port in enumerate(sources.ports)
+    )
+
+
+def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
+    clocks = joined.sources.clocks
+    if clocks is None:
+        return ()
+    return tuple(
+        ClockEstimate(
+            port,
+            offset.offset_ns,
+            offset.low_ns,
+            offset.high_ns,
+            offset.drift * 1e6,
+            None if offset.drift_low is None else offset.drift_low * 1e6,
+            None if offset.drift_high is None else offset.drift_high * 1e6,
+        )
+        for port, offset in zip(joined.sources.ports, clocks.offsets, strict=True)
+    )
+
+
+def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -> QueueEstimate:
+    """The rate and limit of an output, as known or as its packets show them."""
+    estimate = QueueEstimate(joined.outputs[output])
+    rate = queue.service_rate(joined, output)
+    if known.rate_bps is not None:
+        exact = float(known.rate_bps)
+        rate = queue.Rate(exact, exact, exact)
+    if rate is not None:
+        estimate = replace(
+            estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
+        )
+    level = queue.capacity(joined, replayed, output)
+    if known.limit_bytes is not None:
+        level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
+    if level is not None:
+        estimate = replace(
+            estimate,
+            limit_unit=level.unit,
+            limit_at_least=level.at_least,
+            limit_below=level.below,
+            limit_explains=level.confidence,
+        )
+    return estimate
 
 
 def parse_max_sojourn_ns(text: object, where: str) -> int:

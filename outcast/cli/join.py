@@ -12,6 +12,7 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from outcast.analysis.join.findings import QueueEstimate
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
 
@@ -43,7 +44,7 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
         if not separator or not name or not path:
             raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
         if name in ports:
-            raise ConfigError(f"{role} port {name} is given twice")
+            raise ConfigError(f"{role and f'{role} '}port {name} is given twice")
         ports[name] = Path(path)
     return ports
 
@@ -52,9 +53,11 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     "join",
     cls=_Lists,
     epilog=shared.examples(
-        "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap -o packets.csv"
+        "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o packets.csv",
+        "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
     ),
 )
+@click.argument("ports", nargs=-1, metavar="[PORT=FILE]...")
 @click.option(
     "--in",
     "inputs",
@@ -93,7 +96,7 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     "addresses",
     multiple=True,
     metavar="ADDRESS",
-    help="Only packets to this address [default: every address in the --out captures].",
+    help="Only packets to this address [default: every address to which packets leave].",
 )
 @click.option("--routed", is_flag=True, help="The switch is a router: let the TTL change.")
 @click.option(
@@ -103,7 +106,12 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     metavar="TIME",
     help="The longest time that a packet can spend in the switch.",
 )
+@click.option("--rate", metavar="RATE", help="The outputs' rate [default: estimated].")
+@click.option(
+    "--limit", metavar="SIZE", help="The limit of the outputs' queues [default: estimated]."
+)
 def command(
+    ports: tuple[str, ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     output: Path | None,
@@ -112,13 +120,18 @@ def command(
     addresses: tuple[str, ...],
     routed: bool,
     max_sojourn: str,
+    rate: str | None,
+    limit: str | None,
 ) -> None:
     """Match the packets that entered a switch with those that left it.
 
-    A capture is a pcap or pcapng file, which gzip or zstd may have compressed. It holds what came
-    in at one port (--in) or what left by one port (--out).
+    A capture is a pcap or pcapng file, which gzip or zstd may have compressed. Plain captures of
+    the switch's ports are enough: PORT is a name of yours. Which packets came in and which left is
+    told by where they are seen. With --in and --out, the named files count as inputs or outputs
+    only.
 
-    Prints for each input port how many packets were forwarded and dropped.
+    Prints for each input port how many packets were forwarded and dropped. Exit status 4 and a
+    sentence say what is probably missing if more than 1 % of the packets cannot be explained.
     """
     files = {"packets": output, "queue": queue, "blackouts": blackouts}
     written = {name: path for name, path in files.items() if path is not None}
@@ -128,19 +141,48 @@ def command(
         if path.suffix not in (".parquet", ".csv"):
             raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
     ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
+    ports_both = _ports("", ports)
+    if not (ports_both or ports_in or ports_out):
+        raise ConfigError("no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap")
 
-    from outcast.api.joins import join_captures, parse_max_sojourn_ns
+    from outcast.api.joins import join_captures, parse_max_sojourn_ns, parse_queue
     from outcast.records.tables import write_table
 
     parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
+    parse_queue(rate, limit, "--rate", "--limit")
     result = join_captures(
-        ports_in, ports_out, destinations=addresses, routed=routed, max_sojourn=max_sojourn
+        ports_in,
+        ports_out,
+        ports=ports_both,
+        destinations=addresses,
+        routed=routed,
+        max_sojourn=max_sojourn,
+        rate=rate,
+        limit=limit,
     )
     for text in result.remarks:
         terminal.tell(f"outcast: {text}")
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda name: write_table(result.table(name), written[name]), written))
     _print(result.joined, result.chains)
+    for estimate in result.estimates:
+        text = _queue_text(estimate)
+        if text:
+            terminal.console().print(text, highlight=False, soft_wrap=True)
+
+
+def _queue_text(estimate: QueueEstimate) -> str:
+    """What is known of an output's queue, as a line; empty if nothing is."""
+    parts = []
+    if estimate.rate_bps is not None and estimate.rate_high_bps is not None:
+        error = (estimate.rate_high_bps - estimate.rate_bps) / 1e6
+        parts.append(f"sends {estimate.rate_bps / 1e6:.3f} Mbps, within {error:.3f}")
+    if estimate.limit_at_least is not None:
+        below = estimate.limit_below
+        high = "" if below is None else f" and below {below:,}"
+        parts.append(f"its queue's limit is at least {estimate.limit_at_least:,}{high} "
+                     f"{estimate.limit_unit}")  # fmt: skip
+    return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
 
 
 def _print(joined: Joined, chains: Chains) -> None:

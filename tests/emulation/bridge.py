@@ -181,7 +181,9 @@ def _scene(folder: Path, ports: int, seconds: float) -> None:
         for name, process in senders.items()
     }
     came = json.loads(receiver.communicate(timeout=DEADLINE_S)[0])
-    time.sleep(0.2)
+    # The kernel hands a block of packets to tcpdump when it is full, or after a second. tcpdump
+    # drops a block that it has not got when it is told to end.
+    time.sleep(1.5)
     for process in captures:
         process.send_signal(signal.SIGINT)
     for name, process in zip(names, captures, strict=True):

@@ -47,8 +47,12 @@ OPTIONS_CUT = 2
 """Mark: the capture ended inside the TCP options, so a time stamp may be missing."""
 FRAGMENT = 4
 """Mark: the packet is a fragment of an IP packet. Later fragments carry no ports."""
+INBOUND, OUTBOUND = 8, 16
+"""Marks: the capture itself says that the packet came in, or that it left. Linux cooked does."""
 
-_FLOW_WORDS = 6
+_FLOW_WORDS = 7
+_WANTED, _SOURCE_MAC = 5, 6
+_COOKED_V1, _COOKED_V2 = 113, 276
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 
 
@@ -65,7 +69,7 @@ class Columns(NamedTuple):
         tsval, tsecr: the TCP time stamp.
         ip_id: 0 for IPv6.
         checksum: TCP's or UDP's.
-        marks: bits of HAS_TIMESTAMP, OPTIONS_CUT and FRAGMENT.
+        marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, INBOUND and OUTBOUND.
     """
 
     stamp_ns: I64
@@ -143,7 +147,8 @@ def _flow_row(
 ) -> tuple[Scalar, Scalar]:
     """Finds or adds a flow's row in `table`. Returns (row, hash); row is -1 if there is no room.
 
-    A row is [family and protocol and ports, source (2), destination (2), 1 if the flow is wanted].
+    A row is [family and protocol and ports, source (2), destination (2), 1 if the flow is wanted,
+    source MAC of its first packet].
     """
     h: Scalar = np.uint64(0x243F6A8885A308D3)
     for i in range(5):
@@ -172,10 +177,21 @@ def _flow_row(
             if wanted[i, 0] == entry[3] and wanted[i, 1] == entry[4]:
                 is_wanted = True
                 break
-    table[row, 5] = np.uint64(1) if is_wanted else np.uint64(0)
+    table[row, _WANTED] = np.uint64(1) if is_wanted else np.uint64(0)
     slots[slot] = row
     used[0] = row + 1
     return row, h
+
+
+@compiled
+def _source_mac(data: U8, at: Scalar, link: Scalar) -> Scalar:
+    """The source MAC address of the frame that begins at `at`; 0 if the link type has none."""
+    place: Scalar = 12 if link == _COOKED_V2 else 6
+    if link != 1 and link != _COOKED_V1 and link != _COOKED_V2:
+        return np.uint64(0)
+    return (np.uint64(load16(data, at + place)) << np.uint64(32)) | np.uint64(
+        load32(data, at + place + 2)
+    )
 
 
 @compiled
@@ -381,9 +397,15 @@ def _decode(
             last_hash = h
             for i in range(5):
                 last[i] = entry[i]
-        if table[last_row, 5] == 0:
+            if table[row, _SOURCE_MAC] == 0:
+                table[row, _SOURCE_MAC] = _source_mac(data, offset[packet], link[packet])
+        if table[last_row, _WANTED] == 0:
             skipped[_UNWANTED] += 1
             continue
+        if link[packet] == _COOKED_V1:
+            marks |= OUTBOUND if data[offset[packet] + 1] == 4 else INBOUND
+        elif link[packet] == _COOKED_V2:
+            marks |= OUTBOUND if data[offset[packet] + 10] == 4 else INBOUND
         identity = _mix(
             last_hash,
             (np.uint64(ip_id) << np.uint64(40))
@@ -530,6 +552,11 @@ class Decoder:
         self._table = table
         self._slots = np.full(4 * len(self._slots), -1, np.int32)
         _rehash(self._slots, self._table, int(self._used[0]))
+
+    def source_macs(self) -> list[int]:
+        """The source MAC address of each flow's first packet, by row; 0 where there is none."""
+        macs: list[int] = self._table[: int(self._used[0]), _SOURCE_MAC].tolist()
+        return macs
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
         """Returns the columns, cut to their length, and the flows by row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from outcast.analysis.capture import sequence
@@ -35,6 +35,7 @@ class PortCapture:
         steps_back: how often the stamps went back, as they do when the clock is set back.
         cut_short: whether a file ended inside a record.
         remarks: what the reader should know of it, a line each.
+        macs: for each flow, the source MAC address of its first packet; 0 where there is none.
     """
 
     port: str
@@ -51,6 +52,7 @@ class PortCapture:
     steps_back: int
     cut_short: bool
     remarks: tuple[str, ...] = ()
+    macs: list[int] = field(default_factory=list)
 
 
 def read_capture(
@@ -131,6 +133,7 @@ def read_capture(
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
         cut_short=any(file.cut_short for file in files),
         remarks=tuple(remarks),
+        macs=decoder.source_macs(),
     )
 
 

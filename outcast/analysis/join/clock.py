@@ -1,20 +1,20 @@
-"""Clocks of captures that differ by a constant or stepped, estimated from the packets themselves.
+"""Clocks of captures that differ, drift or stepped, estimated from the packets themselves.
 
-Two facts are known about the true times. A packet leaves after it came in. And one queue sends in
-the order in which it was filled, so of two packets of different ports the first to leave came in
-first. Clocks are corrected only if the stamps contradict these facts. docs/join.md has the limits.
+Clocks are corrected only if the stamps contradict what packets can do (`offsets`). Steps are found
+and undone first. docs/join.md has the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.capture.records import MAX_STAMP_NS
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I64, Array, Bool
+from outcast.analysis.join.offsets import LEAST_PAIRS, Contradiction, Offset, crossings, solve
 from outcast.analysis.join.pairs import Pairs
 from outcast.errors import InputError
 
@@ -25,9 +25,6 @@ STEP_NS = 5_000_000
 than they vary, and stay changed."""
 NEAR = 25
 """How many packets before and after a step are compared."""
-LEAST_PAIRS = 8
-LEAST_SHARE = 0.1
-"""The least share of packets that must have left against the order of their stamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +33,30 @@ class Clock:
 
     Attributes:
         pieces: pairs of (first row, nanoseconds to add from there on). The first row is 0.
+        drift: what to add for each nanosecond since `origin_ns`, after the pieces.
+        origin_ns: a stamp at which the drift adds nothing.
     """
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
+    drift: float = 0.0
+    origin_ns: int = 0
 
     def correct(self, stamps: I64) -> I64:
         """Returns the corrected stamps. `stamps` has all rows of the capture."""
-        if self.pieces == ((0, 0),):
+        if self.pieces == ((0, 0),) and not self.drift:
             return stamps
         corrected = stamps.copy()
         for first, last, shift in self._spans(stamps.size):
             corrected[first:last] += shift
+        if self.drift:
+            corrected += np.rint((corrected - self.origin_ns) * self.drift).astype(np.int64)
         return corrected
+
+    def span(self, first_ns: int, last_ns: int) -> tuple[int, int]:
+        """The corrected earliest and latest stamps of a capture."""
+        ends = np.array([first_ns + self.pieces[0][1], last_ns + self.pieces[-1][1]], np.int64)
+        first, last = Clock(drift=self.drift, origin_ns=self.origin_ns).correct(ends).tolist()
+        return first, last
 
     def _spans(self, size: int) -> Iterator[tuple[int, int, int]]:
         ends = [first for first, _ in self.pieces[1:]] + [size]
@@ -60,38 +69,80 @@ class Clock:
         at_row = max(row for row in before if row <= first_row)
         pieces = {row: add + (shift_ns if row >= first_row else 0) for row, add in before.items()}
         pieces[first_row] = before[at_row] + shift_ns
-        return Clock(tuple(sorted(pieces.items())))
+        return replace(self, pieces=tuple(sorted(pieces.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The clocks of captures.
+
+    Attributes:
+        clocks: for each capture, how to convert its stamps.
+        offsets: for each capture, what was found; empty if the captures contradict each other.
+        reference: the capture on whose clock all are.
+        notes: a line on each correction.
+        contradiction: what cannot be satisfied by any clocks, if there is such.
+        delays: for each two captures, the corrected sojourn times of the sampled packets that
+            came in at the first and left by the second.
+    """
+
+    clocks: list[Clock]
+    offsets: list[Offset]
+    reference: int
+    notes: list[str]
+    contradiction: Contradiction | None = None
+    delays: tuple[tuple[int, int, I64], ...] = ()
 
 
 def estimate(
-    inputs: Sequence[PortCapture], outputs: Sequence[PortCapture], pairs: Pairs
-) -> tuple[list[Clock], list[Clock], list[str]]:
-    """Returns the clocks of inputs and outputs, and notes on each correction, a line each.
+    captures: Sequence[PortCapture], pairs: Pairs, left_flows: Sequence[Bool | None]
+) -> Clocks:
+    """Finds the clocks of captures, on that of the one by which most packets left.
 
-    It assumes that the outputs share one clock.
+    `left_flows` says of each capture and each of its flows whether it left there.
     """
     notes: list[str] = []
-    in_clocks = [_without_steps_back(capture, notes) for capture in inputs]
-    out_clocks = [_without_steps_back(capture, notes) for capture in outputs]
-    for index, capture in enumerate(inputs):
-        in_clocks[index] = _without_jumps(
-            capture,
-            in_clocks[index],
-            _delays(inputs, outputs, in_clocks, out_clocks, pairs),
-            pairs,
-            index,
-            notes,
-        )
-    delay = _delays(inputs, outputs, in_clocks, out_clocks, pairs)
-    shifts = _offsets(inputs, in_clocks, pairs, delay)
-    for index, shift in enumerate(shifts):
-        if shift:
-            in_clocks[index] = in_clocks[index].shifted(shift)
-            notes.append(
-                f"{inputs[index].port}: its clock is {abs(shift) / 1e6:.3f} ms "
-                f"{'ahead of' if shift < 0 else 'behind'} the output's; corrected"
+    clocks = [_without_steps_back(capture, notes) for capture in captures]
+    for index in np.unique(pairs.came).tolist():
+        delay = _delays(captures, clocks, pairs)
+        clocks[index] = _without_jumps(captures[index], clocks[index], delay, pairs, index, notes)
+    left_rows: list[Array] = [
+        np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
+        for capture, flows in zip(captures, left_flows, strict=True)
+    ]
+    reference = max(range(len(captures)), key=lambda index: left_rows[index].size)
+    stamps = [
+        clock.correct(capture.columns.stamp_ns)
+        for capture, clock in zip(captures, clocks, strict=True)
+    ]
+    found = crossings(pairs, stamps, left_rows)
+    offsets, contradiction = solve(len(captures), reference, found)
+    for index, offset in enumerate(offsets):
+        if offset.offset_ns or offset.drift:
+            clocks[index] = replace(
+                clocks[index].shifted(offset.offset_ns),
+                drift=offset.drift,
+                origin_ns=offset.origin_ns + offset.offset_ns,
             )
-    return in_clocks, out_clocks, notes
+            notes.append(_note(captures[index].port, captures[reference].port, offset))
+    delay = _delays(captures, clocks, pairs)
+    delays = tuple((came, left, delay[mine]) for came, left, mine in pairs.groups())
+    return Clocks(clocks, offsets, reference, notes, contradiction, delays)
+
+
+def _note(port: str, reference: str, offset: Offset) -> str:
+    way = "ahead of" if offset.offset_ns < 0 else "behind"
+    text = f"{port}: its clock is {abs(offset.offset_ns) / 1e6:.3f} ms {way} {reference}'s"
+    if offset.low_ns is not None and offset.high_ns is not None:
+        most = max(offset.high_ns - offset.offset_ns, offset.offset_ns - offset.low_ns)
+        text += f", within {most / 1e6:.3f} ms"
+    if offset.drift:
+        pace = "slow" if offset.drift > 0 else "fast"
+        text += f", and runs {abs(offset.drift) * 1e6:.1f} ppm {pace}"
+        if offset.drift_low is not None and offset.drift_high is not None:
+            most_off = max(offset.drift_high - offset.drift, offset.drift - offset.drift_low)
+            text += f", within {most_off * 1e6:.1f} ppm"
+    return f"{text}; corrected"
 
 
 def _without_steps_back(capture: PortCapture, notes: list[str]) -> Clock:
@@ -113,22 +164,17 @@ def _without_steps_back(capture: PortCapture, notes: list[str]) -> Clock:
     return clock
 
 
-def _delays(
-    inputs: Sequence[PortCapture],
-    outputs: Sequence[PortCapture],
-    in_clocks: Sequence[Clock],
-    out_clocks: Sequence[Clock],
-    pairs: Pairs,
-) -> I64:
+def _delays(captures: Sequence[PortCapture], clocks: Sequence[Clock], pairs: Pairs) -> I64:
     """The sojourn time of each pair."""
     delay = np.zeros(len(pairs), np.int64)
-    for captures, clocks, which, rows, sign in (
-        (inputs, in_clocks, pairs.input, pairs.in_row, -1),
-        (outputs, out_clocks, pairs.output, pairs.out_row, 1),
-    ):
-        for index, (capture, clock) in enumerate(zip(captures, clocks, strict=True)):
+    for index, (capture, clock) in enumerate(zip(captures, clocks, strict=True)):
+        stamps = clock.correct(capture.columns.stamp_ns)
+        for which, rows, sign in (
+            (pairs.came, pairs.came_row, -1),
+            (pairs.left, pairs.left_row, 1),
+        ):
             mine = which == index
-            delay[mine] += sign * clock.correct(capture.columns.stamp_ns)[rows[mine]]
+            delay[mine] += sign * stamps[rows[mine]]
     return delay
 
 
@@ -141,7 +187,7 @@ def _without_jumps(
     notes: list[str],
 ) -> Clock:
     """Finds steps of a clock: sojourn times that change at once and stay changed."""
-    mine = np.flatnonzero(pairs.input == index)
+    mine = np.flatnonzero(pairs.came == index)
     if mine.size < 2 * LEAST_PAIRS:
         return clock
     own = delay[mine]
@@ -150,103 +196,20 @@ def _without_jumps(
     for place in np.flatnonzero(jumps > STEP_NS + 2 * usual).tolist():
         before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
         change = int(np.median(after)) - int(np.median(before))
-        if abs(change) <= STEP_NS or pairs.output[mine[place]] != pairs.output[mine[place + 1]]:
+        if abs(change) <= STEP_NS or pairs.left[mine[place]] != pairs.left[mine[place + 1]]:
             continue
         # The queue changes little from one packet to the next, so this change is the step.
         exact = int(own[place + 1] - own[place])
-        first, last = int(pairs.in_row[mine[place]]), int(pairs.in_row[mine[place + 1]])
+        first, last = int(pairs.came_row[mine[place]]), int(pairs.came_row[mine[place + 1]])
         if last <= first:
             continue
         gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
         # If sojourn times fall, the clock leapt forward.
         row = first + 1 + int(gaps.argmax() if change < 0 else gaps.argmin())
         clock = clock.shifted(exact, row)
-        own = own - np.where(pairs.in_row[mine] >= row, exact, 0)
+        own = own - np.where(pairs.came_row[mine] >= row, exact, 0)
         notes.append(
             f"{capture.port}: its clock stepped by about {-exact / 1e6:.3f} ms at packet "
             f"{row + 1}; corrected"
         )
     return clock
-
-
-def _offsets(
-    inputs: Sequence[PortCapture], clocks: Sequence[Clock], pairs: Pairs, delay: I64
-) -> list[int]:
-    """What to add to each input's stamps; 0 if nothing contradicts them."""
-    least = {
-        index: int(delay[pairs.input == index].min())
-        for index in range(len(inputs))
-        if (pairs.input == index).any()
-    }
-    none = [0] * len(inputs)
-    if not least:
-        return none
-    stamps = np.zeros(len(pairs), np.int64)
-    for index, (capture, clock) in enumerate(zip(inputs, clocks, strict=True)):
-        mine = pairs.input == index
-        stamps[mine] = clock.correct(capture.columns.stamp_ns)[pairs.in_row[mine]]
-    reference = max(least, key=lambda index: int((pairs.input == index).sum()))
-    relative = {
-        index: _between(stamps, pairs, reference, index, least[reference], least[index])
-        for index in least
-    }
-    if min(least.values()) >= 0 and not any(relative.values()):
-        return none
-    # As many ports as possible are left as they are, provided that all packets leave after they
-    # came. If that is impossible, the shortest sojourn time is taken to be zero.
-    choices = []
-    for anchor in least:
-        shifts = {index: relative[index] - relative[anchor] for index in least}
-        shortest = min(least[index] - shifts[index] for index in least)
-        if shortest >= 0:
-            choices.append((sum(map(bool, shifts.values())), shortest, shifts))
-    if choices:
-        _, _, shifts = min(choices, key=lambda choice: choice[:2])
-    else:
-        shortest = min(least[index] - relative[index] for index in least)
-        shifts = {index: relative[index] + shortest for index in least}
-    return [shifts.get(index, 0) for index in range(len(inputs))]
-
-
-def _between(
-    stamps: I64,
-    pairs: Pairs,
-    reference: int,
-    port: int,
-    least_reference: int,
-    least_port: int,
-) -> int:
-    """What to add to `port`'s stamps to fit those of `reference`; 0 if their order says nothing.
-
-    Each two packets that left one after the other bound the shift by the difference of their
-    stamps: from below if the reference's packet left first, otherwise from above.
-    """
-    if reference == port:
-        return 0
-    first, second = pairs.input[:-1], pairs.input[1:]
-    together = pairs.block[:-1] == pairs.block[1:]
-    rising = together & (first == reference) & (second == port)
-    falling = together & (first == port) & (second == reference)
-    at_least = stamps[:-1][rising] - stamps[1:][rising]
-    at_most = stamps[1:][falling] - stamps[:-1][falling]
-    total = at_least.size + at_most.size
-    if min(at_least.size, at_most.size) < LEAST_PAIRS:
-        apart = least_port - least_reference
-        return apart if min(least_reference, least_port) < 0 else 0
-    against = _against(at_least, at_most, np.zeros(1, np.int64))[0]
-    if against <= LEAST_SHARE * total:
-        return 0
-    bounds = np.unique(np.concatenate([at_least, at_most]))
-    counts = _against(at_least, at_most, bounds)
-    best = np.flatnonzero(counts == counts.min())
-    if counts.min() > against / 3:
-        return 0
-    return int((bounds[best[0]] + bounds[best[-1]]) // 2)
-
-
-def _against(at_least: I64, at_most: I64, shift: I64) -> Array:
-    """For each shift, how many packets left against their order."""
-    low, high = np.sort(at_least), np.sort(at_most)
-    return (low.size - np.searchsorted(low, shift, side="right")) + np.searchsorted(
-        high, shift, side="left"
-    )

@@ -18,7 +18,7 @@ TCP outcast paper). docs/join.md states the rules. These decide:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -28,8 +28,9 @@ from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
 from outcast.analysis.join import clock
-from outcast.analysis.join.packets import PARTS, Packets, merge, number_flows, part_of
-from outcast.analysis.join.pairs import Pairs, sample
+from outcast.analysis.join.directions import CAME, LEFT, NEARLY_ALL, Directions, tell
+from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
+from outcast.analysis.join.pairs import Pairs, pair_up, sample
 from outcast.errors import InputError
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
@@ -79,6 +80,10 @@ class JoinOptions:
         max_sojourn_ns: no packet stays in the switch for longer.
         routed: the switch routes, so the TTL may differ between input and output.
         one_clock: one clock stamped all captures, so no clock is corrected.
+        one_way: inputs hold only what came in, and outputs only what left. Otherwise a capture may
+            hold both directions, and be an input and an output at once; packets tell which is
+            which.
+        destinations: only packets to these addresses take part; empty takes all.
         release: the captures are not needed any more, so their columns are emptied to save memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
             captured. The span of their packets counts in any case.
@@ -88,6 +93,8 @@ class JoinOptions:
     max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
     routed: bool = False
     one_clock: bool = False
+    one_way: bool = True
+    destinations: frozenset[str] = frozenset()
     release: bool = False
     watched_ns: tuple[int, int] | None = None
     may_be_empty: bool = False
@@ -120,6 +127,25 @@ def _stamps_of(stamps: I64, rows: I32, to: I64) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """What a join found out about its captures, each of which is listed once.
+
+    Attributes:
+        ports: the ports' names.
+        came, left: for each capture and each of its flows, whether its packets count as what came
+            in, and as what left; None if the capture is no input, or no output.
+        directions: which way flows go; None if the captures were known to have one direction.
+        clocks: the captures' clocks; None if one clock stamped all.
+    """
+
+    ports: tuple[str, ...]
+    came: tuple[Bool | None, ...]
+    left: tuple[Bool | None, ...]
+    directions: Directions | None
+    clocks: clock.Clocks | None
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """The result of a join.
 
@@ -138,6 +164,7 @@ class Joined:
         identity: the optional parts of the identity that were used.
         counts: the totals.
         clocks: the corrections of the captures' clocks, a line each.
+        sources: what was found out about the captures themselves.
     """
 
     inputs: tuple[str, ...]
@@ -155,6 +182,7 @@ class Joined:
     identity: tuple[str, ...]
     counts: Counts
     clocks: tuple[str, ...]
+    sources: Sources
 
     @property
     def t_out_ns(self) -> I64:
@@ -176,23 +204,54 @@ def join(
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
-    flows, rows = number_flows([*inputs, *outputs])
-    in_rows, out_rows = rows[: len(inputs)], rows[len(inputs) :]
-    takes_part = _takes_part(flows, outputs, out_rows)
+    captures = list({id(capture): capture for capture in [*inputs, *outputs]}.values())
+    flows, rows = number_flows(captures)
+    place = {id(capture): index for index, capture in enumerate(captures)}
+    in_places = [place[id(capture)] for capture in inputs]
+    out_places = [place[id(capture)] for capture in outputs]
     empty = not any(capture.columns.flow.size for capture in outputs)
     if empty and not options.may_be_empty:
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
-    watched = [(capture.first_ns or 0, capture.last_ns or 0) for capture in outputs]
-    pairs = sample(inputs, outputs, in_rows, takes_part)
-    parts = _identity_parts(inputs, outputs, pairs, options)
-    in_clocks, out_clocks, corrections = (
-        ([clock.Clock()] * len(inputs), [clock.Clock()] * len(outputs), [])
-        if options.one_clock
-        else clock.estimate(inputs, outputs, pairs)
+    sightings = sample(
+        captures, [not options.one_way or index in out_places for index in range(len(captures))]
     )
-    arrivals, arriving = merge(inputs, in_rows, takes_part, parts, in_clocks, options.release)
-    departures, leaving = merge(outputs, out_rows, takes_part, parts, out_clocks, options.release)
+    told = None
+    if not options.one_way:
+        said = [_said(index, in_places, out_places) for index in range(len(captures))]
+        told = tell(captures, sightings, said, options.max_sojourn_ns)
+    came, left = _taking_part(captures, in_places, out_places, flows, rows, told)
+    pairs = pair_up(sightings, captures, came, left)
+    parts = _identity_parts(captures, pairs, options)
+    clocks = None if options.one_clock else clock.estimate(captures, pairs, left)
+    all_came, all_left = tuple(came), tuple(left)
+    if options.destinations:
+        # Packets of the other direction have told the clocks and are not needed any more.
+        for side in (came, left):
+            for index, mask in enumerate(side):
+                if mask is not None:
+                    side[index] = mask & _goes_to(captures[index].flows, options.destinations)
+    if told is not None and not any(mask is not None and mask.any() for mask in left):
+        addresses = f" to {', '.join(sorted(options.destinations))}" if options.destinations else ""
+        raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")
+    corrections = clocks.notes if clocks else []
+    settings = clocks.clocks if clocks else [clock.Clock()] * len(captures)
+    watched = [
+        settings[index].span(captures[index].first_ns or 0, captures[index].last_ns or 0)
+        for index in out_places
+    ]
+    # A capture that is also an output is needed once more.
+    releases = [options.release and index not in out_places for index in in_places]
+    arrivals, arriving = merge(
+        [Side(captures[index], rows[index], came[index], settings[index]) for index in in_places],
+        parts,
+        releases,
+    )
+    departures, leaving = merge(
+        [Side(captures[index], rows[index], left[index], settings[index]) for index in out_places],
+        parts,
+        [options.release] * len(outputs),
+    )
     matched = _run_match(
         arrivals,
         arriving,
@@ -228,6 +287,9 @@ def join(
         identity=parts,
         counts=counts,
         clocks=tuple(corrections),
+        sources=Sources(
+            tuple(capture.port for capture in captures), all_came, all_left, told, clocks
+        ),
     )
 
 
@@ -243,16 +305,70 @@ def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
                 raise InputError(f"{role} port {name} is given twice")
 
 
-def _takes_part(
-    flows: Sequence[FlowKey], outputs: Sequence[PortCapture], rows: Sequence[I32]
-) -> Bool:
-    """For each flow, whether packets leave the switch for its destination."""
+def _said(index: int, in_places: Sequence[int], out_places: Sequence[int]) -> int | None:
+    """What the caller says of a capture that is of an input only, or of an output only."""
+    if index in in_places and index in out_places:
+        return None
+    return CAME if index in in_places else LEFT
+
+
+def _taking_part(
+    captures: Sequence[PortCapture],
+    in_places: Sequence[int],
+    out_places: Sequence[int],
+    flows: Sequence[FlowKey],
+    rows: Sequence[I32],
+    told: Directions | None,
+) -> tuple[list[Bool | None], list[Bool | None]]:
+    """For each capture and each of its flows, whether it counts as coming in, and as leaving.
+
+    What leaves counts. What comes in counts if packets leave for its destination.
+    """
+    left: list[Bool | None] = [None] * len(captures)
+    came: list[Bool | None] = [None] * len(captures)
+    for index in set(out_places):
+        count = np.bincount(captures[index].columns.flow, minlength=len(captures[index].flows))
+        here: Bool = count > 0
+        if told is not None:
+            here = here & (told.ways[index] == LEFT)
+        left[index] = here
+    if told is not None:
+        _leave_out_one_sided(left, captures, told)
     addresses = {
         flows[number].dst
-        for capture, row in zip(outputs, rows, strict=True)
-        for number in row[np.unique(capture.columns.flow)].tolist()
+        for row, mask in zip(rows, left, strict=True)
+        if mask is not None
+        for number in row[mask].tolist()
     }
+    for index in set(in_places):
+        there = _goes_to(captures[index].flows, addresses)
+        if told is not None:
+            there = there & (told.ways[index] == CAME)
+        came[index] = there
+    return came, left
+
+
+def _goes_to(flows: Sequence[FlowKey], addresses: Collection[str]) -> Bool:
     return np.array([flow.dst in addresses for flow in flows], np.bool_)
+
+
+def _leave_out_one_sided(
+    left: list[Bool | None], captures: Sequence[PortCapture], told: Directions
+) -> None:
+    """Leaves out outputs whose packets all come from ports where only what left was captured.
+
+    Their queues cannot be told, and no other queue depends on them.
+    """
+    silent = {index for index in range(len(captures)) if not told.packets(index, CAME)}
+    for index, here in enumerate(left):
+        if here is None or not here.any():
+            continue
+        packets = told.counts[index]
+        hidden = np.array(
+            [told.place.get(flow.src) in silent for flow in captures[index].flows], np.bool_
+        )
+        if packets[here & hidden].sum() >= NEARLY_ALL * packets[here].sum():
+            left[index] = np.zeros_like(here)
 
 
 # --- identity
@@ -267,10 +383,7 @@ def _agree(
 
 
 def _identity_parts(
-    inputs: Sequence[PortCapture],
-    outputs: Sequence[PortCapture],
-    pairs: Pairs,
-    options: JoinOptions,
+    captures: Sequence[PortCapture], pairs: Pairs, options: JoinOptions
 ) -> tuple[str, ...]:
     """The optional parts of the identity on which at least 99 % of the sampled pairs agree."""
     if not len(pairs):
@@ -278,19 +391,17 @@ def _identity_parts(
     parts = []
     for which, name in enumerate(PARTS):
         agreeing = 0
-        for i, came in enumerate(inputs):
-            for o, left in enumerate(outputs):
-                both = (pairs.input == i) & (pairs.output == o)
-                agree = np.zeros(int(both.sum()), np.bool_)
-                _agree(
-                    came.columns,
-                    left.columns,
-                    pairs.in_row[both],
-                    pairs.out_row[both],
-                    which,
-                    agree,
-                )
-                agreeing += int(agree.sum())
+        for came, left, mine in pairs.groups():
+            agree = np.zeros(mine.size, np.bool_)
+            _agree(
+                captures[came].columns,
+                captures[left].columns,
+                pairs.came_row[mine],
+                pairs.left_row[mine],
+                which,
+                agree,
+            )
+            agreeing += int(agree.sum())
         if agreeing >= 0.99 * len(pairs):
             parts.append(name)
         elif name == "ttl" and not options.routed:

@@ -155,36 +155,50 @@ def _place(
         to_identity[at] = _fold(columns, row, use)
 
 
-def merge(
-    captures: Sequence[PortCapture],
-    flow_rows: Sequence[I32],
-    takes_part: Bool,
-    parts: Sequence[str],
-    clocks: Sequence[Clock],
-    release: bool,
-) -> tuple[Packets, U64]:
-    """Merges the packets of flows that take part. Returns them and their identities.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A capture as an input or as an output.
 
-    Ties are ordered by capture, then by place in the file. With `release`, the captures' columns
-    are emptied as they are copied, so that memory does not have to hold both.
+    Attributes:
+        capture: the capture.
+        flows: the join's number of each of its flows.
+        counts: for each of its flows, whether it counts here; None if none does.
+        clock: how to convert its stamps.
     """
+
+    capture: PortCapture
+    flows: I32
+    counts: Bool | None
+    clock: Clock
+
+
+def merge(
+    sides: Sequence[Side], parts: Sequence[str], releases: Sequence[bool]
+) -> tuple[Packets, U64]:
+    """Merges the packets of flows that count. Returns them and their identities.
+
+    Ties are ordered by capture, then by place in the file. Where `releases` says so, a capture's
+    columns are emptied as they are copied, so that memory does not have to hold both.
+    """
+    captures = [side.capture for side in sides]
     rows: list[I32] = []
     stamps: list[I64] = []
-    for capture, flow_row, clock in zip(captures, flow_rows, clocks, strict=True):
-        columns = capture.columns
-        keep = takes_part[flow_row]
+    for side in sides:
+        columns = side.capture.columns
         chosen = np.arange(columns.flow.size, dtype=np.int32)
-        if not keep.all():
-            chosen = chosen[keep[columns.flow]]
-        own = clock.correct(columns.stamp_ns)[chosen]
+        if side.counts is None:
+            chosen = chosen[:0]
+        elif not side.counts.all():
+            chosen = chosen[side.counts[columns.flow]]
+        own = side.clock.correct(columns.stamp_ns)[chosen]
         if (own[1:] < own[:-1]).any():
             order = np.argsort(own, kind="stable")
             chosen, own = chosen[order], own[order]
         rows.append(chosen)
         stamps.append(own)
     use = np.array([part in parts for part in PARTS], np.bool_)
-    if release and len(captures) == 1 and rows[0].size == captures[0].columns.flow.size:
-        return _adopt(captures[0], flow_rows[0], stamps[0], use)
+    if releases == [True] and rows[0].size == captures[0].columns.flow.size:
+        return _adopt(captures[0], sides[0].flows, stamps[0], use)
     packets = Packets.empty(sum(chosen.size for chosen in rows))
     identity = np.empty(len(packets), np.uint64)
 
@@ -198,7 +212,7 @@ def merge(
             rows[index],
             stamps[index],
             position,
-            flow_rows[index],
+            sides[index].flows,
             index,
             use,
             packets.port,
@@ -212,7 +226,7 @@ def merge(
             packets.flags,
             identity,
         )
-        if release:
+        if releases[index]:
             captures[index].columns = Columns.empty(0)
 
     with ThreadPoolExecutor(max_workers=2) as pool:

@@ -1,133 +1,157 @@
-"""A sample of packets that were seen coming in and leaving, found before any clock is known.
+"""A sample of packets that several captures saw, found before any clock is known.
 
-Blocks of departures, spread over each output's capture, are looked up among all arrivals. Only
-packets whose identity occurs once on both sides are used.
+Blocks of packets, spread over each capture, are looked up in all others. Only packets whose
+identity occurs at most once in each capture are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I32, I64, U64, Bool, compiled
+from outcast.analysis.compiled import I32, I64, U64, Array, Bool, compiled
 
 BLOCKS = 16
 BLOCK_PACKETS = 1500
+MOST_SAMPLED = 400_000
+"""Over all captures. With many captures the blocks are shorter."""
+
+_TWICE = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """Sampled packets, and where each was seen.
+
+    Attributes:
+        row: for each packet and capture, the packet's row there, or a negative number.
+    """
+
+    row: I32
+
+    def between(self, first: int, second: int) -> tuple[I32, I32]:
+        """The packets that two captures saw: their rows in the one and in the other."""
+        both = (self.row[:, first] >= 0) & (self.row[:, second] >= 0)
+        return self.row[both, first], self.row[both, second]
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Sampled packets in the order in which they left; arrays of one length.
+    """Sampled packets that came in and left, by output in the order in which they left.
 
     Attributes:
-        input, output: indices of the two captures.
-        in_row, out_row: the packet's rows in these captures.
-        block: the block of departures that it is from. Blocks of one output are consecutive.
+        came, left: indices of the two captures.
+        came_row, left_row: the packet's rows in these captures.
     """
 
-    input: I32
-    in_row: I32
-    output: I32
-    out_row: I32
-    block: I32
+    came: I32
+    came_row: I32
+    left: I32
+    left_row: I32
 
     def __len__(self) -> int:
-        return self.input.size
+        return self.came.size
+
+    def groups(self) -> Iterator[tuple[int, int, I64]]:
+        """For each two captures with common packets: where these came in, left, and which."""
+        key = self.came.astype(np.int64) << 32 | self.left
+        order = np.argsort(key, kind="stable")
+        edges = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
+        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            mine = order[first:last]
+            yield int(self.came[mine[0]]), int(self.left[mine[0]]), mine
 
 
 @compiled
-def _table(keys: U64, slots: I32, count: I32) -> None:
-    """Fills an open hash table with keys. `count` says how often each occurs, at its first row."""
+def _enter(keys: U64, slots: I32, number: I32) -> int:
+    """Numbers distinct keys in a hash table of their first rows. Returns how many there are."""
     mask = np.uint64(slots.size - 1)
+    count = 0
     for i in range(keys.size):
         slot = (keys[i] >> np.uint64(13)) & mask
         while slots[slot] >= 0 and keys[slots[slot]] != keys[i]:
             slot = (slot + np.uint64(1)) & mask
         if slots[slot] < 0:
             slots[slot] = i
-        count[slots[slot]] += 1
+            number[i] = count
+            count += 1
+    return count
 
 
 @compiled
-def _seek(
-    identity: U64,
-    flow: I32,
-    takes_part: Bool,
-    capture: int,
-    keys: U64,
-    slots: I32,
-    matches: I32,
-    match_input: I32,
-    match_row: I32,
-) -> None:
-    """Looks up all packets of an input. Counts matches for each key, and notes the last match."""
+def _seek(identity: U64, keys: U64, slots: I32, number: I32, seen: I32) -> None:
+    """Looks up all packets of a capture: notes the row of each key, or that it occurs twice."""
     mask = np.uint64(slots.size - 1)
     for row in range(identity.size):
         slot = (identity[row] >> np.uint64(13)) & mask
         while slots[slot] >= 0 and keys[slots[slot]] != identity[row]:
             slot = (slot + np.uint64(1)) & mask
-        key = slots[slot]
-        if key >= 0 and takes_part[flow[row]]:
-            matches[key] += 1
-            match_input[key] = capture
-            match_row[key] = row
+        if slots[slot] >= 0:
+            key = number[slots[slot]]
+            seen[key] = row if seen[key] == -1 else -2
 
 
-def sample(
-    inputs: Sequence[PortCapture],
-    outputs: Sequence[PortCapture],
-    in_rows: Sequence[I32],
-    takes_part: Bool,
+def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = None) -> Sightings:
+    """Looks up blocks of packets of each capture in all captures.
+
+    With `sampled`, blocks are taken only from captures for which it is true.
+    """
+    chosen: list[U64] = []
+    block = min(BLOCK_PACKETS, max(1, MOST_SAMPLED // (BLOCKS * max(1, len(captures)))))
+    for index, capture in enumerate(captures):
+        if sampled is not None and not sampled[index]:
+            continue
+        identity = capture.columns.identity
+        if identity.size <= BLOCKS * block:
+            chosen.append(identity)
+            continue
+        starts: I64 = np.linspace(0, identity.size - block, BLOCKS).astype(np.int64)
+        chosen += [identity[start : start + block] for start in starts.tolist()]
+    keys = np.concatenate(chosen) if chosen else np.empty(0, np.uint64)
+    slots = np.full(1 << (2 * keys.size).bit_length(), -1, np.int32)
+    number = np.full(keys.size, -1, np.int32)
+    count = _enter(keys, slots, number)
+    rows: Array = np.full((len(captures), count), -1, np.int32)
+    for capture, seen in zip(captures, rows, strict=True):
+        if count:
+            _seek(capture.columns.identity, keys, slots, number, seen)
+    return Sightings(rows.T)
+
+
+def pair_up(
+    sightings: Sightings,
+    captures: Sequence[PortCapture],
+    came_flows: Sequence[Bool | None],
+    left_flows: Sequence[Bool | None],
 ) -> Pairs:
-    """Pairs of a sample of departures.
+    """The sampled packets that came in at one capture and left by another.
 
     Args:
-        inputs: the captures of the inputs.
-        outputs: those of the outputs.
-        in_rows: for each input, the join's number of each of its flows.
-        takes_part: for each flow of the join, whether it takes part.
+        sightings: the sample of packets of these captures.
+        captures: the captures.
+        came_flows: for each capture and each of its flows, whether it came in there; None if
+            nothing did.
+        left_flows: likewise, what left there.
     """
-    outs: list[I32] = []
-    rows: list[I32] = []
-    blocks: list[I32] = []
-    for index, capture in enumerate(outputs):
-        size = capture.columns.flow.size
-        if size <= BLOCKS * BLOCK_PACKETS:
-            starts: I64 = np.arange(0, size, BLOCK_PACKETS)
-        else:
-            starts = np.linspace(0, size - BLOCK_PACKETS, BLOCKS).astype(np.int64)
-        for number, start in enumerate(starts.tolist()):
-            chosen = np.arange(start, min(start + BLOCK_PACKETS, size), dtype=np.int32)
-            rows.append(chosen)
-            outs.append(np.full(chosen.size, index, np.int32))
-            blocks.append(np.full(chosen.size, index * BLOCKS + number, np.int32))
-    if not rows:
+    parts: list[tuple[I32, I32, I32, I32]] = []
+    for left, leaving in enumerate(left_flows):
+        for came, coming in enumerate(came_flows):
+            if came == left or leaving is None or coming is None:
+                continue
+            came_row, left_row = sightings.between(came, left)
+            counts = coming[captures[came].columns.flow[came_row]]
+            counts &= leaving[captures[left].columns.flow[left_row]]
+            came_row, left_row = came_row[counts], left_row[counts]
+            here = np.full(came_row.size, came, np.int32)
+            parts.append((here, came_row, np.full(came_row.size, left, np.int32), left_row))
+    if not parts:
         none = np.empty(0, np.int32)
-        return Pairs(none, none, none, none, none)
-    out, row, block = np.concatenate(outs), np.concatenate(rows), np.concatenate(blocks)
-    keys = np.empty(row.size, np.uint64)
-    for index, capture in enumerate(outputs):
-        keys[out == index] = capture.columns.identity[row[out == index]]
-    slots = np.full(1 << (2 * row.size).bit_length(), -1, np.int32)
-    count, matches = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
-    match_input, match_row = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
-    _table(keys, slots, count)
-    for index, (capture, in_row) in enumerate(zip(inputs, in_rows, strict=True)):
-        columns = capture.columns
-        if columns.flow.size:
-            _seek(
-                columns.identity,
-                columns.flow,
-                takes_part[in_row],
-                index,
-                keys,
-                slots,
-                matches,
-                match_input,
-                match_row,
-            )
-    once = (count == 1) & (matches == 1)
-    return Pairs(match_input[once], match_row[once], out[once], row[once], block[once])
+        return Pairs(none, none, none, none)
+    came_at, came_rows, left_at, left_rows = (
+        np.concatenate([part[column] for part in parts]) for column in range(4)
+    )
+    order = np.lexsort((left_rows, left_at))
+    return Pairs(came_at[order], came_rows[order], left_at[order], left_rows[order])

@@ -252,6 +252,55 @@ def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> C
     return Capacity(unit, int(levels[best]), below, float(explained[best]) / 2)
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The rate at which an output sends while packets wait, in bits of frames a second.
+
+    Attributes:
+        bps: the estimate.
+        low_bps, high_bps: twice its standard error to either side.
+    """
+
+    bps: float
+    low_bps: float
+    high_bps: float
+
+
+RATE_PARTS = 20
+"""The rate's error is estimated from so many parts of the packets."""
+_LEAST_BUSY = 5 * RATE_PARTS
+
+
+def service_rate(joined: Joined, egress: int) -> Rate | None:
+    """Estimates an output's rate from packets that left while the next one was waiting.
+
+    Returns None if too few packets waited to tell.
+    """
+    mine = np.flatnonzero(joined.departures.port == egress)
+    if mine.size < 2:
+        return None
+    came = joined.came_as[mine]
+    left_ns = joined.departures.stamp_ns[mine]
+    came_ns = np.where(came >= 0, joined.arrivals.stamp_ns[came], left_ns)
+    gap_ns = np.diff(left_ns)
+    # The packet had come before the one ahead of it left, so the output was busy in between.
+    waited = (came[1:] >= 0) & (came_ns[1:] <= left_ns[:-1])
+    bits = 8.0 * joined.departures.frame_bytes[mine][1:][waited]
+    time_ns = gap_ns[waited].astype(np.float64)
+    if bits.size < _LEAST_BUSY or not time_ns.sum():
+        return None
+    parts = [
+        float(part_bits.sum() / part_ns.sum() * 1e9)
+        for part_bits, part_ns in zip(
+            np.array_split(bits, RATE_PARTS), np.array_split(time_ns, RATE_PARTS), strict=True
+        )
+        if part_ns.sum()
+    ]
+    bps = float(bits.sum() / time_ns.sum() * 1e9)
+    error = 2 * float(np.std(parts)) / len(parts) ** 0.5
+    return Rate(bps, bps - error, bps + error)
+
+
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
     """The median sojourn time of packets that find the queue empty; 0 if there is none."""
     empty = (queue.found_packets == 0) & (joined.egress == egress) & (joined.left_as >= 0)

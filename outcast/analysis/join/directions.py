@@ -1,0 +1,313 @@
+"""Which way the packets of each capture go, told by where they are seen.
+
+A host is behind one port of the switch. Its packets come in there, and leave by other ports. So it
+suffices to find out behind which port each address is. These tell it, in this order:
+
+1. The capture itself, where it says of each packet whether it came in or left (Linux cooked).
+2. Packets of both directions between two hosts that the same two captures saw. One way the later
+   stamp is that of the one capture, the other way that of the other. This holds whatever the
+   offset of the clocks is, because it moves both differences alike.
+3. The captures that see an address at all: the port of a host sees all its conversations.
+4. What the caller says: which captures are of inputs, and which of outputs.
+5. The stamps as they are, if the captures agree on them, and the number of packets: the port by
+   which packets leave cannot have more of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I8, I32, I64, Array
+from outcast.analysis.join.pairs import Sightings
+
+ELSEWHERE = -1
+"""Behind a port that no capture is of."""
+
+CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
+"""Which way a flow goes at a capture. ASIDE: between hosts of one port, or to a group of hosts."""
+
+WINDOWS = 64
+"""Into so many stretches of time the common packets of two captures are cut, because clocks may
+drift apart by more than a sojourn time."""
+NEARLY_ALL = 0.99
+MOST_ELSEWHERE = 0.9
+"""An address that no capture sees in more than this share of its conversations is elsewhere."""
+
+Conversation = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Directions:
+    """Which way each flow goes at each capture.
+
+    Attributes:
+        place: for each address, the index of the capture behind whose port it is, or ELSEWHERE.
+        ways: for each capture and each of its flows, one of CAME, LEFT, UNTOLD and ASIDE.
+        counts: for each capture and each of its flows, how many packets it has there.
+        frame_bytes: likewise, how many bytes of frames.
+    """
+
+    place: dict[str, int]
+    ways: list[I8] = field(default_factory=list)
+    counts: list[I64] = field(default_factory=list)
+    frame_bytes: list[I64] = field(default_factory=list)
+
+    def packets(self, capture: int, way: int) -> int:
+        """How many packets of a capture go one way."""
+        return int(self.counts[capture][self.ways[capture] == way].sum())
+
+
+def tell(
+    captures: Sequence[PortCapture],
+    sightings: Sightings,
+    said: Sequence[int | None],
+    longest_ns: int,
+) -> Directions:
+    """Tells the directions of all captures.
+
+    Args:
+        captures: the captures of a switch's ports.
+        sightings: a sample of their packets.
+        said: for each capture, CAME or LEFT if the caller says that it is of an input or of an
+            output only, else None.
+        longest_ns: no packet stays in the switch for longer.
+    """
+    counts = [
+        np.bincount(capture.columns.flow, minlength=len(capture.flows)) for capture in captures
+    ]
+    conversations = _conversations(captures, counts)
+    votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    _hear_captures(captures, votes)
+    lone = _compare(captures, sightings, votes)
+    place = {
+        address: max(sorted(ballot), key=lambda index: ballot[index])
+        for address, ballot in votes.items()
+    }
+    _spread(conversations, place)
+    _see_all(conversations, place)
+    _spread(conversations, place)
+    for (first, second), seen in conversations.items():
+        if first in place or second in place or len(seen) != 2:
+            continue
+        source = _by_the_word(seen, said) or _by_the_stamps(seen, lone, longest_ns, first, second)
+        if source is not None:
+            place[source[0]] = source[1]
+            _spread(conversations, place)
+    told = Directions(place)
+    for index, (capture, count) in enumerate(zip(captures, counts, strict=True)):
+        ways = [_way(flow, index, place) for flow in capture.flows]
+        told.ways.append(np.array(ways, np.int8))
+        told.counts.append(np.asarray(count, np.int64))
+        size = np.bincount(
+            capture.columns.flow, capture.columns.frame_bytes, minlength=len(capture.flows)
+        )
+        told.frame_bytes.append(size.astype(np.int64))
+    return told
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one capture saw of a conversation: how many packets of each source."""
+
+    by_source: dict[str, int]
+
+    @property
+    def packets(self) -> int:
+        return sum(self.by_source.values())
+
+
+def _between(flow: FlowKey) -> Conversation:
+    return (flow.src, flow.dst) if flow.src < flow.dst else (flow.dst, flow.src)
+
+
+def _is_group(address: str) -> bool:
+    return address == "255.255.255.255" or ipaddress.ip_address(address).is_multicast
+
+
+def _conversations(
+    captures: Sequence[PortCapture], counts: Sequence[Array]
+) -> dict[Conversation, dict[int, _Seen]]:
+    """For each two hosts that talk, the captures that saw them."""
+    conversations: dict[Conversation, dict[int, _Seen]] = {}
+    for index, (capture, count) in enumerate(zip(captures, counts, strict=True)):
+        for flow, packets in zip(capture.flows, count.tolist(), strict=True):
+            if not packets:
+                continue
+            seen = conversations.setdefault(_between(flow), {}).setdefault(index, _Seen({}))
+            seen.by_source[flow.src] = seen.by_source.get(flow.src, 0) + packets
+    return {
+        pair: seen
+        for pair, seen in conversations.items()
+        if not _is_group(pair[0]) and not _is_group(pair[1])
+    }
+
+
+def _hear_captures(captures: Sequence[PortCapture], votes: dict[str, dict[int, float]]) -> None:
+    """Counts what captures say themselves about the direction of their packets."""
+    for index, capture in enumerate(captures):
+        marks = capture.columns.marks
+        if not (marks[:1000] & (INBOUND | OUTBOUND)).any():
+            continue
+        for mark, end in ((INBOUND, "src"), (OUTBOUND, "dst")):
+            packets = np.bincount(
+                capture.columns.flow[(marks & mark) != 0], minlength=len(capture.flows)
+            )
+            for row in np.flatnonzero(packets).tolist():
+                # A copy of what is flooded leaves by all ports, so a destination needs few votes.
+                votes[getattr(capture.flows[row], end)][index] += float(packets[row])
+
+
+def _compare(
+    captures: Sequence[PortCapture], sightings: Sightings, votes: dict[str, dict[int, float]]
+) -> dict[tuple[int, int, str, str], I64]:
+    """Compares the two directions of conversations that two captures saw.
+
+    Returns for (capture, later capture, source, destination) by how much the second's stamps are
+    later than the first's.
+    """
+    delays: dict[tuple[int, int, str, str], I64] = {}
+    for first, second in combinations(range(len(captures)), 2):
+        first_row, second_row = sightings.between(first, second)
+        if not first_row.size:
+            continue
+        columns, flows = captures[first].columns, captures[first].flows
+        stamps = columns.stamp_ns[first_row]
+        later = captures[second].columns.stamp_ns[second_row] - stamps
+        numbers: dict[tuple[str, str], int] = {}
+        ends = np.array(
+            [numbers.setdefault((flow.src, flow.dst), len(numbers)) for flow in flows], np.int32
+        )[columns.flow[first_row]]
+        order = np.lexsort((first_row, ends))
+        edges = np.searchsorted(ends[order], np.arange(len(numbers) + 1))
+        rows_of = {
+            names: order[edges[number] : edges[number + 1]] for names, number in numbers.items()
+        }
+        for (src, dst), rows in rows_of.items():
+            if rows.size:
+                delays[first, second, src, dst] = later[rows]
+            back = rows_of.get((dst, src))
+            if src > dst or not rows.size or back is None or not back.size:
+                continue
+            balance = _balance(first_row[rows], later[rows], first_row[back], later[back])
+            if balance:
+                behind_first, behind_second = (src, dst) if balance > 0 else (dst, src)
+                votes[behind_first][first] += abs(balance)
+                votes[behind_second][second] += abs(balance)
+    return delays
+
+
+def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
+    """How many packets say that the one way is later at the second capture than the other way.
+
+    Negative if they say that it is earlier. They are compared with those that came at about the
+    same time.
+    """
+    both = np.concatenate([at, back_at])
+    windows = min(WINDOWS, 1 + both.size // 50)
+    edges = np.quantile(both, np.linspace(0, 1, windows + 1)[1:-1]) if windows > 1 else np.empty(0)
+    here, there = np.searchsorted(edges, at), np.searchsorted(edges, back_at)
+    balance = 0.0
+    for window in range(windows):
+        one, other = later[here == window], back_later[there == window]
+        if one.size and other.size:
+            difference = float(np.median(one) - np.median(other))
+            balance += float(np.sign(difference)) * min(one.size, other.size)
+    return balance
+
+
+def _spread(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
+    """Finds the places of hosts that talk with hosts whose place is known."""
+    neighbours: dict[str, list[tuple[str, dict[int, _Seen]]]] = defaultdict(list)
+    for (first, second), seen in conversations.items():
+        neighbours[first].append((second, seen))
+        neighbours[second].append((first, seen))
+    known = [address for address in place if address in neighbours]
+    while known:
+        address = known.pop()
+        for other, seen in neighbours[address]:
+            if other in place:
+                continue
+            ports = sorted(seen, key=lambda index: -seen[index].packets)
+            rest = [index for index in ports if index != place[address]]
+            reaches = place[address] in ports or place[address] == ELSEWHERE
+            # Seen at one more port, it is there. Seen nowhere else, nothing is known.
+            if reaches and len(rest) == 1:
+                place[other] = rest[0]
+                known.append(other)
+
+
+def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
+    """Finds hosts of several conversations: all of these pass the host's own port."""
+    of_host: dict[str, list[dict[int, _Seen]]] = defaultdict(list)
+    for (first, second), seen in conversations.items():
+        of_host[first].append(seen)
+        of_host[second].append(seen)
+    for address, all_seen in sorted(of_host.items()):
+        if address in place or len(all_seen) < 2:
+            continue
+        total = 0
+        passing: dict[int, int] = defaultdict(int)
+        for seen in all_seen:
+            weight = max(at.packets for at in seen.values())
+            total += weight
+            for index in seen:
+                passing[index] += weight
+        whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
+        if len(whole) == 1:
+            place[address] = whole[0]
+        elif not whole and max(passing.values()) <= MOST_ELSEWHERE * total:
+            place[address] = ELSEWHERE
+
+
+def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[str, int] | None:
+    """The source and its place if the captures are of an input and of an output."""
+    came = [index for index in seen if said[index] == CAME]
+    left = [index for index in seen if said[index] == LEFT]
+    if len(came) != 1 or len(left) != 1:
+        return None
+    sources = set(seen[came[0]].by_source) & set(seen[left[0]].by_source)
+    return (sources.pop(), came[0]) if len(sources) == 1 else None
+
+
+def _by_the_stamps(
+    seen: dict[int, _Seen],
+    delays: dict[tuple[int, int, str, str], I64],
+    longest_ns: int,
+    first: str,
+    second: str,
+) -> tuple[str, int] | None:
+    """The source and its place, by the stamps as they are and by the number of packets."""
+    one, other = sorted(seen)
+    for src, dst in ((first, second), (second, first)):
+        later = delays.get((one, other, src, dst))
+        if later is None:
+            continue
+        if float((later > 0).mean()) >= NEARLY_ALL and int(np.median(later)) <= longest_ns:
+            came, left = one, other
+        elif float((later < 0).mean()) >= NEARLY_ALL and -int(np.median(later)) <= longest_ns:
+            came, left = other, one
+        else:
+            continue
+        if seen[came].by_source.get(src, 0) >= NEARLY_ALL * seen[left].by_source.get(src, 0):
+            return src, came
+    return None
+
+
+def _way(flow: FlowKey, index: int, place: dict[str, int]) -> int:
+    """Which way a flow goes at a capture."""
+    if _is_group(flow.dst):
+        return ASIDE
+    source, destination = place.get(flow.src), place.get(flow.dst)
+    if source == index:
+        return ASIDE if destination == index else CAME
+    if destination == index or source is not None:
+        return LEFT
+    return UNTOLD if destination is None else CAME

@@ -1,0 +1,389 @@
+"""Whether a join of anyone's captures can be believed, and if not, what is probably missing.
+
+A join always balances its books. What shows that captures are missing, cut or of another time is
+what stays unexplained: departures that no capture saw arrive, arrivals while the output was not
+captured, packets that one capture alone has, and clocks that no correction makes agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from outcast.analysis.capture.headers import TCP, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.directions import CAME, ELSEWHERE, LEFT, UNTOLD, Directions
+from outcast.analysis.join.findings import Reason, Refusal
+from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
+
+MOST_SHARE = 0.01
+"""If more than this share of packets is unexplained, the join is refused."""
+FEW = 64
+"""So many packets may have been queued when a capture began or ended."""
+LARGEST_FRAME = 9_216
+"""No wire carries larger frames; larger ones were merged or not yet cut by the network card."""
+
+
+def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int) -> list[Refusal]:
+    """Why a join cannot be believed, the most fundamental reason first; empty if it can.
+
+    `captures` are those of the join, each once, in the order of `joined.sources`. Nothing is
+    doubted where each capture was known to have one direction.
+    """
+    told = joined.sources.directions
+    if told is None:
+        return []
+    return [
+        *_merged_frames(joined, captures),
+        *_clocks(joined, captures, max_sojourn_ns),
+        *_directions(told, captures),
+        *_unexplained(joined, captures, told),
+        *_not_captured(joined, captures, told),
+        *_undecided(joined, captures),
+        *_all_dropped(joined, captures, told),
+    ]
+
+
+def _merged_frames(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
+    largest = int(joined.arrivals.frame_bytes.max(initial=0))
+    counts = joined.counts
+    strange = counts.unexplained + counts.early
+    if largest <= LARGEST_FRAME or strange <= MOST_SHARE * counts.left:
+        return []
+    row = int(joined.arrivals.frame_bytes.argmax())
+    port = joined.inputs[int(joined.arrivals.port[row])]
+    return [
+        Refusal(
+            Reason.UNEXPLAINED,
+            f"{port}: its capture has frames of {largest:,} bytes, so the network card had not yet "
+            "cut them, or had merged them; capture with `ethtool -K DEVICE tso off gso off gro "
+            "off` at all hosts and ports",
+        )
+    ]
+
+
+# --- clocks
+
+
+def _clocks(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int) -> list[Refusal]:
+    clocks = joined.sources.clocks
+    if clocks is None:
+        return []
+    if clocks.contradiction is not None:
+        first = captures[clocks.contradiction.first].port
+        second = captures[clocks.contradiction.second].port
+        return [
+            Refusal(
+                Reason.CLOCKS,
+                f"{first} and {second}: no clocks make their captures agree; packets would leave "
+                f"{clocks.contradiction.by_ns / 1e6:.3f} ms before they came in. Probably a clock "
+                "was set while they were captured, or the files are of different times",
+            )
+        ]
+    beyond: Counter[str] = Counter()
+    for came, left, delay in clocks.delays:
+        wrong = int(((delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)).sum())
+        if wrong > MOST_SHARE * delay.size:
+            beyond[
+                f"{captures[came].port} to {captures[left].port}: packets would stay in the switch "
+                f"for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
+                f"{max_sojourn_ns / 1e9:g} s. The clock of one of the captures is wrong, and no "
+                "packets of the other direction tell by how much"
+            ] = wrong
+    return [Refusal(Reason.CLOCKS, text) for text, _ in beyond.most_common(1)]
+
+
+# --- directions
+
+
+def _directions(told: Directions, captures: Sequence[PortCapture]) -> list[Refusal]:
+    refusals = []
+    for index, capture in enumerate(captures):
+        total = int(told.counts[index].sum())
+        untold = told.packets(index, UNTOLD)
+        if untold <= max(MOST_SHARE * total, 1):
+            continue
+        count: Counter[tuple[str, str]] = Counter()
+        macs: dict[str, int] = {}
+        rows = np.flatnonzero(told.ways[index] == UNTOLD).tolist()
+        for row in rows:
+            flow = capture.flows[row]
+            count[min(flow.src, flow.dst), max(flow.src, flow.dst)] += int(told.counts[index][row])
+            macs.setdefault(flow.src, capture.macs[row])
+        (first, second), packets = count.most_common(1)[0]
+        refusals.append(
+            Refusal(
+                Reason.DIRECTION,
+                f"{capture.port}: nothing tells which way its {untold:,} packets go, because no "
+                f"other capture has them. Probably a capture of another port is missing: "
+                f"{packets:,} are between {_host(first, macs)} and {_host(second, macs)}",
+            )
+        )
+    return refusals
+
+
+def _host(address: str, macs: dict[str, int]) -> str:
+    mac = macs.get(address, 0)
+    return f"{address} (MAC {_mac_text(mac)})" if mac else address
+
+
+def _mac_text(mac: int) -> str:
+    return mac.to_bytes(6).hex(":")
+
+
+# --- packets that left without having come
+
+
+def _unexplained(
+    joined: Joined, captures: Sequence[PortCapture], told: Directions
+) -> list[Refusal]:
+    refusals = []
+    departures = joined.departures
+    for output, name in enumerate(joined.outputs):
+        here = departures.port == output
+        total = int(here.sum())
+        early = here & (joined.stray == Stray.EARLY)
+        twice = here & (joined.stray == Stray.DUPLICATE)
+        lost = here & (joined.stray == Stray.UNEXPLAINED)
+        if int(early.sum()) > FEW:
+            lost = lost | early
+        places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows], np.int64)
+        if int(lost.sum()) > max(MOST_SHARE * total, 1):
+            most = Counter(places[departures.flow[lost]].tolist()).most_common(1)[0][0]
+            refusals.append(_unexplained_at(name, lost, total, most, joined, captures, told))
+        elif int(twice.sum()) > max(MOST_SHARE * total, 1):
+            refusals.append(
+                Refusal(
+                    Reason.UNEXPLAINED,
+                    f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice. Probably "
+                    "its file mirrors several ports, or the switch sends copies",
+                )
+            )
+        else:
+            # A port with little traffic can lack much of it.
+            place_of = places[departures.flow]
+            for place in np.unique(place_of[lost]).tolist():
+                from_there = lost & (place_of == place)
+                all_of_it = int((here & (place_of == place)).sum())
+                if int(from_there.sum()) > max(MOST_SHARE * all_of_it, 1):
+                    refusals.append(
+                        _unexplained_at(name, from_there, total, place, joined, captures, told)
+                    )
+    return refusals
+
+
+def _unexplained_at(
+    name: str,
+    lost: Array,
+    total: int,
+    index: int,
+    joined: Joined,
+    captures: Sequence[PortCapture],
+    told: Directions,
+) -> Refusal:
+    """The refusal for an output with departures that no capture saw arrive.
+
+    Most of them come from behind the port of the capture `index`, or from ELSEWHERE.
+    """
+    of_flow = np.bincount(joined.departures.flow[lost], minlength=len(joined.flows))
+    by_host: Counter[str] = Counter()
+    to: Counter[str] = Counter()
+    for row in np.flatnonzero(of_flow).tolist():
+        flow, packets = joined.flows[row], int(of_flow[row])
+        if told.place.get(flow.src, ELSEWHERE) == ELSEWHERE:
+            by_host[flow.src] += packets
+            to[flow.dst] += packets
+    count = int(lost.sum())
+    what = f"{count:,} of the {total:,} packets that left by {name} were never seen to come in"
+    if index == ELSEWHERE:
+        macs = _macs(captures)
+        hosts = ", ".join(_host(host, macs) for host, _ in by_host.most_common(3))
+        more = f" and {len(by_host) - 3} more" if len(by_host) > 3 else ""
+        return Refusal(
+            Reason.UNEXPLAINED,
+            f"{what}. Probably a capture of another input port is missing: {by_host.total():,} "
+            f"packets to {to.most_common(1)[0][0]} left that no file saw arrive; they come from "
+            f"{hosts}{more}",
+        )
+    source = captures[index]
+    stamps = joined.departures.stamp_ns[lost]
+    if not told.packets(index, CAME):
+        return Refusal(
+            Reason.UNEXPLAINED,
+            f"{what}. The capture of {source.port} ({source.path}) has only what left there; what "
+            "came in there is missing",
+        )
+    begins, ends = _span(joined, source.port)
+    if ends is not None and float((stamps > ends).mean()) > 0.5:
+        late = int((stamps > ends).sum())
+        return Refusal(
+            Reason.UNEXPLAINED,
+            f"{what}. The capture of {source.port} ({source.path}) ends "
+            f"{(int(stamps.max()) - ends) / 1e9:.3f} s too early: {late:,} of them left later",
+        )
+    if begins is not None and float((stamps < begins).mean()) > 0.5:
+        return Refusal(
+            Reason.UNEXPLAINED,
+            f"{what}. The capture of {source.port} ({source.path}) begins "
+            f"{(begins - int(stamps.min())) / 1e9:.3f} s too late",
+        )
+    return Refusal(
+        Reason.UNEXPLAINED,
+        f"{what}, though they come from hosts behind {source.port}. Probably its capture "
+        f"({source.path}) lost packets, had a filter, or is of another time",
+    )
+
+
+def _macs(captures: Sequence[PortCapture]) -> dict[str, int]:
+    macs: dict[str, int] = {}
+    for capture in captures:
+        for flow, mac in zip(capture.flows, capture.macs, strict=False):
+            macs.setdefault(flow.src, mac)
+    return macs
+
+
+def _span(joined: Joined, port: str) -> tuple[int | None, int | None]:
+    """From when to when packets came in at a port, on the common clock."""
+    if port not in joined.inputs:
+        return None, None
+    stamps: I64 = joined.arrivals.stamp_ns[joined.arrivals.port == joined.inputs.index(port)]
+    return (int(stamps.min()), int(stamps.max())) if stamps.size else (None, None)
+
+
+# --- ports where what left was not captured
+
+
+def _not_captured(
+    joined: Joined, captures: Sequence[PortCapture], told: Directions
+) -> list[Refusal]:
+    """Most of what came in goes to ports of which only what came in was captured."""
+    judged = 0
+    towards: Counter[int] = Counter()
+    for index, capture in enumerate(captures):
+        came = joined.sources.came[index]
+        if came is None:
+            continue
+        judged += int(told.frame_bytes[index][came].sum())
+        for row in np.flatnonzero((told.ways[index] == CAME) & ~came).tolist():
+            place = told.place.get(capture.flows[row].dst, ELSEWHERE)
+            if place != ELSEWHERE and joined.sources.left[place] is not None:
+                towards[place] += int(told.frame_bytes[index][row])
+    if towards.total() <= judged:
+        return []
+    port = captures[towards.most_common(1)[0][0]]
+    return [
+        Refusal(
+            Reason.UNDECIDED,
+            f"{port.port}: its capture ({port.path}) has only what came in there, but "
+            f"{towards.total():,} of the {towards.total() + judged:,} bytes that came in go there; "
+            "what left by it is missing",
+        )
+    ]
+
+
+# --- packets that came in and whose fate no capture shows
+
+
+def _undecided(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
+    refusals = []
+    paths = {capture.port: capture.path for capture in captures}
+    for output, name in enumerate(joined.outputs):
+        here = joined.egress == output
+        late = here & (joined.note == Note.IN_FLIGHT)
+        early = here & (joined.note == Note.BEFORE_OUTPUT)
+        for mask, what in ((late, "ends"), (early, "begins")):
+            count = int(mask.sum())
+            if count <= max(FEW, MOST_SHARE * int(here.sum())):
+                continue
+            stamps = joined.arrivals.stamp_ns[mask]
+            seconds = (int(stamps.max()) - int(stamps.min())) / 1e9
+            way = "before" if what == "ends" else "after"
+            refusals.append(
+                Refusal(
+                    Reason.UNDECIDED,
+                    f"{name}: its capture ({paths[name]}) {what} {seconds:.3f} s {way} those of "
+                    f"the inputs {what[:-1]}, so the fate of {count:,} packets that came in "
+                    f"{'after' if what == 'ends' else 'before'} is unknown. Cut the other files to "
+                    "the same time, as by `editcap -A START -B STOP`",
+                )
+            )
+    unknown = int((joined.egress < 0).sum())
+    if unknown > max(FEW, MOST_SHARE * joined.counts.entered):
+        refusals.append(
+            Refusal(
+                Reason.UNDECIDED,
+                f"{unknown:,} packets came in for addresses to which no capture saw any leave",
+            )
+        )
+    return refusals
+
+
+# --- a port that loses everything
+
+
+def _all_dropped(
+    joined: Joined, captures: Sequence[PortCapture], told: Directions
+) -> list[Refusal]:
+    refusals = []
+    arrivals = joined.arrivals
+    answered = _answered(joined, captures, told)
+    for port, name in enumerate(joined.inputs):
+        mine = arrivals.port == port
+        data = mine & answered[arrivals.flow]
+        dropped = int((joined.verdict[data] == Verdict.DROPPED).sum())
+        forwarded = int((joined.verdict[mine] == Verdict.FORWARDED).sum())
+        if dropped > FEW and forwarded <= MOST_SHARE * dropped:
+            refusals.append(
+                Refusal(
+                    Reason.ALL_DROPPED,
+                    f"{name}: all {dropped:,} packets that came in there would be dropped, but "
+                    "packets that acknowledge them go on. Probably the capture of the output lacks "
+                    f"them, or the file of {name} is of another port or time",
+                )
+            )
+    return refusals
+
+
+def _answered(joined: Joined, captures: Sequence[PortCapture], told: Directions) -> Array:
+    """For each flow, whether more than a few packets of the other direction were seen."""
+    count: Counter[FlowKey] = Counter()
+    for capture, packets in zip(captures, told.counts, strict=True):
+        for flow, number in zip(capture.flows, packets.tolist(), strict=True):
+            count[flow] = max(count[flow], number)
+    return np.array(
+        [
+            flow.protocol == TCP
+            and count[FlowKey(flow.dst, flow.dport, flow.src, flow.sport, TCP)] > FEW // 4
+            for flow in joined.flows
+        ],
+        np.bool_,
+    )
+
+
+def left_out(joined: Joined, captures: Sequence[PortCapture]) -> list[str]:
+    """What takes no part in a join that can be believed, a line each."""
+    told = joined.sources.directions
+    if told is None:
+        return []
+    lines = []
+    for index, capture in enumerate(captures):
+        left = joined.sources.left[index]
+        if left is not None and told.packets(index, LEFT) and not left.any():
+            lines.append(
+                f"{capture.port}: what left there is not judged, because it came in where only "
+                "what left was captured"
+            )
+        came = joined.sources.came[index]
+        if came is None:
+            continue
+        away = (told.ways[index] == CAME) & ~came
+        count = int(told.counts[index][away].sum())
+        if count:
+            lines.append(
+                f"{capture.port}: {count:,} packets that came in there take no part, because no "
+                "capture shows packets leave for their destinations"
+            )
+    return lines

@@ -1,0 +1,439 @@
+"""How far clocks are apart, and whether they drift, from what packets make possible.
+
+A packet leaves after it came in. So each packet that two captures saw bounds by how much the clock
+of the one is ahead of that of the other; packets of the other direction bound it from the other
+side. The bounds of all captures together are a system of difference constraints, whose tightest
+form are shortest paths. Where the clocks drift, the bounds are points in the plane of time and
+offset, and a clock is a line that has to pass between the upper and the lower points (Moon, Skelly
+and Towsley, INFOCOM 1999; Zhang, Liu and Xia, INFOCOM 2002).
+
+Where packets go only one way between two captures, two weaker facts bound the other side: a queue
+sends in the order in which it was filled, and it does not hold a packet while it sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.pairs import Pairs
+
+F64 = npt.NDArray[np.float64]
+
+POINTS = 256
+"""Into so many stretches of time bounds are summed up. The tightest of each counts."""
+STAMP_NS = 1_000
+"""Stamps are whole microseconds in most captures, so a bound can be off by this."""
+TOLERANCES_NS = (STAMP_NS, 10_000, 100_000, 1_000_000)
+"""How much the bounds are widened if they contradict each other; the least that helps is taken."""
+MOST_DRIFT = 1e-3
+"""A clock that is faster or slower by more is no clock of a machine."""
+LEAST_SPAN_NS = 50_000_000
+"""Over less time no drift is looked for."""
+LEAST_PAIRS = 8
+LEAST_SHARE = 0.1
+"""The order of departures counts if it is against more than this share of the stamps."""
+IDLE_GAPS = 8
+"""An output that sends nothing for so many usual gaps was idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Sampled packets that came in at one capture and left by another, in the order of leaving.
+
+    Attributes:
+        came, left: indices of the two captures.
+        came_ns, left_ns: the stamps there, each on its own clock.
+        gap_ns: for how long the output had sent nothing before it sent the packet.
+        usual_gap_ns: the median of all gaps at that output.
+    """
+
+    came: int
+    left: int
+    came_ns: I64
+    left_ns: I64
+    gap_ns: I64
+    usual_gap_ns: int
+
+    @property
+    def delay_ns(self) -> I64:
+        """From coming in to leaving, if the clocks were equal."""
+        return self.left_ns - self.came_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """What to add to a capture's stamps: `offset_ns + drift * (stamp - origin_ns)`.
+
+    Attributes:
+        low_ns, high_ns: the bounds of the offset; None where there is none.
+        drift_low, drift_high: the bounds of the drift; None where there is none.
+    """
+
+    offset_ns: int = 0
+    drift: float = 0.0
+    origin_ns: int = 0
+    low_ns: int | None = None
+    high_ns: int | None = None
+    drift_low: float | None = None
+    drift_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """No clocks satisfy all bounds: two captures, and by how much they contradict each other."""
+
+    first: int
+    second: int
+    by_ns: int
+
+
+def crossings(pairs: Pairs, stamps: Sequence[I64], left_rows: Sequence[Array]) -> list[Crossing]:
+    """The sampled pairs by captures.
+
+    Args:
+        pairs: the sample.
+        stamps: every capture's stamps.
+        left_rows: for each capture, the rows of all packets that left by it, in order.
+    """
+    result = []
+    usual: dict[int, int] = {}
+    for came, left, mine in pairs.groups():
+        rows, all_rows = pairs.left_row[mine], left_rows[left]
+        if left not in usual:
+            gaps = np.diff(stamps[left][all_rows[:100_000]])
+            usual[left] = int(np.median(gaps)) if gaps.size else 0
+        place = np.searchsorted(all_rows, rows)
+        left_ns = stamps[left][rows]
+        before = stamps[left][all_rows[np.maximum(place - 1, 0)]]
+        gap = np.where(place > 0, left_ns - before, 0)
+        result.append(
+            Crossing(came, left, stamps[came][pairs.came_row[mine]], left_ns, gap, usual[left])
+        )
+    return result
+
+
+def solve(
+    captures: int, reference: int, found: Sequence[Crossing]
+) -> tuple[list[Offset], Contradiction | None]:
+    """Offsets and drifts of all captures, on the clock of `reference`.
+
+    A capture that nothing contradicts keeps its clock. As many as possible do. The second value
+    says if the bounds cannot be satisfied; then the first has no meaning.
+    """
+    drifts = _drifts(captures, reference, found)
+    origins = [_origin(index, found) for index in range(captures)]
+    straight = [
+        Crossing(
+            one.came,
+            one.left,
+            _straightened(one.came_ns, drifts[one.came].drift, origins[one.came]),
+            _straightened(one.left_ns, drifts[one.left].drift, origins[one.left]),
+            one.gap_ns,
+            one.usual_gap_ns,
+        )
+        for one in found
+    ]
+    bounds = _bounds(captures, straight)
+    for tolerance in TOLERANCES_NS:
+        nearest = _shortest(bounds + tolerance)
+        if (np.diag(nearest) >= 0).all():
+            break
+    else:
+        return [], _worst(bounds, captures)
+    nearest = _with_order(nearest, straight, captures)
+    shifts, nearest_given = _choose(nearest, reference, straight)
+    result = []
+    for index in range(captures):
+        drift = drifts[index]
+        low, high = -nearest_given[reference, index], nearest_given[index, reference]
+        result.append(
+            Offset(
+                round(shifts[index]),
+                drift.drift,
+                origins[index],
+                int(low) if np.isfinite(low) else None,
+                int(high) if np.isfinite(high) else None,
+                drift.drift_low,
+                drift.drift_high,
+            )
+        )
+    return result, None
+
+
+def _straightened(stamps: I64, drift: float, origin: int) -> I64:
+    if not drift:
+        return stamps
+    added: I64 = np.rint((stamps - origin) * drift).astype(np.int64)
+    return np.add(stamps, added)
+
+
+def _origin(index: int, found: Sequence[Crossing]) -> int:
+    """The time at which a capture's offset is stated: its first packet in the sample."""
+    firsts = [int(one.came_ns.min()) for one in found if one.came == index and one.came_ns.size]
+    firsts += [int(one.left_ns.min()) for one in found if one.left == index and one.left_ns.size]
+    return min(firsts, default=0)
+
+
+# --- drift
+
+
+def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Offset]:
+    """The drift of each capture's clock against the reference's; only the drift is filled in."""
+    result = [Offset() for _ in range(captures)]
+    slopes = _slopes(captures, found)
+    known = {reference}
+    while True:
+        # The nearest capture whose drift against a known one is bounded best.
+        edges = [
+            (high - low, one, other)
+            for (one, other), (_, low, high) in slopes.items()
+            if (one in known) != (other in known)
+        ]
+        if not edges:
+            return result
+        _, one, other = min(edges)
+        best, low, high = slopes[one, other]
+        if other in known:
+            anchor, new, sign = other, one, 1.0
+        else:
+            anchor, new, sign = one, other, -1.0
+        base = result[anchor].drift
+        bounds = sorted((base + sign * low, base + sign * high))
+        drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best
+        result[new] = Offset(drift=drift, drift_low=bounds[0], drift_high=bounds[1])
+        known.add(new)
+
+
+def _slopes(
+    captures: int, found: Sequence[Crossing]
+) -> dict[tuple[int, int], tuple[float, float, float]]:
+    """For two captures with packets both ways: the best drift between them, and its bounds.
+
+    The drift is of the first's correction minus the second's.
+    """
+    by_ends = {(one.came, one.left): one for one in found}
+    result = {}
+    for (first, second), there in by_ends.items():
+        back = by_ends.get((second, first))
+        if first > second or back is None:
+            continue
+        # The stamps of the first are the axis of time for both directions.
+        above = _tightest(there.came_ns, there.delay_ns)
+        below = _tightest(back.left_ns, back.delay_ns)
+        span = min(np.ptp(above[0]), np.ptp(below[0]))
+        if span < LEAST_SPAN_NS:
+            continue
+        slope = _slope(above[0], above[1] + STAMP_NS, below[0], -below[1] - STAMP_NS)
+        if slope is not None:
+            result[first, second] = slope
+    return result
+
+
+def _tightest(time: I64, bound: I64) -> tuple[F64, F64]:
+    """The least bound of each stretch of time, and when it was."""
+    windows = min(POINTS, max(1, time.size // 4))
+    order = np.argsort(time, kind="stable")
+    starts = np.linspace(0, order.size, windows + 1).astype(np.int64)
+    rows = []
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        if last > first:
+            mine = order[first:last]
+            rows.append(int(mine[bound[mine].argmin()]))
+    return time[rows].astype(np.float64), bound[rows].astype(np.float64)
+
+
+def _slope(
+    above_at: F64, above: F64, below_at: F64, below: F64
+) -> tuple[float, float, float] | None:
+    """The slopes of lines that pass below all of `above` and over all of `below`.
+
+    Returns (best, lowest, highest). The best line is nearest to the points of that side whose
+    points are nearest to a line. None if there is no such line.
+    """
+    origin = min(above_at.min(), below_at.min())
+    above_at, below_at = above_at - origin, below_at - origin
+    apart = above_at[:, None] - below_at[None, :]
+    rise = above[:, None] - below[None, :]
+    if (rise[apart == 0] < 0).any():
+        return None
+    later, earlier = apart > 0, apart < 0
+    high = float((rise[later] / apart[later]).min()) if later.any() else MOST_DRIFT
+    low = float((rise[earlier] / apart[earlier]).max()) if earlier.any() else -MOST_DRIFT
+    low, high = max(low, -MOST_DRIFT), min(high, MOST_DRIFT)
+    if low > high:
+        return None
+
+    def away(slope: float) -> float:
+        over = above - slope * above_at
+        under = below - slope * below_at
+        return min(float(np.median(over) - over.min()), float(under.max() - np.median(under)))
+
+    tries = np.linspace(low, high, 201)
+    best = min(tries.tolist(), key=away)
+    return best, low, high
+
+
+# --- offsets
+
+
+def _bounds(captures: int, found: Sequence[Crossing]) -> F64:
+    """bounds[i, j] is the most by which the correction of i can exceed that of j."""
+    bounds = np.full((captures, captures), np.inf)
+    np.fill_diagonal(bounds, 0)
+    for one in found:
+        if one.came_ns.size:
+            least = float(one.delay_ns.min())
+            bounds[one.came, one.left] = min(bounds[one.came, one.left], least)
+    return bounds
+
+
+def _shortest(bounds: F64) -> F64:
+    """The tightest bounds that follow (Floyd and Warshall). Negative on the diagonal: none."""
+    nearest = bounds.copy()
+    np.fill_diagonal(nearest, np.minimum(np.diag(nearest), 0))
+    for middle in range(len(nearest)):
+        np.minimum(nearest, nearest[:, middle, None] + nearest[None, middle, :], out=nearest)
+    return nearest
+
+
+def _worst(bounds: F64, captures: int) -> Contradiction:
+    """The two captures whose packets contradict each other most."""
+    both = bounds + bounds.T
+    first, second = divmod(int(both.argmin()), captures)
+    by_ns = -int(both[first, second])
+    if by_ns <= 0:
+        by_ns = -int(np.diag(_shortest(bounds)).min())
+    return Contradiction(first, second, by_ns)
+
+
+def _tightened(nearest: F64, first: int, second: int, most: float) -> F64 | None:
+    """The bounds if that of `first` over `second` is at most `most`; None if it cannot be."""
+    if most >= nearest[first, second]:
+        return nearest
+    if most + nearest[second, first] < 0:
+        return None
+    through = nearest[:, first, None] + most + nearest[None, second, :]
+    return np.minimum(nearest, through)
+
+
+def _fixed(nearest: F64, index: int, reference: int, value: float) -> F64 | None:
+    """The bounds if the correction of `index` is `value` above that of the reference."""
+    above = _tightened(nearest, index, reference, value)
+    return None if above is None else _tightened(above, reference, index, -value)
+
+
+def _with_order(nearest: F64, found: Sequence[Crossing], captures: int) -> F64:
+    """Adds what the order of departures and idle outputs say where nothing else bounds clocks."""
+    for one in found:
+        # At an idle output a packet came in after the one before it had left.
+        if np.isfinite(nearest[one.left, one.came]) or not one.usual_gap_ns:
+            continue
+        idle = one.gap_ns > IDLE_GAPS * one.usual_gap_ns
+        if int(idle.sum()) < LEAST_PAIRS:
+            continue
+        least = float(np.quantile((one.delay_ns - one.gap_ns)[idle], 1 - LEAST_SHARE / 2))
+        closer = _tightened(nearest, one.left, one.came, -least)
+        nearest = nearest if closer is None else closer
+    by_ends = {(one.came, one.left): one for one in found}
+    lefts = sorted({one.left for one in found})
+    for first in range(captures):
+        for second in range(first + 1, captures):
+            bounds = _by_order(
+                [
+                    (by_ends[first, left], by_ends[second, left])
+                    for left in lefts
+                    if (first, left) in by_ends and (second, left) in by_ends
+                ]
+            )
+            if bounds is None:
+                continue
+            low, high = bounds
+            closer = _tightened(nearest, first, second, high)
+            if closer is not None:
+                closer = _tightened(closer, second, first, -low)
+            nearest = nearest if closer is None else closer
+    return nearest
+
+
+def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float] | None:
+    """The corrections of a first capture minus a second that fit the order of departures best.
+
+    `shared` has the crossings of both for each output that they share. Each two packets that left
+    one after the other bound it by the difference of their stamps: from above if the first's packet
+    left first, otherwise from below. None if the stamps as they are are against few of them, or if
+    no correction mends most.
+    """
+    at_least: list[I64] = []
+    at_most: list[I64] = []
+    for one, other in shared:
+        stamps = np.concatenate([one.came_ns, other.came_ns])
+        of_second = np.repeat([False, True], [one.came_ns.size, other.came_ns.size])
+        order = np.argsort(np.concatenate([one.left_ns, other.left_ns]), kind="stable")
+        stamps, of_second = stamps[order], of_second[order]
+        step = stamps[1:] - stamps[:-1]
+        at_most.append(step[~of_second[:-1] & of_second[1:]])
+        at_least.append(-step[of_second[:-1] & ~of_second[1:]])
+    if not at_least:
+        return None
+    low, high = np.sort(np.concatenate(at_least)), np.sort(np.concatenate(at_most))
+    total = low.size + high.size
+    if min(low.size, high.size) < LEAST_PAIRS:
+        return None
+
+    def against(shift: Array) -> Array:
+        return (low.size - np.searchsorted(low, shift, side="right")) + np.searchsorted(
+            high, shift, side="left"
+        )
+
+    as_is = int(against(np.zeros(1, np.int64))[0])
+    if as_is <= LEAST_SHARE * total:
+        return None
+    shifts = np.unique(np.concatenate([low, high]))
+    counts = against(shifts)
+    if counts.min() > as_is / 3:
+        return None
+    best = np.flatnonzero(counts == counts.min())
+    return float(shifts[best[0]]), float(shifts[best[-1]])
+
+
+def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> tuple[list[float], F64]:
+    """A correction for each capture within the bounds, and the bounds before the choice.
+
+    A capture keeps its clock if it can. Otherwise it gets the middle of what is possible; if that
+    has no bound on the one side, the nearest that is possible, so that the shortest sojourn time
+    is zero.
+    """
+    given = nearest
+    captures = len(nearest)
+    shifts = [0.0] * captures
+    open_ = [index for index in range(captures) if index != reference]
+    ways = {(one.came, one.left) for one in found}
+    width = nearest[:, reference] + nearest[reference, :]
+    # What can keep its clock does, first what is nearest to a bound: there packets seem to pass
+    # the switch in no time, as they do with right clocks.
+    margin = np.minimum(np.abs(nearest[:, reference]), np.abs(nearest[reference, :]))
+    for index in sorted(open_, key=lambda index: float(margin[index])):
+        kept = _fixed(nearest, index, reference, 0.0)
+        if kept is not None:
+            nearest = kept
+            open_.remove(index)
+    for index in sorted(open_, key=lambda index: float(width[index])):
+        low, high = -nearest[reference, index], nearest[index, reference]
+        into, out_of = (index, reference) in ways, (reference, index) in ways
+        if not np.isfinite(low) or (into and not out_of):
+            value = high
+        elif not np.isfinite(high) or (out_of and not into):
+            value = low
+        else:
+            value = (low + high) / 2
+        if not np.isfinite(value):
+            continue
+        shifts[index] = float(value)
+        closer = _fixed(nearest, index, reference, float(value))
+        nearest = nearest if closer is None else closer
+    return shifts, given

@@ -1,0 +1,335 @@
+"""Captures of a bridge as an engineer makes them, changed in every way that goes wrong in practice.
+
+    python -m tests.golden.scenes [FOLDER ...]
+
+Each folder is a scene of `tests.emulation.bridge`; without any, the stored ones are taken. Prints a
+table: for every scene and change, whether the join gave tc's drops by port, or refused and why.
+Exit status 1 if a case that can be solved was not, or one that cannot be solved was not refused.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from outcast.api.joins import Join, join_captures
+from outcast.errors import InputError, UntrustedError
+
+STORED = Path(__file__).parent / "bridges"
+SECOND = 10**9
+_HEADER = struct.Struct("<IHHiIII")
+_RECORD = struct.Struct("<IIII")
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A record of a capture."""
+
+    stamp_ns: int
+    original: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class File:
+    """A capture: its packets, and how it is written."""
+
+    packets: tuple[Packet, ...]
+    link: int = 1
+    missing_bytes: int = 0
+
+    def write(self, path: Path) -> None:
+        """Writes it as a pcap of microseconds."""
+        parts = [_HEADER.pack(0xA1B2C3D4, 2, 4, 0, 0, 96, self.link)]
+        for packet in self.packets:
+            seconds, rest = divmod(packet.stamp_ns, SECOND)
+            parts.append(_RECORD.pack(seconds, rest // 1000, len(packet.data), packet.original))
+            parts.append(packet.data)
+        content = b"".join(parts)
+        path.write_bytes(content[: len(content) - self.missing_bytes])
+
+
+def read_file(path: Path) -> File:
+    """Reads a pcap of microseconds, in this machine's byte order, that zstd may have compressed."""
+    content = path.read_bytes()
+    if path.suffix == ".zst":
+        content = zstandard.ZstdDecompressor().decompress(content)
+    packets = []
+    at = _HEADER.size
+    while at < len(content):
+        seconds, micros, captured, original = _RECORD.unpack_from(content, at)
+        at += _RECORD.size
+        stamp = seconds * SECOND + micros * 1000
+        packets.append(Packet(stamp, original, content[at : at + captured]))
+        at += captured
+    return File(tuple(packets))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The captures of a bridge's ports, and the truth.
+
+    Attributes:
+        files: each port's capture; the last is R's, whose queue drops.
+        drops: how many packets of each sender tc's queue dropped.
+        addresses: each port's host.
+    """
+
+    name: str
+    files: dict[str, File]
+    drops: dict[str, int]
+
+    def address(self, port: str) -> bytes:
+        """The IPv4 address of the host at a port."""
+        return bytes([192, 168, 7, 1 + list(self.files).index(port)])
+
+
+def read_scene(folder: Path) -> Scene:
+    """Reads a folder of `tests.emulation.bridge`."""
+    truth = json.loads((folder / "truth.json").read_text())
+    paths = {path.name.partition(".")[0]: path for path in folder.glob("*.pcap*")}
+    names = [*truth["by_sender"], "R"]
+    return Scene(folder.name, {name: read_file(paths[name]) for name in names}, truth["by_sender"])
+
+
+def is_from(packet: Packet, address: bytes) -> bool:
+    """Whether an Ethernet frame holds an IPv4 packet from this address."""
+    return packet.data[12:14] == b"\x08\x00" and packet.data[26:30] == address
+
+
+# --- changes of one file
+
+
+def shifted(file: File, offset_ns: int, drift_ppm: float = 0.0) -> File:
+    """The file of a clock that is ahead by an offset, and that runs fast by a drift."""
+    start = file.packets[0].stamp_ns
+    return replace(
+        file,
+        packets=tuple(
+            replace(
+                packet,
+                stamp_ns=packet.stamp_ns
+                + offset_ns
+                + round((packet.stamp_ns - start) * drift_ppm / 1e6),
+            )
+            for packet in file.packets
+        ),
+    )
+
+
+def cut(file: File, first: float, last: float) -> File:
+    """The part of a file between two shares of its packets."""
+    size = len(file.packets)
+    return replace(file, packets=file.packets[round(first * size) : round(last * size)])
+
+
+def only(file: File, came: bool, address: bytes) -> File:
+    """What came in at the port of a host, or what left there."""
+    return replace(
+        file, packets=tuple(one for one in file.packets if is_from(one, address) == came)
+    )
+
+
+def cooked(file: File, address: bytes) -> File:
+    """The file as Linux cooked capture v2 has it, which says of each packet which way it went."""
+    packets = []
+    for packet in file.packets:
+        way = 0 if is_from(packet, address) else 4
+        head = packet.data[12:14] + struct.pack(">HIHBB", 0, 7, 1, way, 6)
+        data = head + packet.data[6:12] + b"\0\0" + packet.data[14:]
+        packets.append(Packet(packet.stamp_ns, packet.original + 6, data))
+    return File(tuple(packets), link=276)
+
+
+def tagged(file: File) -> File:
+    """The file as a mirror port that adds a VLAN tag gives it."""
+    tag = bytes.fromhex("81000007")
+    return replace(
+        file,
+        packets=tuple(
+            replace(one, original=one.original + 4, data=one.data[:12] + tag + one.data[12:])
+            for one in file.packets
+        ),
+    )
+
+
+# --- cases
+
+Change = Callable[[Scene], dict[str, File]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of a scene.
+
+    Attributes:
+        name: what was changed.
+        files: the changed captures.
+        says: None if the drops can be told all the same, else a word of the refusal.
+        sides: arguments of `join_captures` other than that all files are ports.
+        options: further arguments of it.
+    """
+
+    name: str
+    files: dict[str, File]
+    says: str | None = None
+    sides: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    options: dict[str, object] = field(default_factory=dict)
+
+
+def cases(scene: Scene) -> Iterator[Case]:
+    """All changes of a scene."""
+    files = scene.files
+    first, *_, last, out = files
+    senders = [name for name in files if name != out]
+    one_way = {
+        **{name: only(files[name], True, scene.address(name)) for name in senders},
+        out: only(files[out], False, scene.address(out)),
+    }
+
+    def with_(**changed: File) -> dict[str, File]:
+        return {**files, **changed}
+
+    yield Case("as captured", files)
+    yield Case("--in and --out given", files, sides=(tuple(senders), (out,)))
+    for seconds in (-5.0, -1.5, -0.05, 0.8, 5.0):
+        moved = round(seconds * SECOND)
+        yield Case(f"{first} {seconds:+g} s", with_(**{first: shifted(files[first], moved)}))
+        yield Case(f"{out} {seconds:+g} s", with_(**{out: shifted(files[out], moved)}))
+        yield Case(
+            f"{first} {seconds:+g} s, one direction each",
+            {**one_way, first: shifted(one_way[first], moved)},
+        )
+    spread = np.linspace(-5, 5, len(files))
+    apart = {
+        name: shifted(file, round(float(seconds) * SECOND))
+        for (name, file), seconds in zip(files.items(), spread, strict=True)
+    }
+    yield Case("all apart by up to 10 s", apart)
+    yield Case("all apart, --in and --out given", apart, sides=(tuple(senders), (out,)))
+    for ppm in (50, -50):
+        yield Case(f"{first} drifts {ppm:+} ppm", with_(**{first: shifted(files[first], 0, ppm)}))
+        yield Case(f"{out} drifts {ppm:+} ppm", with_(**{out: shifted(files[out], 0, ppm)}))
+    yield Case(
+        "all apart and drifting up to 50 ppm",
+        {
+            name: shifted(file, 0, float(ppm))
+            for (name, file), ppm in zip(apart.items(), np.linspace(50, -50, len(files)),
+                                         strict=True)
+        },
+    )  # fmt: skip
+    yield Case("one direction each", one_way)
+    yield Case(f"only {out} has both directions", {**one_way, out: files[out]})
+    yield Case(f"only {first} has both directions", {**one_way, first: files[first]})
+    yield Case(f"{out} only outgoing", with_(**{out: one_way[out]}))
+    yield Case(f"{first} only incoming", with_(**{first: one_way[first]}))
+    yield Case(
+        f"{first} only outgoing",
+        with_(**{first: only(files[first], False, scene.address(first))}),
+        "has only what left there",
+    )
+    yield Case(
+        f"{out} only incoming",
+        with_(**{out: only(files[out], True, scene.address(out))}),
+        "",
+    )
+    yield Case(
+        "cooked captures", {name: cooked(file, scene.address(name)) for name, file in files.items()}
+    )
+    yield Case(f"{first} and {out} from a mirror with a VLAN tag",
+               with_(**{name: tagged(files[name]) for name in (first, out)}))  # fmt: skip
+    for name in files:
+        rest = {other: file for other, file in files.items() if other != name}
+        yield Case(f"{name} missing", rest, "missing")
+    yield Case(f"{first} missing, one direction each",
+               {name: file for name, file in one_way.items() if name != first},
+               "missing")  # fmt: skip
+    for name in (first, last, out):
+        yield Case(f"{name} cut inside its last packet",
+                   with_(**{name: replace(files[name], missing_bytes=9)}))  # fmt: skip
+        yield Case(f"{name} ends at 60 %", with_(**{name: cut(files[name], 0, 0.6)}), "ends")
+        yield Case(f"{name} begins at 30 %", with_(**{name: cut(files[name], 0.3, 1)}), "begins")
+        moved = shifted(cut(files[name], 0, 0.6), -3 * SECOND)
+        yield Case(f"{name} -3 s and ends at 60 %", with_(**{name: moved}), "ends")
+    half = len(files[first].packets) // 2
+    late = shifted(File(files[first].packets[half:]), 40_000_000)
+    yield Case(f"{first} set forward by 40 ms",
+               with_(**{first: File(files[first].packets[:half] + late.packets)}))  # fmt: skip
+    yield Case(f"{last} is a copy of {first}", with_(**{last: files[first]}), "")
+    every_second = File(files[first].packets[::2])
+    yield Case(f"{first} lost every second packet", with_(**{first: every_second}), "lost packets")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: `exact`, `refused`, or anything else, which is a fault."""
+
+    verdict: str
+    detail: str
+
+
+def judge(scene: Scene, case: Case, folder: Path) -> Outcome:
+    """Joins the files of a case and compares the drops by port with tc's."""
+    paths = {}
+    for name, file in case.files.items():
+        paths[name] = folder / f"{name}.pcap"
+        file.write(paths[name])
+    try:
+        if case.sides is None:
+            result = join_captures(ports=paths)
+        else:
+            ins, outs = case.sides
+            result = join_captures(
+                {name: paths[name] for name in ins}, {name: paths[name] for name in outs}
+            )
+    except UntrustedError as refusal:
+        return Outcome("refused", str(refusal).replace(str(folder) + "/", ""))
+    except InputError as refusal:
+        return Outcome("not joined", str(refusal).replace(str(folder) + "/", ""))
+    drops = drops_at(result, "R")
+    wrong = {
+        name: f"{drops.get(name, 0)} not {count}"
+        for name, count in scene.drops.items()
+        if drops.get(name, 0) != count
+    }
+    if wrong:
+        return Outcome("WRONG", ", ".join(f"{name}: {text}" for name, text in wrong.items()))
+    return Outcome("exact", "; ".join(result.joined.clocks))
+
+
+def drops_at(result: Join, output: str) -> dict[str, int]:
+    """How many packets of each input were dropped at an output."""
+    joined = result.joined
+    egress = joined.outputs.index(output)
+    dropped = (joined.verdict == 1) & (joined.egress == egress)
+    count = np.bincount(joined.arrivals.port[dropped], minlength=len(joined.inputs))
+    return dict(zip(joined.inputs, count.tolist(), strict=True))
+
+
+def main() -> None:
+    """Prints the table."""
+    folders = [Path(name) for name in sys.argv[1:]] or sorted(STORED.iterdir())
+    faults = 0
+    for folder in folders:
+        scene = read_scene(folder)
+        for case in cases(scene):
+            with tempfile.TemporaryDirectory() as name:
+                outcome = judge(scene, case, Path(name))
+            right = "exact" if case.says is None else "refused"
+            fits = outcome.verdict == right and (case.says or "") in outcome.detail
+            faults += not fits
+            print(f"{scene.name:>4} {case.name:42} {outcome.verdict:8} {'' if fits else '<< '}"
+                  f"{outcome.detail}", flush=True)  # fmt: skip
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

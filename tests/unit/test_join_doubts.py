@@ -1,0 +1,233 @@
+"""What the stored scenes do not have: hosts elsewhere, one flow, groups, clocks that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast.api.joins import join_captures
+from outcast.cli import invoke as outcast
+from outcast.errors import ConfigError, InputError, UntrustedError
+from tests.golden import scenes
+from tests.golden.packets import P, capture
+from tests.golden.scenes import SECOND, File
+
+SCENE = scenes.read_scene(scenes.STORED / "three")
+
+
+def write(folder: Path, files: dict[str, File]) -> dict[str, Path]:
+    paths = {}
+    for name, file in files.items():
+        paths[name] = folder / f"{name}.pcap"
+        file.write(paths[name])
+    return paths
+
+
+def data(at_us: float, number: int, **fields: object) -> P:
+    return P(at_us, seq=1000 + 1448 * number, ip_id=100 + number, **fields)  # type: ignore[arg-type]
+
+
+def ack(at_us: float, number: int) -> P:
+    return P(at_us, seq=1, ip_id=9000 + number, payload=0, src="10.0.0.1", dst="10.0.0.2",
+             sport=5001, tsval=number)  # fmt: skip
+
+
+def test_the_command_shows_ports_rate_and_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = write(tmp_path, SCENE.files)
+    assert outcast(["join", *(f"{name}={path}" for name, path in paths.items())]) == 0
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in printed.splitlines()}
+    assert {name: int(rows[name][3]) for name in SCENE.drops} == SCENE.drops
+    assert rows["R:"][1:3] == ["sends", rows["R:"][2]]
+    assert float(rows["R:"][2]) == pytest.approx(50, rel=0.01)
+
+
+def test_the_estimates_hold_what_was_set(tmp_path: Path) -> None:
+    """tc was told 50 Mbps and 16,384 bytes."""
+    result = join_captures(ports=write(tmp_path, SCENE.files))
+    (at_r,) = (one for one in result.estimates if one.port == "R")
+    assert at_r.rate_bps is not None
+    assert at_r.rate_low_bps is not None
+    assert abs(at_r.rate_bps - 50e6) <= 3 * (at_r.rate_bps - at_r.rate_low_bps)
+    assert at_r.limit_unit == "bytes"
+    assert at_r.limit_at_least is not None
+    assert at_r.limit_below is not None
+    assert at_r.limit_at_least <= 16_384 < at_r.limit_below
+    assert [role.hosts for role in result.roles] == [
+        (f"192.168.7.{number}",) for number in (1, 2, 3)
+    ]
+    assert all(clock.offset_ns == 0 for clock in result.clocks)
+    known = join_captures(ports=write(tmp_path, SCENE.files), rate="1gbit", limit="32KB")
+    (at_r,) = (one for one in known.estimates if one.port == "R")
+    assert (at_r.rate_bps, at_r.rate_low_bps, at_r.limit_at_least) == (1e9, 1e9, 32_768)
+
+
+def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = write(tmp_path, {name: SCENE.files[name] for name in ("A", "R")})
+    table = tmp_path / "packets.csv"
+    ports = [f"{name}={path}" for name, path in paths.items()]
+    assert outcast(["join", *ports, "-o", str(table)]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Probably a capture of another input port is missing" in line
+    assert (
+        "packets to 192.168.7.3 left that no file saw arrive; they come from 192.168.7.2 (MAC"
+        in line
+    )
+    assert not table.exists()
+
+
+def test_clocks_are_stated_with_their_bounds(tmp_path: Path) -> None:
+    files = {**SCENE.files, "A": scenes.shifted(SCENE.files["A"], 2 * SECOND, 50)}
+    result = join_captures(ports=write(tmp_path, files))
+    (clock,) = (one for one in result.clocks if one.port == "A")
+    assert clock.low_ns is not None
+    assert clock.high_ns is not None
+    assert clock.low_ns <= clock.offset_ns <= clock.high_ns < clock.low_ns + 100_000
+    assert clock.offset_ns == pytest.approx(-2 * SECOND, abs=100_000)
+    assert clock.drift_low_ppm is not None
+    assert clock.drift_high_ppm is not None
+    assert clock.drift_low_ppm <= -50 <= clock.drift_high_ppm
+    assert [one.offset_ns for one in result.clocks if one.port != "A"] == [0, 0]
+
+
+def test_two_ports_and_one_direction_are_told_by_the_stamps(tmp_path: Path) -> None:
+    came = [data(100 * n, n) for n in range(200)]
+    left = [data(100 * n + 30, n) for n in range(200) if n % 10]
+    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
+    result = join_captures(ports=paths)
+    assert [(role.port, role.came, role.left) for role in result.roles] == [
+        ("a", 200, 0),
+        ("b", 0, 180),
+    ]
+    assert result.joined.counts.dropped == 20
+
+
+def test_more_packets_cannot_leave_than_came(tmp_path: Path) -> None:
+    """The stamps say that packets go from a to b, but b has more, so neither is believed."""
+    came = [data(100 * n, n) for n in range(200) if n % 10]
+    left = [data(100 * n + 30, n) for n in range(200)]
+    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
+    with pytest.raises((UntrustedError, InputError)):
+        join_captures(ports=paths)
+    with pytest.raises(UntrustedError, match="Probably its capture"):
+        join_captures({"a": paths["a"]}, {"b": paths["b"]})
+
+
+def test_in_and_out_say_what_packets_do_not(tmp_path: Path) -> None:
+    """With clocks that differ by an hour, nothing but the caller tells which port is the input."""
+    came = [data(100 * n, n) for n in range(200)]
+    left = [data(100 * n - 3.6e9, n) for n in range(200)]
+    paths = {
+        "a": capture(tmp_path / "a", [P(**{**vars(p), "at_us": p.at_us + 4e9}) for p in came]),
+        "b": capture(tmp_path / "b", [P(**{**vars(p), "at_us": p.at_us + 4e9}) for p in left]),
+    }
+    with pytest.raises((UntrustedError, InputError)):
+        join_captures(ports=paths)
+    result = join_captures({"a": paths["a"]}, {"b": paths["b"]})
+    assert result.joined.counts.forwarded == 200
+
+
+def test_packets_that_one_capture_alone_has(tmp_path: Path) -> None:
+    both = [packet for n in range(100) for packet in (data(100 * n, n), ack(100 * n + 50, n))]
+    other = [data(100 * n, n, src="10.0.0.7", dst="10.0.0.8") for n in range(100)]
+    paths = {"a": capture(tmp_path / "a", both), "b": capture(tmp_path / "b", other)}
+    with pytest.raises((UntrustedError, InputError), match=r"nothing|no packets"):
+        join_captures(ports=paths)
+
+
+def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
+    came = [data(100 * n, n) for n in range(300)]
+    left = [data(100 * n + 2e6, n) for n in range(300)]
+    a, b = capture(tmp_path / "a", came), capture(tmp_path / "b", left)
+    with pytest.raises(UntrustedError, match=r"stay in the switch for 2\.000 s, but --max-sojourn"):
+        join_captures({"a": a}, {"b": b})
+    result = join_captures({"a": a}, {"b": b}, max_sojourn="3s")
+    assert result.joined.counts.forwarded == 300
+
+
+def test_packets_to_a_group_take_no_part(tmp_path: Path) -> None:
+    files = dict(SCENE.files)
+    flood = [
+        scenes.Packet(
+            packet.stamp_ns + 10_000,
+            packet.original,
+            packet.data[:30] + b"\xe0\0\0\xfb" + packet.data[34:],
+        )
+        for packet in files["A"].packets
+        if scenes.is_from(packet, SCENE.address("A"))
+    ]
+    for name in files:
+        both = sorted([*files[name].packets, *flood], key=lambda packet: packet.stamp_ns)
+        files[name] = File(tuple(both))
+    result = join_captures(ports=write(tmp_path, files))
+    assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
+
+
+def test_every_packet_of_a_port_dropped(tmp_path: Path) -> None:
+    """R's file lacks what came from B, as with a filter, but has the acknowledgements to B."""
+    files = dict(SCENE.files)
+    kept = [one for one in files["R"].packets if not scenes.is_from(one, SCENE.address("B"))]
+    files["R"] = File(tuple(kept))
+    with pytest.raises(UntrustedError, match=r"B: all .* would be dropped, but packets that ack"):
+        join_captures(ports=write(tmp_path, files))
+
+
+def test_frames_that_the_network_card_had_not_cut(tmp_path: Path) -> None:
+    came = [P(1000 * n, seq=14480 * n, ip_id=n, payload=14480) for n in range(1, 300)]
+    left = [
+        P(1000 * n + 100 * part, seq=14480 * n + 1448 * part, ip_id=n + part)
+        for n in range(1, 300)
+        for part in range(10)
+    ]
+    paths = capture(tmp_path / "a", came), capture(tmp_path / "b", left)
+    with pytest.raises(UntrustedError, match="ethtool -K DEVICE tso off"):
+        join_captures({"a": paths[0]}, {"b": paths[1]})
+
+
+def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path: Path) -> None:
+    """They are less than 1 % of the output's packets, but all of that host's."""
+    files = dict(SCENE.files)
+    address = SCENE.address("A")
+    few = [one for one in files["A"].packets if scenes.is_from(one, address)][:400]
+    lost = {id(one) for one in few[-30:]}
+    files["A"] = File(tuple(one for one in files["A"].packets if id(one) not in lost))
+    with pytest.raises(UntrustedError, match="hosts behind A"):
+        join_captures(ports=write(tmp_path, files))
+
+
+def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path: Path) -> None:
+    files = {**SCENE.files, "B": scenes.shifted(SCENE.files["B"], -SECOND)}
+    result = join_captures(ports=write(tmp_path, files), destinations=["192.168.7.3"])
+    assert {
+        flow.dst for flow in (result.joined.flows[n] for n in set(result.joined.arrivals.flow))
+    } == {"192.168.7.3"}
+    assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rate": "fast"}, "rate: "),
+        ({"limit": "16 apples"}, "limit: "),
+        ({"destinations": ["here"]}, "not an IP address"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises((ConfigError, InputError), match=message):
+        join_captures(ports=write(tmp_path, SCENE.files), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_port_on_two_sides(tmp_path: Path) -> None:
+    paths = write(tmp_path, SCENE.files)
+    with pytest.raises(ConfigError, match="port A is given twice"):
+        join_captures({"A": paths["A"]}, {"R": paths["R"]}, ports={"A": paths["B"]})
+
+
+def test_no_capture_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcast(["join"]) == 2
+    assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
