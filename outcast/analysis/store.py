@@ -43,52 +43,61 @@ def flow_numbers(joined: Joined) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def packet_table(joined: Joined, queue: Queue, flow_numbers: Sequence[int]) -> pl.DataFrame:
-    """One row per packet that came in, in the order of arrival; times in nanoseconds."""
+ALL = slice(None)
+
+
+def packet_table(
+    joined: Joined, queue: Queue, flow_numbers: Sequence[int], rows: slice = ALL
+) -> pl.DataFrame:
+    """One row per packet that came in, in the order of arrival; times in nanoseconds.
+
+    `rows` are those to give, of all.
+    """
     arrivals = joined.arrivals
+    flow = arrivals.flow[rows]
     numbers = np.array(flow_numbers, np.int32)
 
     def per_flow(values: Sequence[int]) -> Array:
-        return np.array(values, np.uint16)[arrivals.flow]
+        return np.array(values, np.uint16)[flow]
 
     return pl.DataFrame(
         {
-            "flow": numbers[arrivals.flow],
-            "src": names(arrivals.flow, [flow.src for flow in joined.flows]),
+            "flow": numbers[flow],
+            "src": names(flow, [flow.src for flow in joined.flows]),
             "sport": per_flow([flow.sport for flow in joined.flows]),
-            "dst": names(arrivals.flow, [flow.dst for flow in joined.flows]),
+            "dst": names(flow, [flow.dst for flow in joined.flows]),
             "dport": per_flow([flow.dport for flow in joined.flows]),
-            "ip_id": arrivals.ip_id,
-            "seq": arrivals.seq,
-            "payload": arrivals.payload_bytes,
-            "ingress": names(arrivals.port, joined.inputs),
-            "t_in": arrivals.stamp_ns,
-            "verdict": names(joined.verdict, VERDICTS),
-            "egress": names(joined.egress, joined.outputs),
-            "t_out": nullable(joined.t_out_ns),
-            "queue_bytes": nullable(queue.found_bytes),
-            "queue_packets": nullable(queue.found_packets),
-            "frame": arrivals.frame_bytes,
-            "flags": arrivals.flags,
-            "note": names(joined.note, NOTES),
+            "ip_id": arrivals.ip_id[rows],
+            "seq": arrivals.seq[rows],
+            "payload": arrivals.payload_bytes[rows],
+            "ingress": names(arrivals.port[rows], joined.inputs),
+            "t_in": arrivals.stamp_ns[rows],
+            "verdict": names(joined.verdict[rows], VERDICTS),
+            "egress": names(joined.egress[rows], joined.outputs),
+            "t_out": nullable(joined.t_out(rows)),
+            "queue_bytes": nullable(queue.found_bytes[rows]),
+            "queue_packets": nullable(queue.found_packets[rows]),
+            "frame": arrivals.frame_bytes[rows],
+            "flags": arrivals.flags[rows],
+            "note": names(joined.note[rows], NOTES),
         }
     )
 
 
-def queue_table(joined: Joined, queue: Queue) -> pl.DataFrame:
-    """One row per change of a queue.
+def queue_table(joined: Joined, queue: Queue, rows: slice = ALL) -> pl.DataFrame:
+    """One row per change of a queue; `rows` are those to give, of all.
 
     `packet` is the row in the packets' table; null if the packet was queued when the capture
     began. `queue_bytes` and `queue_packets` are the content after the change.
     """
     return pl.DataFrame(
         {
-            "t": queue.time_ns,
-            "egress": names(queue.egress, joined.outputs),
-            "event": names(queue.event, EVENTS),
-            "packet": nullable(queue.packet),
-            "queue_bytes": queue.bytes,
-            "queue_packets": queue.packets,
+            "t": queue.time_ns[rows],
+            "egress": names(queue.egress[rows], joined.outputs),
+            "event": names(queue.event[rows], EVENTS),
+            "packet": nullable(queue.packet[rows]),
+            "queue_bytes": queue.bytes[rows],
+            "queue_packets": queue.packets[rows],
         }
     )
 

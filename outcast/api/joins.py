@@ -18,6 +18,7 @@ from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.records.run_directory import MOST_SPAN_NS
+from outcast.records.tables import BLOCK_ROWS, write_blocks, write_table
 from outcast.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
@@ -72,6 +73,27 @@ class Join:
             near = did_you_mean(name, self.tables)
             raise InputError(f"table {name}: allowed are {', '.join(self.tables)}{near}")
         return self._makers[name]()
+
+    def write(self, name: str, path: Path) -> None:
+        """Writes a table, in blocks if it is large: CSV if the name ends in .csv, else Parquet.
+
+        Raises InputError for another name, or if the file cannot be written.
+        """
+        if name == "packets" and len(self.joined.arrivals) > BLOCK_ROWS:
+            numbers = store.flow_numbers(self.joined)
+            write_blocks(
+                path,
+                len(self.joined.arrivals),
+                lambda rows: store.packet_table(self.joined, self.queue, numbers, rows),
+            )
+        elif name == "queue" and self.queue.time_ns.size > BLOCK_ROWS:
+            write_blocks(
+                path,
+                self.queue.time_ns.size,
+                lambda rows: store.queue_table(self.joined, self.queue, rows),
+            )
+        else:
+            write_table(self.table(name), path)
 
     @property
     def _makers(self) -> Mapping[str, Callable[[], pl.DataFrame]]:

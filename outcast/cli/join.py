@@ -146,7 +146,6 @@ def command(
         raise ConfigError("no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap")
 
     from outcast.api.joins import join_captures, parse_max_sojourn_ns, parse_queue
-    from outcast.records.tables import write_table
 
     parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
     parse_queue(rate, limit, "--rate", "--limit")
@@ -163,7 +162,7 @@ def command(
     for text in result.remarks:
         terminal.tell(f"outcast: {text}")
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(lambda name: write_table(result.table(name), written[name]), written))
+        list(pool.map(lambda name: result.write(name, written[name]), written))
     _print(result.joined, result.chains)
     for estimate in result.estimates:
         text = _queue_text(estimate)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from outcast import files, handed_in
 from outcast.errors import InputError
@@ -26,6 +27,31 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
                 frame.write_csv(stream)
             else:
                 frame.write_parquet(stream, compression="snappy", statistics=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+BLOCK_ROWS = 1 << 21
+"""A longer table is written in blocks, so that memory does not have to hold all of it."""
+
+
+def write_blocks(path: Path, height: int, block: Callable[[slice], pl.DataFrame]) -> None:
+    """Writes a table of `height` rows, of which `block` gives some at a time.
+
+    Writes CSV if the name ends in .csv, else Parquet. Raises InputError if it cannot.
+    """
+    starts = range(0, max(height, 1), BLOCK_ROWS)
+    blocks = (block(slice(first, min(first + BLOCK_ROWS, height))) for first in starts)
+    try:
+        with files.writing(path) as stream:
+            if path.suffix == ".csv":
+                for number, frame in enumerate(blocks):
+                    frame.write_csv(stream, include_header=number == 0)
+                return
+            source = register_io_source(
+                lambda *_: blocks, schema=block(slice(0, 0)).schema, is_pure=False
+            )
+            source.sink_parquet(stream, compression="snappy", statistics=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 

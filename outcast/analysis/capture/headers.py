@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from outcast.analysis import room
 from outcast.analysis.capture.mirrors import CARRIERS, link_layer, unwrap_mirrored
 from outcast.analysis.capture.records import Records
 from outcast.analysis.compiled import (
@@ -90,32 +91,18 @@ class Columns(NamedTuple):
     @classmethod
     def empty(cls, capacity: int) -> Columns:
         """Columns with undefined content."""
-        return cls(
-            np.empty(capacity, np.int64),
-            np.empty(capacity, np.uint64),
-            np.empty(capacity, np.int32),
-            np.empty(capacity, np.int32),
-            np.empty(capacity, np.int32),
-            np.empty(capacity, np.uint32),
-            np.empty(capacity, np.uint32),
-            np.empty(capacity, np.uint32),
-            np.empty(capacity, np.uint32),
-            np.empty(capacity, np.uint16),
-            np.empty(capacity, np.uint16),
-            np.empty(capacity, np.uint8),
-            np.empty(capacity, np.uint8),
-            np.empty(capacity, np.uint8),
-        )
+        kinds: list[Any] = [np.int64, np.uint64, *[np.int32] * 3, *[np.uint32] * 4]
+        kinds += [*[np.uint16] * 2, *[np.uint8] * 3]
+        return cls.of(room.empty(capacity, kind) for kind in kinds)
 
     @classmethod
     def of(cls, columns: Iterable[Array]) -> Columns:
         """Columns from arrays in the order of the fields."""
         return cls(*cast(Any, tuple(columns)))
 
-    def resize(self, capacity: int) -> None:
-        """Changes the length in place. Large arrays are remapped, not copied."""
-        for column in self:
-            column.resize(capacity, refcheck=False)
+    def resized(self, capacity: int) -> Columns:
+        """The columns with another length; these are given up."""
+        return Columns.of(room.resized(column, capacity) for column in self)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -469,16 +456,14 @@ class Decoder:
             for their headers, or go to no wanted destination.
     """
 
-    def __init__(
-        self, destinations: frozenset[str] | None, capacity: int, unwraps: bool = True
-    ) -> None:
+    def __init__(self, destinations: frozenset[str] | None, unwraps: bool = True) -> None:
         """Keeps only packets to `destinations`; None keeps all.
 
         With `unwraps`, a mirrored packet is taken out of what carries it.
         """
         self._unwraps = unwraps
         self._carried = np.zeros(len(CARRIERS), np.int64)
-        self.columns = Columns.empty(max(capacity, 1024))
+        self.columns = Columns.empty(1024)
         self.filled = 0
         self._wanted_all = destinations is None
         self._wanted = np.array(
@@ -507,6 +492,11 @@ class Decoder:
         counts = zip(CARRIERS, self._carried.tolist(), strict=True)
         return {carrier: count for carrier, count in counts if count}
 
+    def reserve(self, packets: int) -> None:
+        """Makes room for so many packets, before any is there."""
+        if not self.filled:
+            self.columns = Columns.empty(max(packets, self.columns.stamp_ns.size))
+
     def add(self, records: Records) -> None:
         """Decodes a block. Its arrays change where packets are taken out of what carries them."""
         if self._unwraps:
@@ -521,7 +511,7 @@ class Decoder:
             )
         needed = self.filled + records.count
         if needed > self.columns.stamp_ns.size:
-            self.columns.resize(max(needed, 2 * self.columns.stamp_ns.size))
+            self.columns = self.columns.resized(max(needed, 2 * self.columns.stamp_ns.size))
         first = 0
         while True:
             first, self.filled = _decode(
@@ -560,7 +550,7 @@ class Decoder:
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
         """Returns the columns, cut to their length, and the flows by row."""
-        self.columns.resize(self.filled)
+        self.columns = self.columns.resized(self.filled)
         rows = self._table[: int(self._used[0])].tolist()
         flows = [
             FlowKey(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, Decoder, FlowKey
+from outcast.analysis.capture.records import Records
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -73,7 +74,7 @@ def read_capture(
     names = sequence.files_of(path) if foreign else [path]
     files = sequence.in_order(path, names)
     size = sum(file.size for file in files)
-    decoder = Decoder(destinations, capacity=min(size // 56, MOST_EXPECTED), unwraps=foreign)
+    decoder = Decoder(destinations, unwraps=foreign)
     spans: list[tuple[Path, int, int]] = []
     remarks = []
     records = 0
@@ -84,6 +85,7 @@ def read_capture(
             stamps = block.stamp_ns[: block.count]
             last = max(int(stamps.max()), last) if first is not None else int(stamps.max())
             first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
+            decoder.reserve(expected_packets(size, block))
             decoder.add(block)
             seen = records + file.records + block.count
             if decoder.cut > MOST_CUT and decoder.cut == seen - decoder.not_ip:
@@ -135,6 +137,16 @@ def read_capture(
         remarks=tuple(remarks),
         macs=decoder.source_macs(),
     )
+
+
+def expected_packets(size: int, block: Records) -> int:
+    """How many packets files of so many bytes hold if they go on as their first block does.
+
+    Of compressed files it is too low.
+    """
+    last = block.count - 1
+    read_bytes = int(block.offset[last] + block.length[last])
+    return min(int(size / read_bytes * block.count * 1.02) + 1024, MOST_EXPECTED)
 
 
 def _too_short(path: Path, which: str) -> InputError:

@@ -12,7 +12,6 @@ import polars as pl
 
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import Decoder, FlowKey
-from outcast.analysis.capture.pcap import MOST_EXPECTED
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.errors import InputError
@@ -88,8 +87,7 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
         if len(source.files) == 1
         else sequence.in_order(pattern.parent, source.files)
     )
-    capacity = min(sum(file.size for file in files) // 56, MOST_EXPECTED)
-    decoder = Decoder(None, capacity, unwraps=not one_clock)
+    decoder = Decoder(None, unwraps=not one_clock)
     stamps, links = [], []
     count = 0
     for file in files:

@@ -187,8 +187,13 @@ class Joined:
     @property
     def t_out_ns(self) -> I64:
         """When each arrival left; -1 if it did not."""
-        stamps = np.empty(len(self.arrivals), np.int64)
-        _stamps_of(self.departures.stamp_ns, self.left_as, stamps)
+        return self.t_out(slice(None))
+
+    def t_out(self, rows: slice) -> I64:
+        """When each of these arrivals left; -1 if it did not."""
+        left_as = self.left_as[rows]
+        stamps = np.empty(left_as.size, np.int64)
+        _stamps_of(self.departures.stamp_ns, left_as, stamps)
         return stamps
 
 

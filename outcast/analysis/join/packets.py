@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outcast.analysis import room
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Bool, Scalar, compiled
@@ -52,17 +53,8 @@ class Packets:
     @classmethod
     def empty(cls, size: int) -> Packets:
         """Packets with undefined content."""
-        return cls(
-            np.empty(size, np.int8),
-            np.empty(size, np.int32),
-            np.empty(size, np.int64),
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-            np.empty(size, np.uint32),
-            np.empty(size, np.uint32),
-            np.empty(size, np.uint16),
-            np.empty(size, np.uint8),
-        )
+        kinds = (np.int8, np.int32, np.int64, *(np.int32,) * 2, *(np.uint32,) * 2)
+        return cls(*(room.empty(size, kind) for kind in (*kinds, np.uint16, np.uint8)))
 
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
@@ -200,7 +192,7 @@ def merge(
     if releases == [True] and rows[0].size == captures[0].columns.flow.size:
         return _adopt(captures[0], sides[0].flows, stamps[0], use)
     packets = Packets.empty(sum(chosen.size for chosen in rows))
-    identity = np.empty(len(packets), np.uint64)
+    identity = room.empty(len(packets), np.uint64)
 
     def place(index: int) -> None:
         position = np.arange(rows[index].size, dtype=np.int32)

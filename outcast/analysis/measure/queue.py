@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from outcast.analysis import room
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 
@@ -154,14 +155,14 @@ def replay(joined: Joined, delay_ns: int = 0) -> Queue:
     )
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
     events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum())
-    found_bytes = np.empty(len(arrivals), np.int32)
-    found_packets = np.empty(len(arrivals), np.int32)
-    time = np.empty(events, np.int64)
-    event = np.empty(events, np.int8)
-    packet = np.empty(events, np.int32)
-    egress = np.empty(events, np.int8)
-    after_bytes = np.empty(events, np.int32)
-    after_packets = np.empty(events, np.int32)
+    found_bytes = room.empty(len(arrivals), np.int32)
+    found_packets = room.empty(len(arrivals), np.int32)
+    time = room.empty(events, np.int64)
+    event = room.empty(events, np.int8)
+    packet = room.empty(events, np.int32)
+    egress = room.empty(events, np.int8)
+    after_bytes = room.empty(events, np.int32)
+    after_packets = room.empty(events, np.int32)
     count = _walk(
         _entered_ns(joined, delay_ns),
         arrivals.frame_bytes,
