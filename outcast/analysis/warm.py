@@ -13,7 +13,7 @@ import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import join
-from outcast.analysis.measure import blackout, queue, tcp, throughput
+from outcast.analysis.measure import blackout, queue, sent_again, tcp, throughput
 from outcast.analysis.trace.pages import open_events
 from outcast.analysis.trace.tables import nearest
 from outcast.records.trace import Formats, Statistics
@@ -65,6 +65,13 @@ def warm() -> None:
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)
     tcp.resent(joined, 1)
+    sent_again.sent_again(
+        np.zeros(2, np.int64),
+        np.array([10, 0], np.uint32),
+        np.array([10, 20]),
+        np.ones(2, np.uint8),
+        np.array([True, False]),
+    )
     nearest(*[np.zeros(1, np.int64)] * 9)
 
 

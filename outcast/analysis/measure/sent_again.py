@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from outcast.analysis.compiled import I64, U8, U32, Array, Bool
+from outcast.analysis.compiled import I64, U8, U32, Array, Bool, compiled
 from outcast.analysis.measure.throughput import unwrap
 
-MOST_LOOKED_AT = 4096
-"""Retransmissions of its flow after a packet that are tried if none has its sequence number."""
+MOST_PIECES = 256
+"""Of a retransmission that joins more segments than this, only so many count."""
 _NONE = -1
 
 
@@ -51,16 +51,29 @@ def _in_flow(low: I64, high: I64, dropped: Bool) -> I64:
     same = low[order][1:] == low[order][:-1]
     successor[order[:-1][same]] = order[1:][same]
     before = np.concatenate([low[:1], np.maximum.accumulate(high)[:-1]])
-    again = np.flatnonzero(low < before)
-    lost = np.flatnonzero(dropped & (successor < 0))
-    at = np.searchsorted(again, lost, side="right")
-    for _ in range(MOST_LOOKED_AT):
-        live = at < again.size
-        lost, at = lost[live], at[live]
-        if not lost.size:
-            break
-        packet = again[at]
-        covers = (low[packet] <= low[lost]) & (low[lost] < high[packet])
-        successor[lost[covers]] = packet[covers]
-        lost, at = lost[~covers], at[~covers] + 1
+    again = low < before
+    lost = dropped & (successor < 0)
+    if again.any() and lost.any():
+        edges = np.unique(np.concatenate([low[again], high[again], low[lost]]))
+        _cover(low, high, again, lost, edges, successor)
     return successor
+
+
+@compiled
+def _cover(low: I64, high: I64, again: Bool, lost: Bool, edges: I64, successor: I64) -> None:
+    """Sets `successor` of each lost packet to the next one in `again` with its first byte.
+
+    It goes back in time. `coming` has for each piece between `edges` the next packet that has it.
+    """
+    coming = np.full(edges.size, -1, np.int64)
+    for i in range(low.size - 1, -1, -1):
+        if not (again[i] or lost[i]):
+            continue
+        at = np.searchsorted(edges, low[i])
+        if lost[i]:
+            successor[i] = coming[at]
+        if again[i]:
+            end = min(edges.size, at + MOST_PIECES)
+            while at < end and edges[at] < high[i]:
+                coming[at] = i
+                at += 1
