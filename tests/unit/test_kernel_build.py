@@ -75,6 +75,8 @@ class FakePrograms:
                 (output / "include/generated/autoconf.h").touch()
             case "strip":
                 Path(argv[2]).write_text("stripped")
+            case "objcopy":
+                Path(argv[-1]).write_text("symbols")
         return ""
 
 
@@ -166,11 +168,12 @@ def test_a_build_ends_in_the_cache(tmp_path: Path, recipe: Recipe, tarball: Path
     )
     assert run.ran == [
         *("tar", "patch", "make allnoconfig"),
-        *("make linux", "make modules_prepare", "strip"),
+        *("make linux", "make modules_prepare", "strip", "objcopy"),
     ]
     assert kernel.compiler == "gcc-12 12.2, packages abc"
     assert kernel.congestion_controls == ("cubic", "reno")
     assert kernel.program.read_text() == "stripped"
+    assert kernel.symbols.read_text() == "symbols"
     assert kernel.release == "7.3.4"
     assert cache.find_all(folder) == [kernel]
     assert [each.stage for each in seen] == [

@@ -36,6 +36,9 @@ Stage = Literal["search", "fetch", "compiler", "unpack", "configure", "compile",
 COMPILE_STEPS = 800
 """Roughly the number of lines that make prints, for the progress display alone."""
 
+BUILT_AT = "/build"
+"""The folder that a debugger believes the kernel was built in, wherever that was."""
+
 _STEP = re.compile(r"^  [A-Z]+ ")
 _SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
 """Where a package has the kernel's source."""
@@ -126,7 +129,7 @@ def build(
         if cached is not None:
             return cached
         sees = _world(supply, needs_lock=is_locked)
-        program, for_modules = _make(place, fetched, recipe, jobs, on_progress)
+        program, symbols, for_modules = _make(place, fetched, recipe, jobs, on_progress)
         on_progress(Progress("check"))
         said = _check(program, sees)
         kernel = Kernel(
@@ -142,7 +145,7 @@ def build(
             compiler=place.compiler,
             compiler_note=place.note,
         )
-        return cache.keep(kernel, folder, for_modules)
+        return cache.keep(kernel, folder, for_modules, symbols)
 
 
 def _choose(
@@ -180,11 +183,11 @@ def _make(
     recipe: Recipe,
     jobs: int | None,
     on_progress: Callable[[Progress], None],
-) -> tuple[Path, Path]:
+) -> tuple[Path, Path, Path]:
     """Unpacks, patches, configures and compiles.
 
     Returns:
-        The program, and the folder that modules are compiled against.
+        The program, what a debugger knows of it, and the folder that modules are compiled against.
     """
     run = place.programs
     tree = place.folder / "source"
@@ -192,10 +195,11 @@ def _make(
     _unpack(place.admit(_tarball(fetched)), tree, run)
     _patch(tree, place, recipe)
     output = _configure(tree, recipe, run, on_progress)
-    program = _compile(tree, output, jobs or len(os.sched_getaffinity(0)), run, on_progress)
+    cores = len(os.sched_getaffinity(0))
+    program, symbols = _compile(tree, output, jobs or cores, run, on_progress)
     for_modules = place.folder / "headers"
     headers.keep(tree, output, for_modules)
-    return program, for_modules
+    return program, symbols, for_modules
 
 
 def _tarball(fetched: Path) -> Path:
@@ -250,7 +254,8 @@ def _compile(
     jobs: int,
     run: Programs,
     on_progress: Callable[[Progress], None],
-) -> Path:
+) -> tuple[Path, Path]:
+    """Compiles. Returns the program, and what a debugger knows of it."""
     done = 0
 
     def on_line(line: str) -> None:
@@ -259,12 +264,17 @@ def _compile(
             done += 1
             on_progress(Progress("compile", min(done, COMPILE_STEPS), COMPILE_STEPS, line.strip()))
 
-    argv = ["make", *VARIABLES, f"O={output}", f"--jobs={jobs}"]
+    # By a flag, and not in the configuration, which the program contains: it stays as it was. The
+    # debugger is told the same paths wherever this is built.
+    for_debugger = f"KCFLAGS=-g -gdwarf-5 -fdebug-prefix-map={tree.parent}={BUILT_AT}"
+    argv = ["make", *VARIABLES, for_debugger, f"O={output}", f"--jobs={jobs}"]
     for target in ("linux", "modules_prepare"):
         run.run([*argv, target], cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
-    program = tree.parent / "linux"
+    program, symbols = tree.parent / "linux", tree.parent / "linux.debug"
     run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
-    return program
+    split = ["objcopy", "--only-keep-debug", "--compress-debug-sections=zlib"]
+    run.run([*split, str(output / "linux"), str(symbols)], cwd=output)
+    return program, symbols
 
 
 def _world(supply: Supply, *, needs_lock: bool) -> World:

@@ -1,8 +1,9 @@
 """The kernels that this user has built.
 
-`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, and in `headers` what modules
-are compiled against. The folder gets its name by a rename when everything in it is whole, so a
-kernel that is there can be used. Nothing in it is ever changed.
+`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, in `headers` what modules are
+compiled against, and in `linux.debug` what a debugger needs. The folder gets its name by a rename
+when everything in it is whole, so a kernel that is there can be used. Nothing in it is ever
+changed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from outcast.errors import FeatureMissingError, KernelError
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
 _HEADERS = "headers"
+_SYMBOLS = "linux.debug"
 _UNFINISHED = "unfinished-"
 
 
@@ -71,6 +73,11 @@ class Kernel:
     def headers(self) -> Path:
         """What modules are compiled against; see `outcast.engines.kernel.headers`."""
         return self.program.with_name(_HEADERS)
+
+    @property
+    def symbols(self) -> Path:
+        """What a debugger knows of the program. A kernel of the package outcast-guest has none."""
+        return self.program.with_name(_SYMBOLS)
 
 
 def default_folder() -> Path:
@@ -165,13 +172,16 @@ def verify(kernel: Kernel) -> None:
         )
 
 
-def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
+def keep(
+    kernel: Kernel, folder: Path, headers: Path | None = None, symbols: Path | None = None
+) -> Kernel:
     """Puts a built kernel into the cache, whole or not at all. Returns the cached kernel.
 
     Args:
         kernel: the kernel, whose program is copied.
         folder: the cache.
         headers: the folder that `headers.keep` filled. It is moved.
+        symbols: what a debugger knows of the program. It is moved.
     """
     target = folder / kernel.key
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name:
@@ -180,6 +190,8 @@ def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
         shutil.copy2(kernel.program, whole / _PROGRAM)
         if headers is not None:
             headers.rename(whole / _HEADERS)
+        if symbols is not None:
+            symbols.rename(whole / _SYMBOLS)
         record = asdict(kernel)
         del record["program"]
         (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

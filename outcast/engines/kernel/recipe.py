@@ -16,7 +16,7 @@ _MOST_BYTES = 64 << 20
 _OPTIONAL = "# Only in some versions\n"
 _SYMBOL = re.compile(r"^((CONFIG_[A-Z0-9_]+)=\S+)$", re.MULTILINE)
 _SWITCHED_OFF = re.compile(r"^(?:# )?(CONFIG_[A-Z0-9_]+)(?:=n| is not set)$", re.MULTILINE)
-_KEPT = 2
+_KEPT = 3
 """A number for what is kept of a build besides the program (see `headers`): raise it when that
 changes, so that kernels that were kept before are built anew."""
 
