@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,18 @@ def test_a_source_that_does_not_take_the_configuration(
     with pytest.raises(KernelError, match="CONFIG_NET=y"):
         build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=recipe, run=run)
     assert "make linux" not in run.ran
+
+
+def test_a_patch_that_may_be_missing_is_left_out_where_it_does_not_fit(
+    tmp_path: Path, recipe: Recipe, tarball: Path
+) -> None:
+    optional = replace(recipe, optional=("0001-x.patch",))
+    run = FakePrograms("patch")
+    build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=optional, run=run)
+    assert run.ran.count("patch") == 1
+    run = FakePrograms()
+    build.build(tarball=tarball, folder=tmp_path / "kernels", recipe=optional, run=run, again=True)
+    assert run.ran.count("patch") == 2
 
 
 def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ print(seen.recv(100).hex())
 
 BEFORE = {
     "a reading of the clock": "import time; time.time_ns()",
+    "calls that fail": "import os; [os.path.exists('/missing') for _ in range(500)]",
     "an import": "import xml.dom.minidom, http.client",
     "a folder": "import os; os.mkdir('/tmp/extra')",
     "a random number": "import os; os.urandom(8)",
@@ -75,3 +76,15 @@ def test_reading_the_clock_takes_time_only_where_nothing_else_would(
     free_ns, spinning_ns = (int(number) for number in said[0].split())
     assert free_ns == 0
     assert 1500 < spinning_ns <= 3000
+
+
+def test_a_call_that_fails_takes_time_only_where_nothing_else_would(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    calls = "import os, time; t = []\n" + (
+        "for _ in range(3000): os.path.exists('/missing'); t.append(time.monotonic_ns())"
+    )
+    said = after(kernel, tmp_path / "fail", f"{calls}\nprint(t[500] - t[0], t[-1] - t[1000])")
+    free_ns, failing_ns = (int(number) for number in said[0].split())
+    assert free_ns == 0
+    assert failing_ns > 1_000_000

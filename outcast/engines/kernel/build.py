@@ -229,9 +229,20 @@ def _patch(tree: Path, place: Bench, recipe: Recipe) -> None:
     for path in (*recipe.patches, *recipe.own_patches):
         argv = ["patch", "--strip=1", "--forward", "--fuzz=0", "--input", str(place.admit(path))]
         try:
+            if path.name in recipe.optional and not _fits(argv, tree, place):
+                continue
             place.programs.run(argv, cwd=tree)
         except CommandError as error:
             raise KernelError(f"{path.name} does not fit this source: {error.stderr}") from None
+
+
+def _fits(argv: Sequence[str], tree: Path, place: Bench) -> bool:
+    """Whether a patch fits as a whole; the source stays as it is."""
+    try:
+        place.programs.run([*argv, "--dry-run"], cwd=tree)
+    except CommandError:
+        return False
+    return True
 
 
 def _configure(

@@ -30,12 +30,14 @@ class Recipe:
         patches: the files of the changes to the source, in the order in which they are applied.
         own_fragments: the user's files of configuration, which come after ours. The later counts.
         own_patches: the user's patches, applied after ours.
+        optional: the names of patches that are left out where they do not fit the source.
     """
 
     fragment: Path
     patches: tuple[Path, ...]
     own_fragments: tuple[Path, ...] = ()
     own_patches: tuple[Path, ...] = ()
+    optional: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -84,5 +86,11 @@ class Recipe:
 OURS = Recipe(
     fragment=FOLDER / "fragment.config",
     patches=tuple(sorted((FOLDER / "patches").glob("*.patch"))),
+    # Events of TCP and the queues differ with Linux's version, and runs without events need none.
+    optional=(
+        "0010-events-say-whose-packet.patch",
+        "0011-events-of-tcp.patch",
+        "0013-drops-below-netem.patch",
+    ),
 )
 """The recipe that the virtual engine uses."""
