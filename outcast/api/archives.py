@@ -163,7 +163,14 @@ def make_again(
     other = other_guest(earlier.read_manifest()) if guest is None else ""
     if other:
         note(progress, f"{source}: {other}, so the captures may differ")
-    fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
+    try:
+        fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
+    except OutcastError as error:
+        if target.is_relative_to(scratch):
+            # What was written up to then is gone when somebody reads this.
+            text = str(error).partition(f" (what was written up to then: {scratch}")[0]
+            error.args = (text, *error.args[1:])
+        raise
     return comparing.explain(earlier, fresh)
 
 

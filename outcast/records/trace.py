@@ -8,7 +8,8 @@ traced.json         this module's Traced: which tables there are
 <event>.parquet     a row per event (outcast.records.trace_tables)
 ```
 
-The guest writes the first three. Nothing here imports polars, because the guest imports this.
+The guest writes the first three. Pages and symbols are removed once there are tables. Nothing here
+imports polars, because the guest imports this.
 """
 
 from __future__ import annotations

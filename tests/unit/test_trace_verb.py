@@ -145,6 +145,10 @@ def test_events_are_listed_in_their_order(run: Path, capsys: pytest.CaptureFixtu
     assert "qdisc:qdisc_dequeue" in lines[2]
     assert "reason=NOT_SPECIFIED" in lines[2]
     assert "skbaddr" not in lines[2]
+    assert invoke([*arguments[:6], "--between", "8s", "9s"]) == 2
+    assert "no event fits --flow 1 and --between 8s 9s; there are some from 0 to " in (
+        capsys.readouterr().err
+    )
     assert invoke([*arguments, "--format", "json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == len(lines) - 1
@@ -201,6 +205,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert invoke(["trace", str(run), *arguments]) == 2
     said = capsys.readouterr().err.splitlines()
     assert told in said[-1]
+    assert "scratch" not in said[-1]
     assert not (run / "trace").exists()
 
 

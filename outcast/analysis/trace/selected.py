@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any
 
@@ -89,6 +89,21 @@ def require_flow(run: Run, flow: int | None) -> None:
     known = [record.flow for record in run.manifest.flows]
     if flow is not None and known and flow not in known:
         raise ConfigError(f"--flow {flow}: there are {min(known)} to {max(known)}")
+
+
+def require_some(run: Run, wanted: Wanted) -> None:
+    """Raises ConfigError if no event fits; the message says when there are some."""
+    kinds = wanted.events or events_of(run)
+    with run.reading():
+        if any(scan(run, event, wanted).head(1).collect().height for event in kinds):
+            return
+        always = replace(wanted, span=None)
+        times = pl.concat(scan(run, event, always).select("t_ns") for event in kinds)
+        first, last = times.select(pl.col("t_ns").min(), last=pl.col("t_ns").max()).collect().row(0)
+    asked = [] if wanted.flow is None else [f"--flow {wanted.flow}"]
+    asked += [] if wanted.span is None else [wanted.span.asked]
+    there = "" if first is None else f"; there are some from {first / 1e6:g} to {last / 1e6:g} ms"
+    raise ConfigError(f"no event fits {' and '.join(asked) or ', '.join(kinds)}{there}")
 
 
 def own_fields(row: dict[str, Any]) -> dict[str, Any]:

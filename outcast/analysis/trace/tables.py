@@ -50,7 +50,8 @@ _INET, _INET6 = 2, 10
 def write_events(directory: RunDirectory) -> Traced | None:
     """Makes the tables of a run's recorded events, then removes the pages that they came from.
 
-    packets.parquet has to be there. The pages can be recorded again, and are large.
+    packets.parquet has to be there. The pages can be recorded again, and are large. The tables have
+    the names of functions, so the kernel's symbols are removed too.
 
     Returns which tables there are; None if the run recorded nothing.
 
@@ -94,6 +95,7 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
     traced = Traced(outcast=__version__, events=rows)
     directory.write_traced(traced)
     directory.trace_events.unlink()
+    directory.trace_symbols.unlink(missing_ok=True)
     return traced
 
 

@@ -8,13 +8,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from outcast.analysis.trace.selected import Wanted, own_fields, rows
+from outcast.analysis.trace.selected import Wanted, own_fields, require_some, rows
 from outcast.records.run import Run
 
 _SHOWN = ("t_ns", "event", "host", "port", "flow", "packet")
 _WIDTHS = (14, 28, 9, 10, 4, 7)
-_IN_COLUMNS = ("dev", "saddr_v6", "daddr_v6", "family", "mark")
-"""Fields that a table for people leaves out, because the columns before say the same or nothing."""
+_LEFT_OUT = (
+    *("dev", "ifindex", "txq_state", "saddr_v6", "daddr_v6", "family", "mark", "protocol"),
+    *("saddr", "sport", "daddr", "dport"),
+)
+"""Fields that a table for people leaves out: the columns and the addresses say the same."""
 
 
 def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
@@ -25,8 +28,9 @@ def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
         wanted: which events.
         form: `table`, `csv` or `json`.
 
-    Raises as `rows`.
+    Raises as `rows`, and ConfigError if no event fits.
     """
+    require_some(run, wanted)
     if form == "table":
         yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
     if form == "csv":
@@ -45,7 +49,21 @@ def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
 
 def _what(row: dict[str, Any]) -> str:
     fields = own_fields(row)
-    return " ".join(f"{name}={value}" for name, value in fields.items() if name not in _IN_COLUMNS)
+    ends = [fields.get(name) for name in ("saddr", "sport", "daddr", "dport")]
+    between = [] if None in ends else ["{}:{}>{}:{}".format(*ends)]
+    for name in ("handle", "parent"):
+        if name in fields:
+            fields[name] = _handle(fields[name])
+    rest = [f"{name}={value}" for name, value in fields.items() if name not in _LEFT_OUT]
+    return " ".join([*between, *rest])
+
+
+def _handle(number: int) -> str:
+    """A qdisc's handle as tc(8) writes it."""
+    major, minor = divmod(number, 1 << 16)
+    if number == 0xFFFF_FFFF:
+        return "root"
+    return f"{major:x}:{minor:x}" if minor else f"{major:x}:"
 
 
 def _line(cells: tuple[Any, ...], last: str) -> str:
