@@ -215,7 +215,11 @@ def read_model(path: Path, model: type[_Model]) -> _Model:
 
     Raises as `read_json`, and InputError with the name of a key that is not valid.
     """
-    tree = read_json(path)
+    return as_model(path, read_json(path), model)
+
+
+def as_model(path: Path, tree: Any, model: type[_Model]) -> _Model:
+    """Returns a record from the parsed content of its file. Raises InputError as `read_model`."""
     try:
         if issubclass(model, Versioned):
             model.require_format(tree)

@@ -95,7 +95,7 @@ def execute(
             with `.failed`, or `.failed-2` and so on if that is taken. A complete result that
             cannot be put in its place is kept too, and the error names its folder.
     """
-    with _unfinished(target) as partial:
+    with unfinished(target) as partial:
         directory = RunDirectory(partial.path)
         resolved = _with_own_files(experiment, engine, directory)
         directory.write_plan(make_plan(resolved))
@@ -220,13 +220,15 @@ def _evaluate(
 
 
 @dataclass(frozen=True)
-class _Partial:
+class Partial:
+    """A folder that is not complete yet, and its entry in the ledger."""
+
     path: Path
     entry: ledger.Entry
 
 
 @contextmanager
-def _unfinished(target: Path) -> Iterator[_Partial]:
+def unfinished(target: Path) -> Iterator[Partial]:
     """A folder beside `target` that is renamed to it when the block ends well."""
     require_free(target)
     path = _partial_of(target)
@@ -241,7 +243,7 @@ def _unfinished(target: Path) -> Iterator[_Partial]:
                 raise ConfigError(f"{path}: {error.strerror}; {_ALLOWED}") from None
             to_remove = True
             try:
-                yield _Partial(path, entry)
+                yield Partial(path, entry)
             except Exception as error:
                 _keep_failed(path, target, error)
                 raise

@@ -25,6 +25,7 @@ from outcast.errors import InputError
 from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
+from outcast.records.captures import AnyManifest
 from outcast.records.effective import min_rto_ns_of
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
@@ -68,6 +69,20 @@ class PortAnalysis:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """Captures that were joined together, whatever output the packets left by.
+
+    Attributes:
+        numbers: for each flow of the join, its number in the tables.
+    """
+
+    joined: Joined
+    queue: Queue
+    chains: Chains
+    numbers: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
     """A part of the run: [start_ns, end_ns) after the traffic's start."""
 
@@ -85,17 +100,18 @@ MOST_BINS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything computed from a run, before it is stored.
+    """Everything computed from a run or from joined captures, before it is stored.
 
     Attributes:
         group_by: the grouping that tables and figures show.
         comparison: the groups that the headline compares; None if there is only one hop class.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
         rates: what the traces of links set.
+        whole: joined captures before they were parted by outputs; None for a run.
     """
 
     directory: RunDirectory
-    manifest: Manifest
+    manifest: AnyManifest
     counters: Counters
     windows_ns: tuple[int, ...]
     bin_ns: int
@@ -107,6 +123,7 @@ class Analysis:
     sockets: pl.DataFrame | None
     port_samples: pl.DataFrame | None
     rates: Rates
+    whole: Whole | None = None
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
         """The rate at which a port sent over time; it was set up with `first_bps`."""
@@ -219,7 +236,9 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
     return _Join(captures, joined)
 
 
-def elsewhere(manifest: Manifest, counters: Counters, record: BottleneckRecord) -> frozenset[int]:
+def elsewhere(
+    manifest: AnyManifest, counters: Counters, record: BottleneckRecord
+) -> frozenset[int]:
     """The flows that cross a port and count at an earlier one of the manifest, by their numbers.
 
     There are none in an old run, which recorded no links.
@@ -251,7 +270,7 @@ def _analyze_port(
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
-        rows=_rows_by_number(joined, numbers),
+        rows=rows_by_number(joined, numbers),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(
@@ -322,7 +341,8 @@ def _numbers(
     return numbers
 
 
-def _rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
+def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
+    """For each flow's number, the rows of its arrivals."""
     grouped: dict[int, list[Array]] = defaultdict(list)
     for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
         grouped[numbers[flow]].append(rows)
@@ -351,7 +371,7 @@ def active(analysis: Analysis, record: FlowRecord) -> Interval:
     return _active(analysis.manifest, analysis.ports, record)
 
 
-def _active(manifest: Manifest, ports: Sequence[PortAnalysis], record: FlowRecord) -> Interval:
+def _active(manifest: AnyManifest, ports: Sequence[PortAnalysis], record: FlowRecord) -> Interval:
     if record.duration_ns is not None:
         return Interval(record.start_ns, record.start_ns + record.duration_ns)
     last_ns = _last_progress_ns(record, ports) - manifest.traffic.t_start_ns

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -37,11 +38,13 @@ from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.trust import capture_summary
 from outcast.records import effective
+from outcast.records.captures import CapturesManifest
 from outcast.records.summary import (
     CapacitySummary,
     ChangeSummary,
     ClassSummary,
     FairnessSummary,
+    Groups,
     PhaseSummary,
     PortDrops,
     QueueSummary,
@@ -59,10 +62,14 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     main = window(analysis, analysis.interval, with_counts=True)
     fairness = fairness_table(analysis)
     losses = loss_summary(analysis)
+    is_captured = isinstance(analysis.manifest, CapturesManifest)
+    groups = with_whole_run(
+        analysis, main.groups, lambda flow: tcp_of_flow(analysis, flow), _spread
+    )
     measured = ", ".join(port.record.egress for port in analysis.ports)
     return Summary(
         name=analysis.manifest.name,
-        engine=analysis.manifest.engine,
+        engine=_engine(analysis),
         duration_s=analysis.manifest.traffic.duration_ns / 1e9,
         interval="all active" if analysis.all_active else "whole",
         start_s=main.start_s,
@@ -88,7 +95,8 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
                 flows=change.flows,
                 fair_after_s=None if change.fair_after_ns is None else change.fair_after_ns / 1e9,
             )
-            for change in changes(analysis, fairness)
+            # A flow of joined captures joins with its first packet, which is no event of its own.
+            for change in ([] if is_captured else changes(analysis, fairness))
         ],
         synchronisation=_synchronisation(analysis),
         samples=_samples(analysis),
@@ -97,16 +105,28 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         warnings=[
             *loss_warnings(losses, measured),
             *analysis.manifest.warnings,
-            *_held(analysis),
+            *([] if is_captured else _held(analysis)),
         ],
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
         group_by=analysis.group_by,
-        groups=with_whole_run(
-            analysis, main.groups, lambda flow: tcp_of_flow(analysis, flow), _spread
-        ),
+        groups=_without_timeouts(groups) if is_captured else groups,
         compare=main.compare,
     )
+
+
+def _engine(analysis: Analysis) -> Literal["realtime", "virtual"] | None:
+    manifest = analysis.manifest
+    return None if isinstance(manifest, CapturesManifest) else manifest.engine
+
+
+def _without_timeouts(groups: Groups) -> Groups:
+    """The groups of joined captures, whose senders' least RTO nobody told us."""
+    unknown = {"timeouts_seen": None, "halted_s": None}
+    return {
+        kind: {label: part.model_copy(update=unknown) for label, part in labels.items()}
+        for kind, labels in groups.items()
+    }
 
 
 def _held(analysis: Analysis) -> list[str]:
@@ -132,7 +152,7 @@ def _held(analysis: Analysis) -> list[str]:
 def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
     hops = defaultdict(set)
     for record in analysis.manifest.flows:
-        if record.ingress is not None:
+        if record.ingress is not None and record.hops is not None:
             hops[record.ingress].add(record.hops)
     drops = {}
     for port in analysis.ports:

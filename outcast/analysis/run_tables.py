@@ -6,6 +6,7 @@ the kind. To add one, write it in a file of its own and add it to TABLES.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from outcast.analysis.measure.run_goodput import flow_bytes, host_counts
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.analysis.run_summary import median_rtt_ns, rows_of_flow, tcp_of_flow
+from outcast.records.captures import CapturesManifest
 from outcast.records.run_directory import FlowRecord, RunDirectory
 from outcast.records.tables import write_table
 
@@ -39,6 +41,9 @@ def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
 
 def packet_table(analysis: Analysis) -> pl.DataFrame:
     """One row per packet that entered a bottleneck; see `store.packet_table`."""
+    whole = analysis.whole
+    if whole is not None:
+        return store.packet_table(whole.joined, whole.queue, whole.numbers)
     return _stack(
         [store.packet_table(port.joined, port.queue, port.numbers) for port in analysis.ports]
     )
@@ -46,6 +51,8 @@ def packet_table(analysis: Analysis) -> pl.DataFrame:
 
 def queue_table(analysis: Analysis) -> pl.DataFrame:
     """One row per change of a bottleneck's queue. `packet` is the row in `packet_table`."""
+    if analysis.whole is not None:
+        return store.queue_table(analysis.whole.joined, analysis.whole.queue)
     frames = []
     offset = 0
     for port in analysis.ports:
@@ -57,6 +64,8 @@ def queue_table(analysis: Analysis) -> pl.DataFrame:
 
 def chain_table(analysis: Analysis) -> pl.DataFrame:
     """One row per chain of drops of an input port."""
+    if analysis.whole is not None:
+        return store.chain_table(analysis.whole.joined, analysis.whole.chains)
     return _stack([store.chain_table(port.joined, port.chains) for port in analysis.ports])
 
 
@@ -100,6 +109,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     total = sum(goodput.values())
     longest_by_port = [_longest_chains(port) for port in analysis.ports]
     t_start_ns = analysis.manifest.traffic.t_start_ns
+    is_captured = isinstance(analysis.manifest, CapturesManifest)
+    sent_by = Counter(record.src for record in analysis.manifest.flows)
     rows = []
     for record in analysis.manifest.flows:
         packets = dropped = longest = 0
@@ -112,8 +123,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
             dropped += int((port.joined.verdict[mine] == Verdict.DROPPED).sum())
             longest = max(longest, longest_by_port[number].get(record.flow, 0))
         tcp = tcp_of_flow(analysis, record.flow)
-        of_host = [other for other in analysis.manifest.flows if other.src == record.src]
-        alone = of_host if len(of_host) == 1 else None
+        alone = [record] if sent_by[record.src] == 1 else None
         rows.append(
             {
                 "flow": record.flow,
@@ -124,7 +134,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "dst_ip": record.dst_ip,
                 "dport": record.dport,
                 "hops": record.hops,
-                "path_links": len(record.path) - 1,
+                "path_links": len(record.path) - 1 if record.path else None,
                 "ingress": record.ingress,
                 "start_ns": record.start_ns,
                 "congestion_control": record.congestion_control,
@@ -139,8 +149,8 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "timeouts": alone and host_counts(analysis, alone, "TcpExtTCPTimeouts"),
                 "retransmissions_seen": tcp.retransmissions,
                 "spurious_seen": tcp.spurious,
-                "timeouts_seen": tcp.timeouts,
-                "halted_s": tcp.halted_s,
+                "timeouts_seen": None if is_captured else tcp.timeouts,
+                "halted_s": None if is_captured else tcp.halted_s,
                 "rtt_p50_ns": median_rtt_ns(analysis, record.flow),
                 "name": record.name,
                 "protocol": record.protocol,
@@ -154,6 +164,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     # A column without any value would have no type of its own.
     return frame.with_columns(
         pl.col("name", "congestion_control").cast(pl.String),
+        *([pl.col(name).cast(_FLOW_COLUMNS[name]) for name in _UNTOLD] if is_captured else []),
         pl.col("t_first", "t_last", "completion_ns").cast(pl.Int64),
     )
 
@@ -173,6 +184,12 @@ def _times(record: FlowRecord, stamps_ns: Sequence[int]) -> dict[str, int | None
         else None,
     }
 
+
+_UNTOLD = (
+    *("hops", "path_links", "retransmits", "timeouts"),
+    *("timeouts_seen", "halted_s", "rtt_p50_ns"),
+)
+"""Columns that have no value in joined captures."""
 
 _FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from outcast.analysis.measure import links
 from outcast.analysis.measure.losses import cut_off, lost_to_the_link
 from outcast.analysis.run_analysis import Analysis, elsewhere
+from outcast.records.captures import CapturesManifest
 from outcast.records.run_directory import CaptureRecord
 from outcast.records.summary import CaptureSummary
 
 
 def capture_summary(analysis: Analysis) -> CaptureSummary:
     """Checks the captures against each other, tcpdump's counters and the queue's counters."""
+    if isinstance(analysis.manifest, CapturesManifest):
+        return _of_captures(analysis, analysis.manifest)
     records = {(record.port, record.direction): record for record in analysis.manifest.captures}
     reasons = []
     used: dict[tuple[str, str], CaptureRecord] = {}
@@ -90,4 +93,19 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
         in_flight=in_flight,
         trusted=not reasons,
         reasons=reasons,
+    )
+
+
+def _of_captures(analysis: Analysis, manifest: CapturesManifest) -> CaptureSummary:
+    """Whether joined captures agree with one another. There are no counters to compare with."""
+    assert analysis.whole is not None
+    counts = analysis.whole.joined.counts
+    return CaptureSummary(
+        tcpdump_kernel_drops=None,
+        inferred_drops=counts.dropped,
+        qdisc_drops=None,
+        unmatched=counts.early + counts.duplicates + counts.unexplained,
+        in_flight=counts.in_flight + counts.before_output,
+        trusted=not manifest.refusals,
+        reasons=list(manifest.refusals),
     )

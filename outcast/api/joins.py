@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from outcast.analysis import store
 from outcast.analysis.capture.pcap import read_captures
@@ -27,6 +27,28 @@ if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
+    from outcast.api.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCapture:
+    """The capture of a port: which packets it holds, and its file or the pattern of several."""
+
+    port: str
+    direction: Literal["in", "out", "any"]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a join was asked to do, as `join_captures` has it."""
+
+    captures: tuple[AskedCapture, ...]
+    destinations: Collection[str]
+    routed: bool
+    max_sojourn_ns: int
+    rate_bps: int | None
+    limit_bytes: int | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,6 +60,7 @@ class Join:
         queue: the content of each output's queue, as arrays.
         chains: chains of consecutive drops of one input port, as arrays.
         remarks: what the reader should know: captures that were cut, clocks that were aligned.
+        asked: what was joined, and how.
         roles: for each capture, which way its packets go.
         clocks: for each capture, how far its clock was off; none if one clock stamped all.
         estimates: for each output, the rate and limit of its queue.
@@ -47,6 +70,7 @@ class Join:
     queue: Queue
     chains: Chains
     remarks: tuple[str, ...]
+    asked: Asked
     roles: tuple[Role, ...] = ()
     clocks: tuple[ClockEstimate, ...] = ()
     estimates: tuple[QueueEstimate, ...] = ()
@@ -57,6 +81,21 @@ class Join:
             f"Join({counts.entered} packets in: {counts.forwarded} forwarded, "
             f"{counts.dropped} dropped)"
         )
+
+    def save(self, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:
+        """Writes all of it into a new folder, which `open_run` opens like that of a run.
+
+        Args:
+            directory: a new or empty folder. It appears whole, or not at all.
+            copy: whether to copy the captures into it. Otherwise it names their places.
+
+        Raises:
+            ConfigError: the folder cannot be used.
+            InputError: a capture is not there any more.
+        """
+        from outcast.api import captures
+
+        return captures.save(self, directory, copy=copy)
 
     @property
     def tables(self) -> list[str]:
@@ -177,10 +216,24 @@ def join_captures(
             *joined.clocks,
             *left_out(joined, read),
         ),
+        Asked(
+            _asked("any", both) + _asked("in", came) + _asked("out", left),
+            wanted,
+            routed,
+            max_sojourn_ns,
+            known.rate_bps,
+            known.limit_bytes,
+        ),
         _roles(joined),
         _clocks(joined),
         tuple(_estimate(joined, replayed, output, known) for output in range(len(joined.outputs))),
     )
+
+
+def _asked(
+    direction: Literal["in", "out", "any"], side: Mapping[str, Path]
+) -> tuple[AskedCapture, ...]:
+    return tuple(AskedCapture(port, direction, path) for port, path in side.items())
 
 
 @dataclass(frozen=True, slots=True)

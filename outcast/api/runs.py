@@ -205,12 +205,20 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 def analyze(directory: str | os.PathLike[str]) -> Run:
     """Repeats what follows a run's captures: its tables, summary, figures and report.
 
+    Joined captures in a folder of their own are joined anew.
+
     Raises InputError where the folder is no run's, or its captures are missing or broken.
     """
     from outcast import analysis
+    from outcast.records.captures import CapturesManifest, read_manifest
     from outcast.view import figures, report
 
     paths = RunDirectory(Path(directory))
+    manifest = read_manifest(paths)
+    if isinstance(manifest, CapturesManifest):
+        from outcast.api import captures
+
+        return captures.again(paths, manifest)
     analysis.analyze(paths)
     figures.draw(paths)
     report.write(paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     "join",
     cls=_Lists,
     epilog=shared.examples(
-        "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o packets.csv",
+        "outcast join eth1=eth1.pcap eth2=eth2.pcap.gz eth3=eth3.pcap -o results/mine",
         "outcast join --in in1=a.pcap in2=b.pcap.gz --out out=c.pcap --to 10.0.0.1",
     ),
 )
@@ -76,8 +77,14 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a row for each packet to this .parquet or .csv file.",
+    metavar="DIR|FILE",
+    help="Write the whole analysis to this new folder, or a row for each packet to this .parquet "
+    "or .csv file.",
+)
+@click.option(
+    "--copy",
+    is_flag=True,
+    help="Copy the captures into the folder of -o, so that it can be handed on.",
 )
 @click.option(
     "--queue",
@@ -115,6 +122,7 @@ def command(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     output: Path | None,
+    copy: bool,
     queue: Path | None,
     blackouts: Path | None,
     addresses: tuple[str, ...],
@@ -133,13 +141,25 @@ def command(
     Prints for each input port how many packets were forwarded and dropped. Exit status 4 and a
     sentence say what is probably missing if more than 1 % of the packets cannot be explained.
     """
+    folder = output if output is not None and _is_folder(output) else None
     files = {"packets": output, "queue": queue, "blackouts": blackouts}
-    written = {name: path for name, path in files.items() if path is not None}
+    written = {
+        name: path for name, path in files.items() if path is not None and path is not folder
+    }
+    if copy and folder is None:
+        raise ConfigError("--copy: only together with -o DIR, a folder")
     if len(set(written.values())) < len(written):
         raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
     for path in written.values():
         if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
+            raise ConfigError(
+                f"{path}: allowed are names that end in .parquet or .csv"
+                + (", and folders without such an ending" if path is output else "")
+            )
+    if folder is not None:
+        from outcast import workflow
+
+        workflow.require_free(folder)
     ports_in, ports_out = _ports("input", inputs), _ports("output", outputs)
     ports_both = _ports("", ports)
     if not (ports_both or ports_in or ports_out):
@@ -168,6 +188,13 @@ def command(
         text = _queue_text(estimate)
         if text:
             terminal.console().print(text, highlight=False, soft_wrap=True)
+    if folder is not None:
+        shared.print_drawn(result.save(folder, copy=copy).path)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether -o names a folder: its name has no ending as files have, or it is one."""
+    return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None
 
 
 def _queue_text(estimate: QueueEstimate) -> str:

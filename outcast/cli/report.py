@@ -7,12 +7,15 @@ from pathlib import Path
 import click
 
 from outcast.cli import shared, terminal
+from outcast.errors import ConfigError
 
 
 @click.command("report", epilog=shared.examples("outcast report results/fig3c"))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def command(directory: Path) -> None:
     """Write report.html for the analysed run in DIR: one page that opens offline in any browser.
+
+    DIR may also hold joined captures, as `outcast join -o DIR` writes them.
 
     If DIR holds a sweep, write the reports that its runs lack, and index.html about all of them.
     If DIR holds a reproduction, write its index.html.
@@ -21,6 +24,11 @@ def command(directory: Path) -> None:
     from outcast.api.sweeps import Sweep
     from outcast.sweep.store import SweepDirectory
 
+    if directory.is_file():
+        raise ConfigError(
+            f"{directory}: is a file; a report needs the captures: `outcast join ... -o DIR` makes "
+            "a folder of them with a report, and `outcast inspect` prints a table of packets"
+        )
     if SweepDirectory(directory).config.exists():
         path = Sweep(directory).write_report(progress=True)
     elif any(directory.glob("*/result.json")):

@@ -18,6 +18,8 @@ from outcast.experiment.parts import UNNAMED
 
 UDP = "UDP"
 """The label of flows without a congestion control."""
+UNKNOWN = "unknown"
+"""The congestion control of a flow whose sender nobody told us of."""
 NO_PORT = "no port"
 """The label of flows that come in by no port of a bottleneck."""
 NO_CLASS = "no class"
@@ -32,7 +34,7 @@ class Member(Protocol):
     @property
     def name(self) -> str | None: ...
     @property
-    def hops(self) -> int: ...
+    def hops(self) -> int | None: ...
     @property
     def congestion_control(self) -> str | None: ...
     @property
@@ -85,7 +87,8 @@ GROUPINGS: Mapping[GroupKind, Grouping] = {
 def every(flows: Sequence[_Flow], compared: Sequence[_Flow] | None = None) -> Groups[_Flow]:
     """The groups of every kind, by its name and then by their labels in the order of display.
 
-    `name` is there only if any flow has one. Without flows there are no kinds.
+    `name` is there only if any flow has one. Hop classes and congestion controls are there only if
+    they are known. Without flows there are no kinds.
 
     Args:
         flows: all flows.
@@ -97,13 +100,26 @@ def every(flows: Sequence[_Flow], compared: Sequence[_Flow] | None = None) -> Gr
     groups = {
         kind: _grouped(grouping, flows)
         for kind, grouping in GROUPINGS.items()
-        if kind != "name" or any(flow.name is not None for flow in flows)
+        if _is_told(kind, flows)
     }
-    if compared is not None and len(compared) < len(flows):
+    if "hops" in groups and compared is not None and len(compared) < len(flows):
         groups["hops"] = _grouped(GROUPINGS["hops"], compared)
         of_classes = {id(flow) for flow in compared}
         groups["hops"][NO_CLASS] = [flow for flow in flows if id(flow) not in of_classes]
     return groups
+
+
+def _is_told(kind: GroupKind, flows: Sequence[Member]) -> bool:
+    """Whether a kind of grouping tells flows apart by something that is known of them."""
+    match kind:
+        case "name":
+            return any(flow.name is not None for flow in flows)
+        case "hops":
+            return all(flow.hops is not None for flow in flows)
+        case "congestion_control":
+            return all(flow.congestion_control != UNKNOWN for flow in flows)
+        case _:
+            return True
 
 
 def _grouped(grouping: Grouping, flows: Iterable[_Flow]) -> dict[str, list[_Flow]]:
@@ -114,13 +130,22 @@ def _grouped(grouping: Grouping, flows: Iterable[_Flow]) -> dict[str, list[_Flow
 
 
 def chosen(group_by: GroupKind | None, groups: Collection[str]) -> GroupKind:
-    """The kind in use: the one asked for, else `name` if any flow has one, else `hops`."""
-    return group_by or ("name" if "name" in groups else "hops")
+    """The kind in use: the one asked for, else `name` if any flow has one, else `hops`.
+
+    Where hops are not known, as in joined captures, it is the input port.
+    """
+    if group_by is not None or not groups:
+        return group_by or "hops"
+    return next(kind for kind in _USUAL if kind in groups)
+
+
+_USUAL: tuple[GroupKind, ...] = ("name", "hops", "port")
 
 
 def controls(flows: Iterable[Member]) -> tuple[str, ...]:
-    """The congestion controls of these flows, each once, in the order of the flows."""
-    return tuple(dict.fromkeys(control_of(flow) for flow in flows))
+    """The known congestion controls of these flows, each once, in the order of the flows."""
+    of_flows = dict.fromkeys(control_of(flow) for flow in flows)
+    return tuple(control for control in of_flows if control != UNKNOWN)
 
 
 def title(label: str, used: Sequence[str]) -> str:

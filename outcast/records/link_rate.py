@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from outcast.records.run_directory import Manifest, Rates
+from outcast.records.captures import AnyManifest
+from outcast.records.run_directory import Rates
 
 FIRST_NS = -(1 << 60)
 """The time from which on the first rate holds: before everything else in a run."""
@@ -58,7 +59,7 @@ class LinkRate:
         return np.asarray(np.diff(at_edges) / np.diff(edges_ns), np.float64)
 
 
-def link_rate(manifest: Manifest, rates: Rates, port: str, first_bps: int) -> LinkRate:
+def link_rate(manifest: AnyManifest, rates: Rates, port: str, first_bps: int) -> LinkRate:
     """The rate at which a port sent, by what the run made and read back.
 
     Args:
@@ -93,7 +94,7 @@ def link_rate(manifest: Manifest, rates: Rates, port: str, first_bps: int) -> Li
     return LinkRate(tuple(t_ns), tuple(rate_bps))
 
 
-def down_spans_ns(manifest: Manifest, port: str) -> Sequence[tuple[int, int]]:
+def down_spans_ns(manifest: AnyManifest, port: str) -> Sequence[tuple[int, int]]:
     """When a port's link was down: from and until, after the traffic's start.
 
     A link that did not come up again is down until the traffic's end.

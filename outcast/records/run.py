@@ -5,6 +5,7 @@ Other modules read a finished run through `Run`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,13 @@ from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.plan import grouping
 from outcast.plan.model import Plan
+from outcast.records import captures
+from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import (
     BottleneckRecord,
     Counters,
     FlowRecord,
-    Manifest,
     Rates,
     RunDirectory,
     read_record,
@@ -62,8 +64,12 @@ class FlowsOfGroup:
         return f"{self.title}, {len(self.flows)} flow{'' if len(self.flows) == 1 else 's'}"
 
 
+def _known(hops: Iterable[int | None]) -> list[int]:
+    return sorted({count for count in hops if count is not None})
+
+
 class Run:
-    """A finished and analysed run.
+    """A finished and analysed run, or joined captures in a folder of their own.
 
     A record is read at its first use and then kept. A table is read at every call and not kept,
     because a sweep or a reproduction holds hundreds of runs.
@@ -78,9 +84,9 @@ class Run:
         self.directory = RunDirectory(directory) if isinstance(directory, Path) else directory
 
     @cached_property
-    def manifest(self) -> Manifest:
-        """What ran, on what, and with which settings in effect."""
-        return self.directory.read_manifest()
+    def manifest(self) -> AnyManifest:
+        """What ran, on what, and with which settings in effect; or which captures were joined."""
+        return captures.read_manifest(self.directory)
 
     @cached_property
     def counters(self) -> Counters:
@@ -120,8 +126,26 @@ class Run:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What was asked for, with every default filled in."""
+        """What was asked for, with every default filled in.
+
+        Raises InputError for joined captures too, because nobody told us what was asked for.
+        """
+        if isinstance(self.manifest, CapturesManifest):
+            raise InputError(f"{self.directory.path}: holds joined captures; only runs have this")
         return experiment.load_resolved(self.directory.config)
+
+    @property
+    def captured(self) -> CapturesManifest | None:
+        """The manifest of joined captures; None for a run."""
+        return self.manifest if isinstance(self.manifest, CapturesManifest) else None
+
+    @property
+    def fair_bps(self) -> float | None:
+        """An equal share of a flow; None if the flows do not share one output."""
+        flows = self.manifest.flows
+        if not flows or (self.captured and len(self.captured.compared_flows) < len(flows)):
+            return None
+        return self.summary.total_goodput_bps / len(flows)
 
     @property
     def trusted(self) -> bool:
@@ -176,12 +200,12 @@ class Run:
 
     @property
     def hops(self) -> list[int]:
-        """The distinct hop counts of the flows, in ascending order."""
-        return sorted({flow.hops for flow in self.manifest.compared_flows})
+        """The distinct hop counts of the flows, in ascending order; none in joined captures."""
+        return _known(flow.hops for flow in self.manifest.compared_flows)
 
     def port_hops(self, port: str) -> list[int]:
         """Returns the distinct hop counts of the flows that come in by a port, ascending."""
-        return sorted({flow.hops for flow in self.manifest.flows if flow.ingress == port})
+        return _known(flow.hops for flow in self.manifest.flows if flow.ingress == port)
 
     @cached_property
     def groups(self) -> tuple[FlowsOfGroup, ...]:

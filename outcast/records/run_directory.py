@@ -93,10 +93,11 @@ class FlowRecord(_Record):
     dst: _Name
     dst_ip: _Address
     dport: _Port
-    hops: int = Field(
+    hops: int | None = Field(
         ge=1,
         le=MOST_HOPS,
-        description="its class, the number of links on a shortest path; its own path may be longer",
+        description="its class, the number of links on a shortest path; its own path may be "
+        "longer. Null in joined captures, which do not tell",
     )
     path: list[_Name] = Field(
         max_length=MOST_HOPS, description="names of the nodes on its path, the sender first"
@@ -110,7 +111,9 @@ class FlowRecord(_Record):
     start_ns: _SpanNs = Field(description="planned start after the traffic's start")
     duration_ns: _SpanNs | None
     size_bytes: _Count | None
-    congestion_control: str | None = Field(description="null if the flow is not TCP")
+    congestion_control: str | None = Field(
+        description="null if the flow is not TCP; `unknown` in joined captures"
+    )
     subflows: list[SubflowRecord] = Field(
         default_factory=list,
         description="further connections of Multipath TCP, besides the flow's own",
@@ -206,12 +209,10 @@ class QueueRecord(_Record):
 class BottleneckRecord(_Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
-    switch: _Name
+    switch: _Name | None = Field(description="null in joined captures, which do not tell")
     egress: _Name
     ingress: list[_Name]
-    destinations: list[_Address] = Field(
-        description="IPv4 addresses reached through the egress port"
-    )
+    destinations: list[_Address] = Field(description="addresses reached through the egress port")
     queue: QueueRecord
 
 
@@ -257,10 +258,22 @@ class GuestRecord(_Record):
     code: str | None = Field(default=None, description="the key of our code in the guest")
 
 
+CAPTURES = "captures"
+"""The manifest's `source` in a folder of joined captures (outcast.records.captures)."""
+
+
 class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` map settings to values."""
 
     format: int = 3
+
+    @classmethod
+    def require_format(cls, tree: Any) -> None:
+        """Raises ValueError as every record does, and if the folder holds no run."""
+        if isinstance(tree, dict) and tree.get("source") == CAPTURES:
+            raise ValueError("this folder holds joined captures; allowed is a run")
+        super().require_format(tree)
+
     outcast: str
     name: str
     engine: Literal["realtime", "virtual"]
@@ -349,6 +362,8 @@ class Manifest(handed_in.Versioned):
         for key, values in names.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"{key}: one is there twice")
+        if any(record.hops is None for record in self.flows):
+            raise ValueError("flows: hops: allowed is a number of links")
         for key in COUNTED:
             value = self.effective.get(key)
             if value is None:  # for example the minimum RTO, if the kernel does not tell its tick
@@ -624,13 +639,17 @@ class RunDirectory:
     def write_counters(self, counters: Counters) -> None:
         write_text(self.counters, counters.model_dump_json(indent=1) + "\n")
 
-    def seal(self, **changes: Any) -> Manifest:
-        """Writes the manifest anew with these changes and with the hashes of all other files."""
-        files = {
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of every file but the manifest, by its name in the folder."""
+        return {
             str(path.relative_to(self.path)): sha256(path)
             for path in sorted(self.path.rglob("*"))
             if path.is_file() and path != self.manifest
         }
+
+    def seal(self, **changes: Any) -> Manifest:
+        """Writes the manifest anew with these changes and with the hashes of all other files."""
+        files = self.hashes()
         manifest = self.read_manifest().model_copy(update={**changes, "files": files})
         self.write_manifest(manifest)
         return manifest

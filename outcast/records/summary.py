@@ -300,9 +300,11 @@ class ProgramSummary(_Part):
 class CaptureSummary(_Part):
     """Whether the captures and the counters agree."""
 
-    tcpdump_kernel_drops: int
+    tcpdump_kernel_drops: int | None = Field(description="null for joined captures")
     inferred_drops: int
-    qdisc_drops: int
+    qdisc_drops: int | None = Field(
+        description="null for joined captures, to which no counter belongs"
+    )
     blackout_drops: int = Field(
         default=0, description="drops that the switch of a synthetic blackout counted"
     )
@@ -359,9 +361,11 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
-    format: int = 2
+    format: int = 3
     name: str
-    engine: Literal["realtime", "virtual"]
+    engine: Literal["realtime", "virtual"] | None = Field(
+        description="null for joined captures, which no engine of ours made"
+    )
     duration_s: float
     interval: Literal["whole", "all active"] = Field(
         description="what the numbers below cover: the whole duration, or the time in which all "

@@ -52,7 +52,7 @@ def conclude(
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
     emulated = [run for of_point in good.values() for run in of_point if not _is_computed(run)]
-    manifests = [run.manifest for run in emulated]
+    manifests = [run.directory.read_manifest() for run in emulated]
     kernels = sorted({manifest.kernel.get("release", "unknown") for manifest in manifests})
     versions = sorted({manifest.outcast for manifest in manifests} or {__version__})
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
@@ -79,7 +79,7 @@ def conclude(
         failures=failures,
         outcast=", ".join(versions),
         kernel=", ".join(kernels) or "none",
-        engine=", ".join(sorted({run.summary.engine for run in emulated})) or "no",
+        engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(wall_s, 1),
         command=f"outcast reproduce {recipe.id} --{mode}",
         figure=FIGURE,

@@ -70,7 +70,7 @@ def read_state(directory: SweepDirectory) -> State:
         if not run.trusted:
             untrusted[name] = "; ".join(run.reasons)
         warnings.update(set(run.summary.warnings))
-        manifest = run.manifest
+        manifest = run.directory.read_manifest()
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1
     return State(

@@ -16,7 +16,8 @@ from rich.table import Table
 from outcast.analysis.measure.losses import loss_summary
 from outcast.analysis.measure.run_goodput import flow_bytes
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.records.run_directory import Cause, LinkRecord, Manifest
+from outcast.records.captures import AnyManifest
+from outcast.records.run_directory import Cause, LinkRecord
 from outcast.records.summary import LossSummary
 
 
@@ -102,7 +103,7 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     return needed
 
 
-def _egress_directions(manifest: Manifest, links: list[LinkRecord]) -> list[tuple[str, str]]:
+def _egress_directions(manifest: AnyManifest, links: list[LinkRecord]) -> list[tuple[str, str]]:
     """The directions that the studied ports send in, in the manifest's order."""
     ends = {link.port: (link.node, link.neighbour) for link in links}
     return [ends[record.egress] for record in manifest.bottlenecks if record.egress in ends]

@@ -9,8 +9,9 @@ import numpy as np
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.records.captures import AnyManifest
 from outcast.records.link_rate import down_spans_ns
-from outcast.records.run_directory import Cause, LinkRecord, Manifest
+from outcast.records.run_directory import Cause, LinkRecord
 from outcast.records.summary import LossSummary, PortLosses
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
@@ -189,7 +190,7 @@ def _lost_before_sending(link: LinkRecord) -> int:
     return sum(count for cause, count in (link.lost or {}).items() if cause in BEFORE_SENDING)
 
 
-def _down_ns(manifest: Manifest, links: list[LinkRecord]) -> dict[str, int]:
+def _down_ns(manifest: AnyManifest, links: list[LinkRecord]) -> dict[str, int]:
     """How long the link of each port was down, of all links that failed."""
     of_ports = {
         change.port: sum(until - since for since, until in down_spans_ns(manifest, change.port))

@@ -9,7 +9,8 @@ from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.plan.grouping import controls
-from outcast.records.run_directory import FlowRecord, Manifest
+from outcast.records.captures import AnyManifest
+from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import (
     ClassSummary,
     CompareSummary,
@@ -42,11 +43,12 @@ def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dic
     return total
 
 
-def by_class(manifest: Manifest) -> dict[int, list[FlowRecord]]:
-    """The compared flows of each hop count, the fewest hops first."""
+def by_class(manifest: AnyManifest) -> dict[int, list[FlowRecord]]:
+    """The compared flows of each hop count, the fewest hops first; none if that is unknown."""
     classes: dict[int, list[FlowRecord]] = defaultdict(list)
     for record in manifest.compared_flows:
-        classes[record.hops].append(record)
+        if record.hops is not None:
+            classes[record.hops].append(record)
     return dict(sorted(classes.items()))
 
 

@@ -63,7 +63,7 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         above.set_title(f"({chr(97 + number)}) {point.label}")
         run = runs[point.label][0]
         edges, curves = goodput_curves(run)
-        named = [replace(curve, label=label_of(curve.hops)) for curve in curves]
+        named = [replace(curve, label=label_of(curve.hops or 0)) for curve in curves]
         fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
         draw_rows(above, edges, named, fair_bps, run_colours(run), run.marked, fontsize=6)
         below = figure.add_subplot(2, len(points), len(points) + number + 1)
@@ -81,13 +81,14 @@ def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         of_class = class_colours(run.hops)
         of_flow = flow_colours(run.group_of, run_colours(run))
         lines: list[Line] = []
-        for flow in sorted(run.manifest.flows, key=lambda flow: (-flow.hops, -flow.flow)):
+        for flow in sorted(run.manifest.flows, key=lambda flow: (-(flow.hops or 0), -flow.flow)):
             y = rates[flow.flow] / 1e6
             line = Line(f"flow {flow.flow + 1}", of_flow[flow.flow], edges[:-1], y, width=0.7)
             if len(of_class) > 1:
-                label, colour = label_of(flow.hops), of_class[flow.hops]
+                hops = flow.hops or 0
+                label, colour = label_of(hops), of_class[hops]
                 known = any(label == other.label for other in lines)
-                width = 1.6 if flow.hops == run.hops[0] else 0.7
+                width = 1.6 if hops == run.hops[0] else 0.7
                 line = Line(None if known else label, colour, edges[:-1], y, width=width)
             lines.append(line)
         draw_lines(axes, lines)

@@ -31,7 +31,7 @@ class Curve:
     """Goodput over time of one flow, or of one sender's flows added up."""
 
     label: str
-    hops: int
+    hops: int | None
     group: str
     flows: int
     goodput_bps: Array
@@ -55,7 +55,7 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
     """
     edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
-    grouped: dict[tuple[str, int, str], list[int]] = {}
+    grouped: dict[tuple[str, int | None, str], list[int]] = {}
     for flow in run.manifest.flows:
         key = flow.src if together else f"{flow.src} #{flow.flow}"
         grouped.setdefault((run.group_of[flow.flow], flow.hops, key), []).append(flow.flow)
@@ -84,7 +84,7 @@ def draw_rows(
     axes: Axes,
     edges: Array,
     curves: Sequence[Curve],
-    fair_bps: float,
+    fair_bps: float | None,
     colours: Mapping[str, str],
     marked: str | None,
     fontsize: float = 9,
@@ -95,7 +95,7 @@ def draw_rows(
         axes: where.
         edges: the bins' edges in seconds.
         curves: from the lowest to the highest.
-        fair_bps: an equal share of a flow.
+        fair_bps: an equal share of a flow; None draws none.
         colours: those of the curves' groups.
         marked: the group that is brought out.
         fontsize: that of the labels.
@@ -112,9 +112,9 @@ def draw_rows(
         axes.stairs(top, edges, baseline=base, fill=True, color=colour, alpha=alpha, zorder=order)
         axes.stairs(top, edges, baseline=None, color=colour, linewidth=0.9, zorder=order + 1)
         axes.axhline(base, color=GREY, linewidth=0.5, zorder=1)
-        axes.axhline(
-            base + fair_bps * curve.flows, color=GREY, linewidth=0.5, linestyle=":", zorder=1
-        )
+        if fair_bps is not None:
+            share = base + fair_bps * curve.flows
+            axes.axhline(share, color=GREY, linewidth=0.5, linestyle=":", zorder=1)
         axes.text(
             1.01,
             base + step * 0.1,
@@ -146,7 +146,7 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     edges, curves = goodput_curves(run)
     inches = 0.65 if len(curves) <= FEW_CURVES else 0.3
     figure = on.new((8, 1.4 + inches * len(curves)))
-    fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
+    fair_bps = run.fair_bps
     step = draw_rows(figure.subplots(), edges, curves, fair_bps, run_colours(run), run.marked)
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
@@ -158,7 +158,8 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     figure.suptitle(
         f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
         f"in bins of {(edges[1] - edges[0]) * 1000:g} ms; spacing of the lines {format_bps(step)}; "
-        f"dotted: an equal share ({format_bps(fair_bps)} a flow); right: the mean",
+        + ("" if fair_bps is None else f"dotted: an equal share ({format_bps(fair_bps)} a flow); ")
+        + "right: the mean",
         fontsize=9.5,
         x=0.01,
         ha="left",
@@ -228,8 +229,8 @@ def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
         values = flows["goodput_bps"].gather(places) / 1e6
         colour = run_colours(run)[group.label]
         axes.bar(places, values, 0.75, color=colour, label=group.title)
-    fair = run.summary.total_goodput_bps / flows.height / 1e6
-    axes.axhline(fair, color="black", ls=":", lw=1, label="an equal share")
+    if run.fair_bps is not None:
+        axes.axhline(run.fair_bps / 1e6, color="black", ls=":", lw=1, label="an equal share")
     axes.set_xticks(
         range(flows.height),
         [f"{row['src']} #{row['flow']}" for row in flows.iter_rows(named=True)],

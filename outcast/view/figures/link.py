@@ -21,15 +21,22 @@ def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         return None
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
-    figure = on.new((8, 5.2))
-    upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
-    if frame["utilisation"].null_count() < frame.height:
-        upper.stairs(
-            100 * frame["utilisation"].to_numpy(), edges, baseline=None, color=GREEN, lw=1.2
-        )
-    upper.set_ylim(0, 105)
-    upper.set_ylabel("link used (%)")
-    _rate(run, record, upper)
+    what = "link and queue"
+    if run.captured is not None and record.queue.rate_bps is None:
+        what = "queue"
+        # Captures do not tell the link's rate, so its use is not known.
+        figure = on.new((8, 3.8))
+        middle, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.4, 1.2])
+    else:
+        figure = on.new((8, 5.2))
+        upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1, 1.4, 1.2])
+        if frame["utilisation"].null_count() < frame.height:
+            upper.stairs(
+                100 * frame["utilisation"].to_numpy(), edges, baseline=None, color=GREEN, lw=1.2
+            )
+        upper.set_ylim(0, 105)
+        upper.set_ylabel("link used (%)")
+        _rate(run, record, upper)
     _queue(run, record, middle, frame, edges)
     _losses(run, record, lower, frame, edges)
     lower.set_xlim(0, run.summary.duration_s)
@@ -37,7 +44,7 @@ def link_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     width_ms = 1e3 * (edges[1] - edges[0])
     heading(
         figure,
-        f"{run.summary.name}: link and queue of {record.egress} in bins of {width_ms:g} ms",
+        f"{run.summary.name}: {what} of {record.egress} in bins of {width_ms:g} ms",
     )
     return figure
 

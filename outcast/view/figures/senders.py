@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.plan.grouping import control_of, title
+from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
 from outcast.view import sender_series
@@ -29,7 +29,7 @@ _MOST_POINTS = 50_000
 
 def flow_label(run: Run, flow: FlowRecord) -> str:
     """Returns a flow's name for a legend, with its group and congestion control."""
-    used = [control_of(flow)]
+    used = controls([flow])
     if run.summary.group_by == "sender":
         return title(f"{flow.src} #{flow.flow}", used)
     return f"{flow.src} #{flow.flow}, {title(run.group_of[flow.flow], used)}"
@@ -163,7 +163,7 @@ def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
 
 def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
-    if not run.groups:
+    if not run.groups or run.captured is not None:
         return None
     shown = shown_groups(run)
     figure = on.new((max(7, 1.6 * len(shown)), 3))

@@ -13,6 +13,7 @@ from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
+    captured,
     glossary,
     goodput,
     losses,
@@ -58,17 +59,21 @@ def make(
         most_points: the most points of the senders' series that it carries.
     """
     packed = timeline.make(run, most_packets, most_points)
+    told = run.captured
     sections = [
-        overview.words(run, network(run)),
+        overview.words(run, network(run)) if told is None else captured.words(told),
         viewer.part(run, packed),
         *([goodput.goodput(run), goodput.fairness(run)] if run.manifest.flows else []),
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
         *measurements.sections(run),
-        overview.settings(run),
-        overview.again(run),
-        glossary.words(bool(run.manifest.flows)),
+        *(
+            [overview.settings(run), overview.again(run)]
+            if told is None
+            else [captured.again(told)]
+        ),
+        glossary.words(bool(run.manifest.flows), run.captured is not None),
     ]
     data = [
         element("script", _harmless(packed.header), type="application/json", id="viewer-header"),

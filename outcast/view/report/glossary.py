@@ -29,14 +29,18 @@ OF_ALL = (
     ("blackout", "a chain during which packets of other input ports got through"),
     ("timeout", "the sender waited for an acknowledgement in vain, and began anew with one packet"),
 )
+_OF_RUNS = ("2-hop, 6-hop", "outcast ratio", "bottleneck", "timeout")
 
 
-def words(with_flows: bool) -> Element:
+def words(with_flows: bool, of_captures: bool = False) -> Element:
     """Returns the words with their meaning, as in docs/concepts.md.
 
     Without flows of the configuration, words on classes are left out. Generated flows have none.
+    Words for what joined captures do not tell are left out of their report.
     """
-    listed = (*OF_FLOWS, *OF_ALL) if with_flows else OF_ALL
+    listed: tuple[tuple[str, str], ...] = (*OF_FLOWS, *OF_ALL) if with_flows else OF_ALL
+    if of_captures:
+        listed = tuple(part for part in listed if part[0] not in _OF_RUNS)
     return section(
         "words",
         "Words",

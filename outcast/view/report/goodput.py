@@ -54,7 +54,7 @@ def goodput(run: Run) -> Element:
     """Returns the section on goodput: of each group over time and on average, and of each flow."""
     edges, rates = _rates(run)
     colours = run_colours(run)
-    fair_bps = run.summary.total_goodput_bps / max(1, len(run.manifest.flows))
+    fair_bps = run.fair_bps
     lines = []
     for place, group in enumerate(run.groups):
         of_group = [rates[flow] for flow in group.flows if flow in rates]
@@ -84,7 +84,7 @@ def goodput(run: Run) -> Element:
         lines,
         "time (s)",
         "Mbps",
-        limits=[("equal share", fair_bps / 1e6)],
+        limits=[] if fair_bps is None else [("equal share", fair_bps / 1e6)],
     )
     means = charts.bars(
         f"Mean goodput of a flow of each {noun(run)}",
@@ -97,7 +97,9 @@ def goodput(run: Run) -> Element:
             )
             for group in run.groups
         ],
-        f"If all flows had shared equally, each would have got {format_bps(fair_bps)}.",
+        "The flows do not share one output, so they have no equal share."
+        if fair_bps is None
+        else f"If all flows had shared equally, each would have got {format_bps(fair_bps)}.",
     )
     return section(
         "goodput",
@@ -112,6 +114,8 @@ def goodput(run: Run) -> Element:
 
 def _groups(run: Run) -> Element:
     """Returns a table of the groups: goodput, losses and timeouts, each with its controls."""
+    if run.captured is not None:
+        return _captured_groups(run)
     head = [noun(run), "congestion control", "flows", "mean goodput", "least"]
     head += ["packets", "drops", "retransmits", "timeouts", "waiting for timeouts"]
     sized = any(group.summary.times for group in run.groups)
@@ -137,6 +141,24 @@ def _groups(run: Run) -> Element:
     if sized:
         head.append("completion, median")
     return table(f"By {noun(run)}; packets and drops at the bottleneck", head, rows, numbers_from=2)
+
+
+def _captured_groups(run: Run) -> Element:
+    """Returns a table of the groups of joined captures, with what captures tell."""
+    head = [noun(run), "flows", "mean goodput", "least", "packets", "drops", "retransmissions"]
+    rows: list[list[Part]] = [
+        [
+            group.label,
+            str(group.summary.flows),
+            format_bps(group.summary.mean_goodput_bps),
+            format_bps(group.summary.min_goodput_bps),
+            _or_dash(group.summary.packets, ",d"),
+            _or_dash(group.summary.dropped, ",d"),
+            _or_dash(group.summary.retransmissions_seen, ",d"),
+        ]
+        for group in run.groups[:MOST_FLOWS]
+    ]
+    return table(f"By {noun(run)}; packets, drops and retransmissions that came in", head, rows)
 
 
 def _completions(part: GroupSummary) -> str:
@@ -167,10 +189,10 @@ def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
+def _flows(run: Run, rates: dict[int, Array], fair_bps: float | None) -> Element:
     colours = run_colours(run)
     peak = max((float(np.percentile(rate, 99)) for rate in rates.values()), default=1.0)
-    ceiling = max(peak, fair_bps * 1.5)
+    ceiling = max(peak, (fair_bps or 0.0) * 1.5)
     named = run.summary.group_by not in ("hops", "sender")
     order = {flow: place for place, flow in enumerate(f for g in run.groups for f in g.flows)}
     known = {flow.flow: flow for flow in run.manifest.flows}
@@ -187,33 +209,33 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float) -> Element:
             f"{format_bps(float(rate.max()))}",
         )
         share = row["share"]
+        flow = known.get(row["flow"])
+        of_run: list[Part] = ["-" if flow is None else control_of(flow), str(row["hops"])]
+        counts: list[Part] = [_or_dash(row[name], "d") for name in ("retransmits", "timeouts")]
+        if run.captured is not None:
+            of_run = [f"{row['dst']}:{row['dport']}"]
+            counts = [str(row["retransmissions_seen"])]
         rows.append(
             [
-                f"{row['flow']}: {row['src']}",
+                f"{row['flow']}: {row['src']}"
+                + (f":{row['sport']}" if run.captured is not None else ""),
                 curve,
                 *([run.group_of.get(row["flow"], "-")] if named else []),
-                control_of(known[row["flow"]]) if row["flow"] in known else "-",
-                str(row["hops"]),
+                *of_run,
                 format_bps(row["goodput_bps"]),
                 "-" if share is None else f"{share:.1%}",
                 str(row["dropped"]),
                 str(row["longest_chain"]),
-                _or_dash(row["retransmits"], "d"),
-                _or_dash(row["timeouts"], "d"),
+                *counts,
             ]
         )
     head = ["flow", f"over time, to {format_bps(ceiling)}", *([noun(run)] if named else [])]
-    head += [
-        "congestion control",
-        "hops",
-        "goodput",
-        "share",
-        "drops",
-        "longest chain",
-        "retransmits",
-        "timeouts",
-    ]
-    listed = table("Every flow; the dotted line is an equal share", head, rows, 3 + named)
+    is_run = run.captured is None
+    head += ["congestion control", "hops"] if is_run else ["to"]
+    head += ["goodput", "share", "drops", "longest chain"]
+    head += ["retransmits", "timeouts"] if is_run else ["retransmissions"]
+    caption = "Every flow" + ("" if fair_bps is None else "; the dotted line is an equal share")
+    listed = table(caption, head, rows, 3 + named)
     if frame.height > MOST_FLOWS:
         note = f"The first {MOST_FLOWS} of {frame.height} flows; flows.parquet has them all."
         listed = element("div", listed, element("p", note, class_="note"))

@@ -106,6 +106,9 @@ def _capacity(run: Run) -> list[str]:
 def network(run: Run) -> Element:
     """Returns the section on what every port of the network lost."""
     losses = run.summary.losses
+    if run.captured is not None:
+        text = "Captures show the losses of the outputs below, and nothing of other places."
+        return section("losses", "Losses of every port", element("p", text))
     if losses is None:
         text = "The run did not record what ports other than the captured ones lost."
         return section("losses", "Losses of every port", element("p", text))

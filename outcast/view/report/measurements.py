@@ -204,6 +204,8 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
     mean = percent["utilisation"].mean()
     text = "The bottleneck has no rate of its own to compare with."
+    if run.captured is not None:
+        text = "It is not known, because captures do not tell the rate that the output could send."
     if isinstance(mean, float):
         text = f"On average {mean:.1f} % of the bottleneck's rate was used."
     chart = None

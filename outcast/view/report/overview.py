@@ -14,6 +14,7 @@ from outcast.records.run_directory import BottleneckRecord, Manifest, ProgramRec
 from outcast.records.summary import Summary
 from outcast.units import format_rate, format_size, format_time
 from outcast.view.events import moments, trace_sentences
+from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
 from outcast.view.terminal.tables import (
@@ -57,9 +58,9 @@ def header(run: Run) -> list[Element]:
             key.append((f"{workload.kind}, median time", f"{times.p50_ms:.3g} ms"))
         key.append((f"{workload.kind}, goodput", format_bps(workload.goodput_bps)))
     key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
-    if summary.losses is None:
+    if summary.losses is None and run.captured is None:
         key.append(("lost elsewhere", "not recorded"))
-    elif summary.losses.elsewhere:
+    elif summary.losses is not None and summary.losses.elsewhere:
         key.append(("lost elsewhere", f"{summary.losses.elsewhere:,}"))
     key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
     return [
@@ -70,13 +71,15 @@ def header(run: Run) -> list[Element]:
             *(element("div", element("dt", name), element("dd", value)) for name, value in key),
             class_="key",
         ),
-        _trust(run),
+        _trust(run) if run.captured is None else captured.verdict(run),
     ]
 
 
 def _result(run: Run) -> str:
     summary = run.summary
     covered = "the whole run" if summary.interval == "whole" else "the time all flows were active"
+    if run.captured is not None:
+        covered = "all of the captures"
     texts = []
     losses = summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
@@ -176,9 +179,9 @@ def words(run: Run, *more: Part) -> Element:
 
 def sentences(run: Run) -> list[str]:
     """Returns sentences on what was built and run, from the manifest."""
-    manifest, asked = run.manifest, run.manifest.requested
+    manifest, asked = run.directory.read_manifest(), run.manifest.requested
     flows = manifest.planned_flows
-    receivers: dict[tuple[str | None, int, str], list[str]] = {}
+    receivers: dict[tuple[str | None, int | None, str], list[str]] = {}
     names = list(dict.fromkeys(flow.name for flow in flows))
     for flow in flows:
         receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
@@ -187,7 +190,8 @@ def sentences(run: Run) -> list[str]:
         f"({control.upper() if name is None else title(name, [control])}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (name, hops, control), ends in sorted(
-            receivers.items(), key=lambda item: (names.index(item[0][0]), *item[0][1:])
+            receivers.items(),
+            key=lambda item: (names.index(item[0][0]), item[0][1] or 0, item[0][2]),
         )
     ]
     groups += [
@@ -290,7 +294,7 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
 
 def settings(run: Run) -> Element:
     """Returns the section on settings: as requested, and as read back from the kernel."""
-    manifest = run.manifest
+    manifest = run.directory.read_manifest()
 
     def listed(caption: str, values: dict[str, Any]) -> Element:
         rows: list[list[Part]] = [[name, _text(value)] for name, value in values.items()]
@@ -343,7 +347,7 @@ def again(run: Run) -> Element:
         "config.yaml, with every default filled in."
     )
     also: Part = None
-    if run.manifest.engine == "virtual":
+    if run.directory.read_manifest().engine == "virtual":
         also = element(
             "p",
             "The virtual engine replays a run from its seed. Add ",

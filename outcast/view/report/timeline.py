@@ -13,7 +13,7 @@ from outcast.analysis import selection
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.measure.sent_again import sent_again
 from outcast.analysis.store import NOTES, VERDICTS
-from outcast.plan.grouping import control_of, title
+from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
 from outcast.view.events import moments
 from outcast.view.palette import PALETTE, flow_colours, run_colours, series_colour
@@ -298,7 +298,7 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
                 "from": f"{row['src']}:{row['sport']}",
                 "to": f"{row['dst']}:{row['dport']}",
                 "label": f"{flow.src} #{flow.flow}" if flow else f"{row['src']}:{row['sport']}",
-                "group": title(run.group_of[flow.flow], [control_of(flow)]) if flow else None,
+                "group": title(run.group_of[flow.flow], controls([flow])) if flow else None,
             }
         )
     places = np.searchsorted(seen["flow"].to_numpy(), packets["flow"].to_numpy())

@@ -120,7 +120,7 @@ def part(run: Run, packed: Timeline) -> Element:
 
 def _senders(run: Run, packed: Timeline) -> Element | None:
     if not packed.traced:
-        if run.manifest.engine != "virtual":
+        if run.summary.engine != "virtual":
             return None
         return element(
             "p",

@@ -22,7 +22,7 @@ from outcast.analysis import selection
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.records.run import Run
+from outcast.records.run_directory import RunDirectory
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
@@ -345,7 +345,7 @@ def detail(source: Path, row: int) -> str:
     if not found.height:
         raise InputError(f"{source}: no packet {row}")
     values = found.row(0, named=True)
-    manifest = Run(source).manifest
+    manifest = RunDirectory(source).read_manifest()
     files = {(record.port, record.direction): record.file for record in manifest.captures}
     file = files.get((values["ingress"], "in"))
     if file is None:

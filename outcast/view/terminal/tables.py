@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
-from outcast.plan.grouping import GROUPINGS, control_of, title
+from outcast.plan.grouping import GROUPINGS, controls, title
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import (
@@ -85,7 +85,9 @@ def render(directory: RunDirectory) -> RenderableType:
     """
     run = Run(directory)
     summary, flows = run.summary, run.table("flows")
-    parts: list[RenderableType] = [_heading(summary), _losses(summary)]
+    parts: list[RenderableType] = [_heading(summary)]
+    if run.captured is None:
+        parts.append(_losses(summary))
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
     if "streams" in run.tables:
@@ -116,7 +118,8 @@ def _heading(summary: Summary) -> Text:
     results = [workload_result(part) for part in (summary.completions or {}).values()]
     among = " of the TCP flows" if results else " in all"
     total = f"{format_bps(summary.total_goodput_bps)}{among}"
-    if summary.classes:
+    what = "joined captures" if summary.engine is None else f"{summary.engine} engine"
+    if summary.classes or summary.engine is None:
         parts = [total, f"Jain's index {format_ratio(summary.jain_index)}"]
         if has_ratio(summary):
             parts.append(f"{ratio_name(summary)} {format_ratio(main_ratio(summary))}")
@@ -124,7 +127,7 @@ def _heading(summary: Summary) -> Text:
     elif summary.total_goodput_bps or not results:
         results.insert(0, total)
     return Text(
-        f"{summary.name}: {summary.engine} engine, {covered}{why}; {'; '.join(results)}",
+        f"{summary.name}: {what}, {covered}{why}; {'; '.join(results)}",
         style="bold",
     )
 
@@ -210,24 +213,27 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     by_sender = run.summary.group_by == "sender"
     table = _table(
         *("flow", "from", "control" if by_sender else noun(run), "goodput", "share", "drops"),
-        *("longest\nchain", "retrans-\nmits", "timeouts"),
+        *("longest\nchain", "retrans-\nmits"),
+        *(("timeouts",) if run.captured is None else ()),
         left=("from", "control", noun(run)),
         wrapped=(noun(run),),
     )
-    controls = {flow.flow: control_of(flow) for flow in run.manifest.flows}
+    known = {flow.flow: flow for flow in run.manifest.flows}
     for row in flows.iter_rows(named=True):
         share, label = row["share"], run.group_of.get(row["flow"], "-")
-        control = controls.get(row["flow"], "-")
+        used = controls([known[row["flow"]]]) if row["flow"] in known else ("-",)
+        counts = [_number(row["retransmits"]), _number(row["timeouts"])]
+        if run.captured is not None:
+            counts = [_number(row["retransmissions_seen"])]
         table.add_row(
             str(row["flow"]),
             str(row["src"]),
-            control if by_sender else title(label, [control]),
+            ", ".join(used) if by_sender else title(label, used),
             format_bps(row["goodput_bps"]),
             "-" if share is None else f"{share:.1%}",
             str(row["dropped"]),
             str(row["longest_chain"]),
-            _number(row["retransmits"]),
-            _number(row["timeouts"]),
+            *counts,
             style="yellow" if label == run.marked else None,
         )
     return table
@@ -237,7 +243,7 @@ def _group_table(run: Run) -> Table:
     summary = run.summary
     table = _table(
         *(noun(run), "flows", "mean\ngoodput", "least", "share", "re-\ntrans-\nmits"),
-        *("timeouts", "RTO\nwait", "RTT\n(ms)"),
+        *(("timeouts", "RTO\nwait", "RTT\n(ms)") if run.captured is None else ()),
         left=(noun(run),),
         wrapped=(noun(run),),
     )
@@ -245,16 +251,17 @@ def _group_table(run: Run) -> Table:
         part = group.summary
         total = summary.total_goodput_bps
         share = f"{part.flows * part.mean_goodput_bps / total:.1%}" if total else "-"
+        told = [_number(part.retransmits), _number(part.timeouts)]
+        told += [_awaiting_rto(summary, part), _round_trip(part)]
+        if run.captured is not None:
+            told = [_number(part.retransmissions_seen)]
         table.add_row(
             group.title,
             str(part.flows),
             format_bps(part.mean_goodput_bps),
             format_bps(part.min_goodput_bps),
             share,
-            _number(part.retransmits),
-            _number(part.timeouts),
-            _awaiting_rto(summary, part),
-            _round_trip(part),
+            *told,
             style="yellow" if group.label == run.marked and len(run.groups) > 1 else None,
         )
     if len(run.groups) > MOST_ROWS:
@@ -367,6 +374,12 @@ def _program_table(programs: Mapping[str, ProgramSummary]) -> Table:
 
 def _trust(summary: Summary) -> Text:
     capture = summary.capture
+    if capture.trusted and summary.engine is None:
+        return Text(
+            f"{capture.inferred_drops} drops inferred; no counter of the queue is known to compare "
+            "with",
+            style="green",
+        )
     if capture.trusted:
         return Text(
             f"trusted: {capture.inferred_drops} drops inferred, the queue counted "

@@ -1,0 +1,303 @@
+"""The analysis of joined captures: what a run's analysis computes, as far as captures tell it.
+
+No configuration, no counter and no sample is known of foreign captures. Hop counts, congestion
+controls, the queues' settings and the kernels' counts stay unknown. So do timeouts, because what
+counts as one depends on the senders' least RTO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from outcast import __version__
+from outcast.analysis import store
+from outcast.analysis.capture.headers import TCP, UDP
+from outcast.analysis.compiled import I64, Array
+from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
+from outcast.analysis.join.join import Counts, Joined, Note, Stray, Verdict
+from outcast.analysis.join.packets import Packets
+from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
+from outcast.analysis.measure.queue import Queue, replay
+from outcast.analysis.measure.tcp import resent, round_trips
+from outcast.analysis.measure.throughput import fresh_bytes
+from outcast.analysis.run_analysis import (
+    DEFAULT_MIN_RTO_NS,
+    Analysis,
+    Interval,
+    PortAnalysis,
+    Whole,
+    rows_by_number,
+)
+from outcast.analysis.run_summary import summarize
+from outcast.analysis.run_tables import write_tables
+from outcast.errors import InputError
+from outcast.files import write_text
+from outcast.plan import grouping
+from outcast.records.captures import (
+    CapturesManifest,
+    ClockRecord,
+    JoinRequest,
+    RateRecord,
+    write_manifest,
+)
+from outcast.records.run_directory import (
+    MOST_TIME_NS,
+    BottleneckRecord,
+    Counters,
+    FlowRecord,
+    QueueRecord,
+    Rates,
+    RunDirectory,
+    TrafficRecord,
+)
+from outcast.records.summary import Summary
+
+_BINS = 200
+"""About so many bins show a capture over time, in round numbers of nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the join of captures gave.
+
+    Attributes:
+        joined, queue, chains: the packets, the queues' content, and the chains of drops.
+        clocks: how far each capture's clock was off.
+        estimates: each output's rate and limit.
+        refusals: why the join cannot be believed.
+        remarks: what a reader should know.
+    """
+
+    joined: Joined
+    queue: Queue
+    chains: Chains
+    clocks: Sequence[ClockEstimate] = ()
+    estimates: Sequence[QueueEstimate] = ()
+    refusals: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+
+
+def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:
+    """Computes from joined captures what a run's analysis has. Writes nothing.
+
+    Args:
+        directory: where the result will be written.
+        name: what the result is called.
+        request: what was joined.
+        found: what the join gave.
+
+    Raises InputError if the captures' time stamps are no times of day.
+    """
+    joined = found.joined
+    traffic = _traffic(joined)
+    numbers = store.flow_numbers(joined)
+    flows = _flows(joined, numbers, traffic.t_start_ns)
+    parts = [_of_output(joined, output) for output in range(len(joined.outputs))]
+    outputs = sorted(
+        (part for part in parts if len(part.arrivals) or len(part.departures)),
+        key=lambda part: (-part.counts.dropped, -int(part.departures.frame_bytes.sum())),
+    )
+    unplaced = int((joined.egress < 0).sum())
+    remarks = list(found.remarks)
+    if unplaced:
+        remarks.append(
+            f"{unplaced:,} packets did not leave, and nothing tells by which output they would "
+            "have left; they are in the table of packets, and in no output's numbers"
+        )
+    manifest = CapturesManifest(
+        outcast=__version__,
+        name=name,
+        request=request,
+        traffic=traffic,
+        flows=flows,
+        bottlenecks=[_bottleneck(part, request) for part in outputs],
+        clocks=[ClockRecord(**asdict(clock)) for clock in found.clocks],
+        estimates=[RateRecord(**asdict(estimate)) for estimate in found.estimates],
+        refusals=list(found.refusals),
+        warnings=remarks,
+        bin_ns=_bin_ns(traffic.duration_ns),
+    )
+    is_whole = len(outputs) == 1 and not unplaced
+    return Analysis(
+        directory=directory,
+        manifest=manifest,
+        counters=Counters(ports={}, hosts={}, captures=[]),
+        windows_ns=(),
+        bin_ns=manifest.bin_ns,
+        group_by=grouping.chosen(None, manifest.groups),
+        comparison=None,
+        ports=[
+            _analyze(part, record, numbers, found if is_whole else None)
+            for part, record in zip(outputs, manifest.bottlenecks, strict=True)
+        ],
+        interval=Interval(0, traffic.duration_ns),
+        all_active=False,
+        sockets=None,
+        port_samples=None,
+        rates=Rates(),
+        whole=Whole(joined, found.queue, found.chains, numbers),
+    )
+
+
+def write(directory: RunDirectory, analysis: Analysis) -> Summary:
+    """Stores the manifest, the tables and summary.json of joined captures."""
+    assert isinstance(analysis.manifest, CapturesManifest)
+    write_manifest(directory, analysis.manifest)
+    write_tables(directory, analysis)
+    summary = summarize(analysis, {})
+    write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
+    return summary
+
+
+def _traffic(joined: Joined) -> TrafficRecord:
+    """From the first packet with payload to the last one; of all packets, if none has any.
+
+    Before it are handshakes, which may be long ago, and other idle time.
+    """
+    sides = [side for side in (joined.arrivals, joined.departures) if len(side)]
+    if not sides:
+        raise InputError("nothing came in and nothing left, so there is nothing to analyse")
+    stamps = [side.stamp_ns[side.payload_bytes > 0] for side in sides]
+    stamps = [part for part in stamps if part.size] or [side.stamp_ns for side in sides]
+    first = min(int(part.min()) for part in stamps)
+    last = max(int(part.max()) for part in stamps)
+    if not 0 <= first <= last <= MOST_TIME_NS:
+        raise InputError(
+            f"the captures' time stamps go from {first} to {last} ns; allowed are times since 1970"
+        )
+    return TrafficRecord(t_start_ns=first, t_end_ns=last + 1, duration_ns=last + 1 - first)
+
+
+def _bin_ns(duration_ns: int) -> int:
+    """A width of 1, 2 or 5 times a power of ten, so that some _BINS fit into the duration."""
+    width = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * width * _BINS >= duration_ns:
+                return factor * width
+        width *= 10
+
+
+def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRecord]:
+    """Every flow that carries payload. A stream of acknowledgements alone is no flow."""
+    arrivals = joined.arrivals
+    count, ports = len(joined.flows), len(joined.inputs)
+    payload = np.bincount(arrivals.flow, arrivals.payload_bytes, count)
+    carrying = arrivals.payload_bytes > 0
+    first = np.full(count, np.iinfo(np.int64).max, np.int64)
+    last = np.full(count, -1, np.int64)
+    np.minimum.at(first, arrivals.flow[carrying], arrivals.stamp_ns[carrying])
+    np.maximum.at(last, arrivals.flow[carrying], arrivals.stamp_ns[carrying])
+    at_port = arrivals.flow.astype(np.int64) * ports + arrivals.port
+    usual = np.bincount(at_port, minlength=count * ports).reshape(count, ports).argmax(axis=1)
+    records = [
+        FlowRecord(
+            flow=numbers[row],
+            group=0,
+            src=key.src,
+            src_ip=key.src,
+            sport=key.sport,
+            dst=key.dst,
+            dst_ip=key.dst,
+            dport=key.dport,
+            hops=None,
+            path=[],
+            ingress=joined.inputs[int(usual[row])],
+            start_ns=int(first[row]) - start_ns,
+            duration_ns=int(last[row] - first[row]),
+            size_bytes=None,
+            congestion_control=grouping.UNKNOWN if key.protocol == TCP else None,
+            protocol="tcp" if key.protocol == TCP else "udp",
+        )
+        for row, key in enumerate(joined.flows)
+        if payload[row] > 0 and key.protocol in (TCP, UDP)
+    ]
+    return sorted(records, key=lambda record: record.flow)
+
+
+def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:
+    of_flows = np.union1d(np.unique(part.arrivals.flow), np.unique(part.departures.flow))
+    frames = part.departures.frame_bytes
+    return BottleneckRecord(
+        switch=None,
+        egress=part.outputs[0],
+        ingress=list(part.inputs),
+        destinations=sorted({part.flows[row].dst for row in of_flows.tolist()}),
+        queue=QueueRecord(
+            kind=grouping.UNKNOWN,
+            rate_bps=request.rate_bps,
+            limit_bytes=request.limit_bytes,
+            limit_packets=None,
+            frame_bytes=int(frames.max()) if frames.size else 1514,
+        ),
+    )
+
+
+def _analyze(
+    part: Joined, record: BottleneckRecord, numbers: list[int], found: Found | None
+) -> PortAnalysis:
+    """Analyses one output. `found` has its queue and chains, if it is the only output."""
+    return PortAnalysis(
+        record=record,
+        captures=[],
+        joined=part,
+        queue=replay(part) if found is None else found.queue,
+        chains=port_chains(part) if found is None else found.chains,
+        flow_chains=flow_chains(part),
+        numbers=numbers,
+        rows=rows_by_number(part, numbers),
+        fresh=fresh_bytes(part.departures, part.flows),
+        round_trips=round_trips(part.arrivals, ()),
+        resent=resent(part, DEFAULT_MIN_RTO_NS),
+    )
+
+
+def _of_output(joined: Joined, output: int) -> Joined:
+    """The part of a join that goes to one output. Inputs that nothing came in by are left out."""
+    came = np.flatnonzero(joined.egress == output)
+    left = np.flatnonzero(joined.departures.port == output)
+    inputs = np.unique(joined.arrivals.port[came])
+    arrivals = _rows(joined.arrivals, came)
+    arrivals = replace(arrivals, port=np.searchsorted(inputs, arrivals.port).astype(np.int8))
+    departures = _rows(joined.departures, left)
+    departures = replace(departures, port=np.zeros(left.size, np.int8))
+    verdict, note, stray = joined.verdict[came], joined.note[came], joined.stray[left]
+    return replace(
+        joined,
+        inputs=tuple(joined.inputs[row] for row in inputs.tolist()),
+        outputs=(joined.outputs[output],),
+        arrivals=arrivals,
+        departures=departures,
+        left_as=_renumbered(joined.left_as[came], left),
+        came_as=_renumbered(joined.came_as[left], came),
+        verdict=verdict,
+        note=note,
+        egress=np.zeros(came.size, np.int8),
+        stray=stray,
+        fifo=tuple(joined.fifo[row] for row in inputs.tolist()),
+        counts=Counts(
+            entered=came.size,
+            forwarded=int((verdict == Verdict.FORWARDED).sum()),
+            dropped=int((verdict == Verdict.DROPPED).sum()),
+            in_flight=int((note == Note.IN_FLIGHT).sum()),
+            before_output=int((note == Note.BEFORE_OUTPUT).sum()),
+            reordered=int((note == Note.REORDERED).sum()),
+            left=left.size,
+            early=int((stray == Stray.EARLY).sum()),
+            duplicates=int((stray == Stray.DUPLICATE).sum()),
+            unexplained=int((stray == Stray.UNEXPLAINED).sum()),
+        ),
+    )
+
+
+def _rows(packets: Packets, rows: I64) -> Packets:
+    return Packets(*(getattr(packets, name)[rows] for name in Packets.__slots__))
+
+
+def _renumbered(values: Array, kept: I64) -> Array:
+    """Rows of the whole as rows of the part that was kept; -1 stays."""
+    places = np.where(values >= 0, np.searchsorted(kept, values), -1)
+    return places.astype(np.int32)

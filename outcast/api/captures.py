@@ -1,0 +1,162 @@
+"""Joined captures as a folder that is opened, analysed, reported and inspected like a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast import files, workflow
+from outcast.analysis import captured
+from outcast.analysis.capture import sequence
+from outcast.analysis.captured import Found
+from outcast.api import joins
+from outcast.api.runs import Run
+from outcast.errors import ConfigError, InputError
+from outcast.records import captures as records
+from outcast.records.captures import CapturedFile, CapturedPort, CapturesManifest, JoinRequest
+from outcast.records.run_directory import RunDirectory
+from outcast.units import format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    from outcast.analysis.run_analysis import Analysis
+    from outcast.api.joins import Asked, Join
+
+
+def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:
+    """Writes joined captures into a new folder: tables, summary, figures and report.
+
+    The folder appears whole, or not at all. It names the captures with their SHA-256, and
+    `analyze` reads them again.
+
+    Args:
+        join: what `join_captures` returned.
+        directory: a new or empty folder.
+        copy: whether to copy the captures into the folder, so that it can be handed on.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        InputError: a capture is not there any more, or there is nothing to analyse.
+    """
+    target = Path(directory)
+    with workflow.unfinished(target) as partial:
+        paths = RunDirectory(partial.path)
+        request = _request(join.asked, paths if copy else None)
+        analysis = captured.compute(paths, _name(target), request, _found(join))
+        _write(paths, analysis)
+    return Run(target)
+
+
+def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
+    """Joins the captures of a folder anew, and writes everything that follows.
+
+    Raises InputError if a capture is missing, or has another content than it had.
+    """
+    request = manifest.request
+    sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
+    for capture in request.captures:
+        sides[capture.direction][capture.port] = _place(directory, capture)
+    join = joins.join_captures(
+        sides["in"],
+        sides["out"],
+        ports=sides["any"],
+        destinations=request.destinations,
+        routed=request.routed,
+        max_sojourn=format_time(request.max_sojourn_ns),
+        rate=None if request.rate_bps is None else format_rate(request.rate_bps),
+        limit=None if request.limit_bytes is None else format_size(request.limit_bytes),
+    )
+    _write(directory, captured.compute(directory, manifest.name, request, _found(join)))
+    return Run(directory.path)
+
+
+def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
+    """Where a capture is now: its file, or the pattern of its files. Raises InputError."""
+    places = [records.find(directory, file) for file in capture.files]
+    if len(places) == 1:
+        return places[0]
+    folders = sorted({place.parent for place in places})
+    pattern = folders[0] / capture.named
+    if len(folders) > 1:
+        raise InputError(
+            f"{pattern}: its files are in {folders[0]} and {folders[1]}; allowed is one folder"
+        )
+    others = set(sequence.files_of(pattern)) - set(places)
+    if others:
+        raise InputError(
+            f"{pattern}: now matches {min(others)} too, which was not joined; move it away"
+        )
+    return pattern
+
+
+def _write(directory: RunDirectory, analysis: Analysis) -> None:
+    from outcast.view import figures, report
+
+    captured.write(directory, analysis)
+    figures.draw(directory)
+    report.write(directory)
+    manifest = records.read_manifest(directory)
+    assert isinstance(manifest, CapturesManifest)
+    sealed = manifest.model_copy(update={"files": directory.hashes()})
+    records.write_manifest(directory, sealed)
+
+
+def _name(target: Path) -> str:
+    return Path(os.path.abspath(target)).name
+
+
+def _found(join: Join) -> Found:
+    return Found(
+        joined=join.joined,
+        queue=join.queue,
+        chains=join.chains,
+        clocks=join.clocks,
+        estimates=join.estimates,
+        remarks=join.remarks,
+    )
+
+
+def _request(asked: Asked, copy_to: RunDirectory | None) -> JoinRequest:
+    """What was asked for, with the hash of every capture, which is copied if there is a folder."""
+    sets = [sequence.files_of(capture.path) for capture in asked.captures]
+
+    def described(path: Path, copy: str | None) -> CapturedFile:
+        whole = os.path.abspath(path)
+        if not whole.isprintable():
+            raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
+        place = path
+        try:
+            if copy is not None and copy_to is not None:
+                place = copy_to.path / copy
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, place)
+            return CapturedFile(
+                path=whole, bytes=place.stat().st_size, sha256=files.sha256(place), copied_to=copy
+            )
+        except OSError as error:
+            raise InputError(files.describe(files.named(error, path) or error)) from None
+
+    copies: list[str | None] = [None] * sum(map(len, sets))
+    if copy_to is not None:
+        copies = [f"captures/{n}/{path.name}" for n, paths in enumerate(sets) for path in paths]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        every = [path for paths in sets for path in paths]
+        made = iter(list(pool.map(described, every, copies)))
+    return JoinRequest(
+        captures=[
+            CapturedPort(
+                port=capture.port,
+                direction=capture.direction,
+                named=capture.path.name,
+                files=[next(made) for _ in paths],
+            )
+            for capture, paths in zip(asked.captures, sets, strict=True)
+        ],
+        destinations=sorted(asked.destinations),
+        routed=asked.routed,
+        max_sojourn_ns=asked.max_sojourn_ns,
+        rate_bps=asked.rate_bps,
+        limit_bytes=asked.limit_bytes,
+    )

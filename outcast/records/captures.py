@@ -1,0 +1,248 @@
+"""The manifest of joined captures: the folder that `outcast join ... -o DIR` writes.
+
+The folder has the tables, the summary and the pictures of a run, as far as captures tell them. It
+has no config.yaml, plan.json or counters.json, because nobody told us what was configured and no
+counter was read.
+
+```
+manifest.json       this module's CapturesManifest
+captures/           copies of the captures, if they were asked for or put there
+*.parquet, summary.json, *.png, report.html
+```
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from outcast import handed_in
+from outcast.errors import InputError
+from outcast.files import sha256, write_text
+from outcast.plan import grouping
+from outcast.plan.grouping import Groups
+from outcast.records.effective import AppliedChange
+from outcast.records.run_directory import (
+    CAPTURES,
+    MOST_COUNT,
+    MOST_SPAN_NS,
+    BlackoutRecord,
+    BottleneckRecord,
+    FlowRecord,
+    Manifest,
+    ProgramRecord,
+    RunDirectory,
+    TrafficRecord,
+)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CapturedFile(_Record):
+    """A file that was joined."""
+
+    path: str = Field(
+        min_length=1, max_length=4096, description="where it was, as an absolute path"
+    )
+    bytes: int = Field(ge=0, le=MOST_COUNT)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    copied_to: handed_in.FileName | None = Field(
+        default=None, description="its copy in the folder; null if it was not copied"
+    )
+
+
+class CapturedPort(_Record):
+    """The capture of a port: a file, or several that follow one another in time."""
+
+    port: str = Field(min_length=1, max_length=255)
+    direction: Literal["in", "out", "any"] = Field(
+        description="what the user said that it holds; `any` leaves it to the join"
+    )
+    named: str = Field(
+        min_length=1, max_length=4096, description="the file's name, or the pattern that names all"
+    )
+    files: list[CapturedFile] = Field(min_length=1, max_length=100_000)
+
+
+class JoinRequest(_Record):
+    """What the user asked of the join, so that it can be repeated."""
+
+    captures: list[CapturedPort] = Field(min_length=1, max_length=254)
+    destinations: list[str] = Field(default_factory=list)
+    routed: bool = False
+    max_sojourn_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    rate_bps: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    limit_bytes: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+
+
+class ClockRecord(_Record):
+    """How far a capture's clock was from that of the reference."""
+
+    port: str
+    offset_ns: int = Field(
+        ge=-MOST_SPAN_NS, le=MOST_SPAN_NS, description="added to its stamps, at its first packet"
+    )
+    low_ns: int | None = Field(description="the bounds that the packets leave")
+    high_ns: int | None
+    drift_ppm: float = Field(description="by how much it runs slow")
+    drift_low_ppm: float | None
+    drift_high_ppm: float | None
+
+
+class RateRecord(_Record):
+    """An output's rate and limit, as its packets show them."""
+
+    port: str
+    rate_bps: float | None
+    rate_low_bps: float | None
+    rate_high_bps: float | None
+    limit_unit: str | None
+    limit_at_least: int | None
+    limit_below: int | None
+    limit_explains: float | None
+
+
+class CapturesManifest(handed_in.Versioned):
+    """What was joined, and what followed from it."""
+
+    format: int = 1
+    source: Literal["captures"] = "captures"
+    outcast: str
+    name: str
+    request: JoinRequest
+    traffic: TrafficRecord = Field(description="from the first packet with payload to the last one")
+    flows: list[FlowRecord] = Field(description="every flow of TCP or UDP that carries payload")
+    bottlenecks: list[BottleneckRecord] = Field(
+        description="every output, the one with the most drops first"
+    )
+    clocks: list[ClockRecord] = Field(default_factory=list)
+    estimates: list[RateRecord] = Field(default_factory=list)
+    refusals: list[str] = Field(
+        default_factory=list, description="why the join cannot be believed; empty if it can"
+    )
+    warnings: list[str] = Field(default_factory=list, description="what the join remarked")
+    bin_ns: int = Field(gt=0, le=MOST_SPAN_NS, description="the width of the bins over time")
+    files: dict[handed_in.FileName, str] = Field(
+        default_factory=dict, description="SHA-256 of every file in the folder"
+    )
+
+    # What only runs have. The analysis and the views ask for it without knowing which they read.
+
+    @property
+    def programs(self) -> list[ProgramRecord]:
+        """None: captures do not tell of programs."""
+        return []
+
+    @property
+    def changes(self) -> list[AppliedChange]:
+        """None: nothing was changed by us."""
+        return []
+
+    @property
+    def generated_hosts(self) -> list[str]:
+        """None: no flow was generated by us."""
+        return []
+
+    @property
+    def blackout(self) -> BlackoutRecord | None:
+        """None: there was no synthetic blackout."""
+        return None
+
+    @property
+    def requested(self) -> dict[str, Any]:
+        """Empty: nothing was configured by us."""
+        return {}
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """Empty: no setting was read back."""
+        return {}
+
+    @property
+    def wall_s(self) -> dict[str, float]:
+        """Empty, so that the same captures give the same folder."""
+        return {}
+
+    @property
+    def planned_flows(self) -> list[FlowRecord]:
+        """All flows."""
+        return self.flows
+
+    @property
+    def compared_flows(self) -> list[FlowRecord]:
+        """The flows whose shares are compared: those of the first output."""
+        first = self.bottlenecks[0]
+        return [flow for flow in self.flows if flow.dst_ip in first.destinations]
+
+    @property
+    def groups(self) -> Groups[FlowRecord]:
+        """The flows of every group; see `grouping.every`."""
+        return grouping.every(self.flows)
+
+    @model_validator(mode="after")
+    def _names_are_given_once(self) -> CapturesManifest:
+        names: dict[str, list[object]] = {
+            "flows": [record.flow for record in self.flows],
+            "bottlenecks": [record.egress for record in self.bottlenecks],
+            "request: captures": [
+                (record.port, record.direction) for record in self.request.captures
+            ],
+        }
+        for key, values in names.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: one is there twice")
+        if not self.bottlenecks:
+            raise ValueError("bottlenecks: none is named")
+        return self
+
+
+AnyManifest = Manifest | CapturesManifest
+"""The manifest of a run, or of joined captures."""
+
+
+def read_manifest(directory: RunDirectory) -> AnyManifest:
+    """Reads the manifest of a run or of joined captures.
+
+    Raises InputError as `RunDirectory.read_manifest`.
+    """
+    if not os.path.lexists(directory.manifest):
+        return directory.read_manifest()
+    handed_in.require_plain(directory.path)
+    tree = handed_in.read_json(directory.manifest)
+    if isinstance(tree, dict) and tree.get("source") == CAPTURES:
+        return handed_in.as_model(directory.manifest, tree, CapturesManifest)
+    return handed_in.as_model(directory.manifest, tree, Manifest)
+
+
+def write_manifest(directory: RunDirectory, manifest: CapturesManifest) -> None:
+    """Writes the manifest of joined captures."""
+    write_text(directory.manifest, manifest.model_dump_json(indent=1) + "\n")
+
+
+def find(directory: RunDirectory, file: CapturedFile) -> Path:
+    """Returns where a capture is: in the folder's `captures/`, or where it was when joined.
+
+    Raises InputError if it is in neither place, or has another content than it had.
+    """
+    origin = Path(file.path)
+    places = [directory.captures / origin.name, origin]
+    if file.copied_to is not None:
+        places.insert(0, directory.path / file.copied_to)
+    there = [place for place in places if place.is_file()]
+    for place in there:
+        try:
+            if place.stat().st_size == file.bytes and sha256(place) == file.sha256:
+                return place
+        except OSError as error:
+            raise InputError(f"{place}: cannot be read: {handed_in.reason(error)}") from None
+    if there:
+        raise InputError(
+            f"{there[0]}: has another content than when it was joined; join it anew, or put the "
+            f"old one into {directory.captures}/"
+        )
+    raise InputError(f"{origin}: is not there any more; put it back, or into {directory.captures}/")

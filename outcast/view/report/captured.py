@@ -1,0 +1,189 @@
+"""The report's sections on joined captures: what was joined, on which clocks, and how again.
+
+Every sentence says what packets show. What only a manifest of ours could tell is left out, and
+named once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+
+from outcast.records.captures import CapturesManifest, ClockRecord, RateRecord
+from outcast.records.run import Run
+from outcast.units import format_rate, format_time
+from outcast.view.report.markup import Element, Part, element, table
+from outcast.view.report.page import section
+from outcast.view.terminal.tables import format_bps
+
+UNTOLD = (
+    "Captures do not tell the topology, the settings of queues and senders, congestion windows, "
+    "the kernels' counts, or what was lost at other places. All of that is left out here. Timeouts "
+    "are left out too, because what counts as one depends on the senders' least RTO."
+)
+
+
+def verdict(run: Run) -> Element:
+    """Returns whether the captures agree with one another, which is all that can be checked."""
+    capture = run.summary.capture
+    packets = sum(part.packets for part in run.summary.drops.values())
+    lines = [
+        f"Drops: {capture.inferred_drops:,} were inferred from the captures. No counter of the "
+        "queue is known to compare with.",
+        f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight:,} was "
+        f"undecided. {capture.unmatched:,} left and no capture saw them come in.",
+    ]
+    lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
+    lines += [f"Note: {text}" for text in run.summary.warnings]
+    good = capture.trusted
+    title = "✓ The captures agree with one another" if good else "✗ The captures cannot be believed"
+    return element(
+        "section",
+        element("h2", title, id="trust-title"),
+        element("ul", *(element("li", line) for line in lines)),
+        id="trust",
+        class_=f"trust {'good' if good else 'bad'}",
+        aria_labelledby="trust-title",
+    )
+
+
+def words(manifest: CapturesManifest) -> Element:
+    """Returns the section on what was joined, in sentences and tables."""
+    return section(
+        "experiment",
+        "The captures",
+        *(element("p", text) for text in sentences(manifest)),
+        _files(manifest),
+        _clocks(manifest),
+        _estimates(manifest),
+    )
+
+
+def sentences(manifest: CapturesManifest) -> list[str]:
+    """Returns sentences on what was joined."""
+    ports = list(dict.fromkeys(capture.port for capture in manifest.request.captures))
+    texts = [
+        f"Captures of {len(ports)} ports were joined: {', '.join(ports)}. Time 0 here is the first "
+        f"packet with payload; the last one came {manifest.traffic.duration_ns / 1e6:,.3f} ms "
+        "later."
+    ]
+    for record in manifest.bottlenecks:
+        fed = f"packets came in by {', '.join(record.ingress)}" if record.ingress else "nothing"
+        told = [
+            f"a rate of {format_rate(record.queue.rate_bps)}" if record.queue.rate_bps else "",
+            f"a limit of {record.queue.limit_bytes:,} bytes" if record.queue.limit_bytes else "",
+        ]
+        given = " and ".join(text for text in told if text)
+        texts.append(
+            f"To the output {record.egress} {fed}."
+            + (f" The user gave it {given}." if given else "")
+        )
+    return [*texts, UNTOLD]
+
+
+def _files(manifest: CapturesManifest) -> Element:
+    holds = {"in": "what came in", "out": "what left", "any": "told by the join"}
+    rows: list[list[Part]] = [
+        [capture.port, holds[capture.direction], file.path, f"{file.bytes:,}", file.sha256[:16]]
+        for capture in manifest.request.captures
+        for file in capture.files
+    ]
+    head = ["port", "holds", "file", "bytes", "SHA-256, its beginning"]
+    return table("The files; manifest.json has their whole hashes", head, rows, numbers_from=3)
+
+
+def _clocks(manifest: CapturesManifest) -> Element | None:
+    if not manifest.clocks:
+        return None
+    rows: list[list[Part]] = [
+        [
+            clock.port,
+            f"{clock.offset_ns / 1e3:,.3f}",
+            _between(clock.low_ns, clock.high_ns, 1e3),
+            f"{clock.drift_ppm:.3f}" if clock.drift_ppm else "-",
+            _drift(clock),
+        ]
+        for clock in manifest.clocks
+    ]
+    head = ["capture", "added to its stamps (µs)", "bounds", "drift (ppm)", "bounds"]
+    return table("Clocks, as the packets show them", head, rows)
+
+
+def _between(low: float | None, high: float | None, unit: float) -> str:
+    if low is None or high is None:
+        return "none known"
+    return f"{low / unit:,.3f} to {high / unit:,.3f}"
+
+
+def _drift(clock: ClockRecord) -> str:
+    if clock.drift_low_ppm is None or clock.drift_high_ppm is None:
+        return "-"
+    return f"{clock.drift_low_ppm:.3f} to {clock.drift_high_ppm:.3f}"
+
+
+def _estimates(manifest: CapturesManifest) -> Element | None:
+    if not manifest.estimates:
+        return None
+    rows: list[list[Part]] = [
+        [
+            estimate.port,
+            "-" if estimate.rate_bps is None else format_bps(estimate.rate_bps),
+            "-"
+            if estimate.rate_low_bps is None or estimate.rate_high_bps is None
+            else f"{format_bps(estimate.rate_low_bps)} to {format_bps(estimate.rate_high_bps)}",
+            _limit(estimate),
+            "-" if estimate.limit_explains is None else f"{estimate.limit_explains:.2%}",
+        ]
+        for estimate in manifest.estimates
+    ]
+    head = ["output", "rate while packets wait", "bounds", "limit", "packets that it explains"]
+    return table("Rate and limit of the queues, estimated from the packets", head, rows)
+
+
+def _limit(estimate: RateRecord) -> str:
+    if estimate.limit_unit is None or estimate.limit_at_least is None:
+        return "-"
+    below = "" if estimate.limit_below is None else f", below {estimate.limit_below:,}"
+    return f"at least {estimate.limit_at_least:,}{below} {estimate.limit_unit}"
+
+
+def again(manifest: CapturesManifest) -> Element:
+    """Returns the section with the commands that join the captures once more."""
+    place = shlex.quote(manifest.name)
+    kept = any(file.copied_to for capture in manifest.request.captures for file in capture.files)
+    where = (
+        "The captures are in this folder, below captures/."
+        if kept
+        else "The folder names the captures, and does not hold them. One that has moved is found "
+        "again in the folder's captures/."
+    )
+    return section(
+        "again",
+        "Join them again",
+        element("p", where),
+        element("pre", element("code", f"outcast analyze {place}")),
+        element("pre", element("code", command(manifest))),
+        element(
+            "p",
+            f"Made by outcast {manifest.outcast}. The folder's tables (packets, queue, blackouts, "
+            "flows and throughput as Parquet) hold every number shown here.",
+            class_="note",
+        ),
+    )
+
+
+def command(manifest: CapturesManifest) -> str:
+    """The command that joins the same captures in the same way."""
+    request = manifest.request
+    words = ["outcast", "join"]
+    for capture in request.captures:
+        place = PurePath(capture.files[0].path).with_name(capture.named)
+        named = f"{capture.port}={place}"
+        words += [named] if capture.direction == "any" else [f"--{capture.direction}", named]
+    for address in request.destinations:
+        words += ["--to", address]
+    if request.routed:
+        words.append("--routed")
+    if request.max_sojourn_ns != 10**9:
+        words += ["--max-sojourn", format_time(request.max_sojourn_ns)]
+    return shlex.join([*words, "-o", f"{manifest.name}-again"])

@@ -1,0 +1,304 @@
+"""Joined captures in a folder of their own: what a run has, as far as captures tell it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import outcast as api
+from outcast.analysis import captured
+from outcast.analysis.join.join import Verdict
+from outcast.cli import invoke as outcast
+from outcast.errors import ConfigError, InputError
+from outcast.records.captures import CapturesManifest, read_manifest
+from outcast.records.run_directory import RunDirectory
+from tests.golden import model
+from tests.golden.packets import P, capture
+from tests.golden.run_directory import write_run
+
+FILES = {"s1-eth2": "in", "s1-eth3": "in", "s1-eth1": "out"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ours, whose captures are joined like anybody's."""
+    traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
+    folder = tmp_path_factory.mktemp("captured") / "run"
+    write_run(folder, traffic, 50_000_000)
+    assert outcast(["analyze", str(folder)]) == 0
+    return folder
+
+
+def arguments(captures: Path) -> list[str]:
+    return [
+        word
+        for port, direction in FILES.items()
+        for word in (f"--{direction}", f"{port}={captures / f'{port}.{direction}.pcap'}")
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("joined") / "mine"
+    assert outcast(["join", *arguments(run / "captures"), "-o", str(made)]) == 0
+    return made
+
+
+def told(folder: Path) -> CapturesManifest:
+    manifest = read_manifest(RunDirectory(folder))
+    assert isinstance(manifest, CapturesManifest)
+    return manifest
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_the_tables_are_those_of_the_run(run: Path, folder: Path) -> None:
+    for name in ("packets", "queue", "blackouts"):
+        ours = pl.read_parquet(run / f"{name}.parquet")
+        theirs = pl.read_parquet(folder / f"{name}.parquet")
+        columns = [column for column in ours.columns if column != "flow"]
+        assert theirs.select(columns).equals(ours.select(columns)), name
+    flows = {
+        path: pl.read_parquet(path / "flows.parquet").sort("src_ip", "sport")
+        for path in (run, folder)
+    }
+    for name in ("packets", "dropped", "longest_chain", "retransmissions_seen", "spurious_seen"):
+        assert flows[folder][name].to_list() == flows[run][name].to_list(), name
+
+
+def test_what_is_not_known_is_left_out(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    for name in ("engine", "outcast_ratio", "losses", "synchronisation", "samples", "compare"):
+        assert summary[name] is None, name
+    for name in ("classes", "tcp", "windows", "convergence", "wall_s"):
+        assert not summary[name], name
+    assert summary["capture"]["qdisc_drops"] is None
+    assert summary["capture"]["tcpdump_kernel_drops"] is None
+    assert summary["capture"]["trusted"] is True
+    assert summary["queue"]["s1-eth1"]["utilisation"] is None
+    assert summary["queue"]["s1-eth1"]["capacity"]["configured"] is None
+    assert set(summary["groups"]) == {"port", "sender"}
+    for group in summary["groups"]["port"].values():
+        for name in ("timeouts", "retransmits", "timeouts_seen", "halted_s", "srtt_ms", "cwnd"):
+            assert group[name] is None, name
+    flows = pl.read_parquet(folder / "flows.parquet")
+    for name in ("hops", "path_links", "retransmits", "timeouts", "timeouts_seen", "halted_s"):
+        assert flows[name].null_count() == flows.height, name
+    assert set(flows["congestion_control"]) == {"unknown"}
+    for name in ("config.yaml", "plan.json", "counters.json", "links.parquet", "timeouts.png"):
+        assert not (folder / name).exists(), name
+
+
+def test_the_report_claims_nothing_that_is_not_known(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    assert "The captures agree with one another" in text
+    assert "No counter of the queue is known to compare with." in text
+    for claim in ("counted 0", "tcpdump lost", "None", "-hop", "hops", "engine", "cwnd", "seed"):
+        assert claim not in text.partition('type="application/json"')[0], claim
+    assert "outcast join --in s1-eth2=" in text
+    assert ".partial" not in text
+
+
+def test_every_verb_that_reads_a_run_reads_it(
+    run: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ["report", str(folder)],
+        ["inspect", str(folder), "--blackout", "0", "--queue"],
+        ["inspect", str(folder), "--verdict", "dropped", "--port", "s1-eth2"],
+        ["inspect", str(folder), "--around", "10ms", "--png", str(folder.parent / "x.png")],
+        ["figure", str(folder), "goodput", "-o", str(folder.parent / "y.png")],
+    ):
+        assert outcast(arguments) == 0, capsys.readouterr().err
+    opened = api.open_run(folder)
+    assert opened.trusted
+    assert opened.table("packets").height == 3000
+    assert opened.summary.drops["s1-eth2"].packets > 0
+    with pytest.raises(InputError, match="holds joined captures"):
+        _ = opened.experiment
+    # What makes a run again, or packs what a run needs, refuses it.
+    with pytest.raises(InputError, match="holds joined captures; allowed is a run"):
+        RunDirectory(folder).read_manifest()
+
+
+def test_it_is_joined_anew_to_the_byte(folder: Path) -> None:
+    before = bytes_of(folder)
+    (folder / "packets.parquet").unlink()
+    assert outcast(["analyze", str(folder)]) == 0
+    assert bytes_of(folder) == before
+    hashes = told(folder).files
+    assert set(hashes) == set(before) - {"manifest.json"}
+
+
+def test_a_capture_that_moved_or_changed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captures = shutil.copytree(run / "captures", tmp_path / "captures")
+    made = tmp_path / "mine"
+    assert outcast(["join", *arguments(captures), "-o", str(made)]) == 0
+    before = bytes_of(made)
+    away = captures / "s1-eth2.in.pcap"
+    content = away.read_bytes()
+    away.unlink()
+    capsys.readouterr()
+    assert outcast(["analyze", str(made)]) == 2
+    error = capsys.readouterr().err
+    assert f"{away}: is not there any more; put it back, or into {made}/captures/" in error
+    (made / "captures").mkdir()
+    (made / "captures" / away.name).write_bytes(content)
+    assert outcast(["analyze", str(made)]) == 0
+    assert {name: data for name, data in bytes_of(made).items() if name != "manifest.json"} == {
+        name: data for name, data in before.items() if name != "manifest.json"
+    }
+    (made / "captures" / away.name).write_bytes(content[:-1] + b"x")
+    assert outcast(["analyze", str(made)]) == 2
+    assert "has another content than when it was joined" in capsys.readouterr().err
+
+
+def test_copies_are_taken_along(run: Path, tmp_path: Path) -> None:
+    captures = shutil.copytree(run / "captures", tmp_path / "captures")
+    made = tmp_path / "mine"
+    assert outcast(["join", *arguments(captures), "-o", str(made), "--copy"]) == 0
+    shutil.rmtree(captures)
+    moved = made.rename(tmp_path / "elsewhere")
+    assert outcast(["analyze", str(moved)]) == 0
+    files = told(moved).request.captures
+    assert [file.copied_to for capture in files for file in capture.files] == [
+        f"captures/{number}/{port}.{direction}.pcap"
+        for number, (port, direction) in enumerate(FILES.items())
+    ]
+
+
+def test_a_capture_of_several_files(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captures = shutil.copytree(run / "captures", tmp_path / "captures")
+    whole = captures / "s1-eth3.in.pcap"
+    content = whole.read_bytes()
+    record_bytes = 16 + int.from_bytes(content[32:36], "little")  # all are of one length
+    half = 24 + (len(content) - 24) // record_bytes // 2 * record_bytes
+    whole.write_bytes(content[:half])
+    (captures / "s1-eth3.in.pcap1").write_bytes(content[:24] + content[half:])
+    words = arguments(captures)
+    words[3] += "*"
+    made = tmp_path / "mine"
+    assert outcast(["join", *words, "-o", str(made)]) == 0, capsys.readouterr().err
+    assert pl.read_parquet(made / "packets.parquet").height == 3000
+    assert [len(capture.files) for capture in told(made).request.captures] == [1, 2, 1]
+    before = bytes_of(made)
+    assert outcast(["analyze", str(made)]) == 0
+    assert bytes_of(made) == before
+    (captures / "s1-eth3.in.pcap2").write_bytes(content[:24])
+    capsys.readouterr()
+    assert outcast(["analyze", str(made)]) == 2
+    assert "s1-eth3.in.pcap2 too, which was not joined" in capsys.readouterr().err
+
+
+def test_half_a_folder_never_looks_whole(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr("outcast.view.report.write", fail)
+    assert outcast(["join", *arguments(run / "captures"), "-o", str(tmp_path / "mine")]) == 2
+    assert "the disk is full" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("x.txt", "allowed are names that end in .parquet or .csv, and folders without"),
+        ("taken", "exists already; allowed is a new or empty folder"),
+    ],
+)
+def test_where_it_may_not_go(
+    run: Path, tmp_path: Path, output: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
+    capsys.readouterr()
+    assert outcast(["join", *arguments(run / "captures"), "-o", str(tmp_path / output)]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""
+
+
+def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "x.parquet"
+    command = ["join", *arguments(run / "captures"), "-o", str(table)]
+    assert outcast([*command, "--copy"]) == 2
+    assert "--copy: only together with -o DIR" in capsys.readouterr().err
+    assert outcast(command) == 0
+    capsys.readouterr()
+    assert outcast(["report", str(table)]) == 2
+    assert "a report needs the captures: `outcast join ... -o DIR`" in capsys.readouterr().err
+
+
+def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
+    made = tmp_path / "10.0.0.1-noon"
+    joined = api.join_captures(
+        {"a": run / "captures/s1-eth2.in.pcap", "b": run / "captures/s1-eth3.in.pcap"},
+        {"c": run / "captures/s1-eth1.out.pcap"},
+    )
+    opened = joined.save(made)
+    assert opened.summary.name == "10.0.0.1-noon"
+    assert opened.manifest.bottlenecks[0].ingress == ["a", "b"]
+    with pytest.raises(ConfigError, match="exists already"):
+        joined.save(made)
+
+
+def test_two_outputs(tmp_path: Path) -> None:
+    """Each output has its own queue and drops; the table of packets has them all, by time."""
+    came, left, other = [], [], []
+    for number in range(60):
+        dst = "10.0.0.1" if number % 3 else "10.0.0.9"
+        packet = {"seq": 1448 * number, "ip_id": number, "dst": dst}
+        came.append(P(10 * number, **packet))
+        if number % 5 != 4:
+            (left if number % 3 else other).append(P(10 * number + 7, **packet))
+    for name, packets in (("a", came), ("b", left), ("c", other)):
+        capture(tmp_path / name, packets)
+    joined = api.join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b", "c": tmp_path / "c"})
+    opened = joined.save(tmp_path / "mine")
+    summary = opened.summary
+    assert [record.egress for record in opened.manifest.bottlenecks] == ["b", "c"]
+    assert {port: (part.packets, part.dropped) for port, part in summary.drops.items()} == {
+        "a": (40, 7),  # the last one is undecided
+        "a>c": (20, 4),
+    }
+    assert set(summary.queue) == {"b", "c"}
+    assert opened.table("packets")["t_in"].is_sorted()
+    assert opened.table("packets").height == 60
+    # The flows share no one output, so there is no equal share to compare them with.
+    assert opened.fair_bps is None
+    assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
+
+
+def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
+    came = [P(10 * n, seq=n, ip_id=n, dst=f"10.0.0.{1 + n % 2}") for n in range(40)]
+    capture(tmp_path / "a", came[::2] + came[1::2])
+    capture(
+        tmp_path / "b", [P(10 * n + 5, seq=n, ip_id=n, dst="10.0.0.1") for n in range(0, 40, 2)]
+    )
+    capture(
+        tmp_path / "c", [P(10 * n + 5, seq=n, ip_id=n, dst="10.0.0.2") for n in range(1, 30, 2)]
+    )
+    joined = api.join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b", "c": tmp_path / "c"})
+    parts = [captured._of_output(joined.joined, output) for output in range(2)]
+    for part in parts:
+        forwarded = part.verdict == Verdict.FORWARDED
+        assert (part.came_as[part.left_as[forwarded]] == forwarded.nonzero()[0]).all()
+        counts = part.counts
+        assert counts.entered == len(part.arrivals)
+        undecided = counts.in_flight + counts.before_output
+        assert counts.entered == counts.forwarded + counts.dropped + undecided
+    assert sum(part.counts.entered for part in parts) == joined.joined.counts.entered
+    assert sum(part.counts.dropped for part in parts) == joined.joined.counts.dropped
