@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast.analysis.export.captured import PortFiles
+from outcast.analysis.export.captured import captures_of
 from outcast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def write(source_path: Path, wanted: Selection, form: str, file: Path) -> Export
         _refuse_files_of(source.run, file)
     with refusing(f"{source_path}: its packets cannot be exported"):
         if form == "pcapng":
-            captures = [] if source.run is None else _captures(source.run)
+            captures = [] if source.run is None else captures_of(source.run)
             return packets.write_pcapng(source, wanted, captures, file)
         return packets.write_rows(source, wanted, file)
 
@@ -89,11 +89,3 @@ def _refuse_files_of(run: Run, file: Path) -> None:
     own = {folder / name for name in run.manifest.files} | {run.directory.manifest.resolve()}
     if file.resolve() in own:
         raise ConfigError(f"{file}: is a file of the run; allowed is another name")
-
-
-def _captures(run: Run) -> list[PortFiles]:
-    folder = run.directory.path
-    return [
-        PortFiles(record.port, record.direction, (folder / record.file,))
-        for record in run.manifest.captures
-    ]

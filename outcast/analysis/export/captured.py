@@ -15,6 +15,9 @@ from outcast.analysis.capture.headers import Decoder, FlowKey
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.errors import InputError
+from outcast.records import captures
+from outcast.records.captures import CapturesManifest
+from outcast.records.run import Run
 
 Direction = Literal["in", "out", "any"]
 
@@ -31,6 +34,24 @@ class PortFiles:
     port: str
     direction: Direction
     files: tuple[Path, ...]
+
+
+def captures_of(run: Run) -> list[PortFiles]:
+    """The captures of a run, or those that were joined. Raises InputError if one is gone."""
+    folder, manifest = run.directory.path, run.manifest
+    if isinstance(manifest, CapturesManifest):
+        return [
+            PortFiles(
+                capture.port,
+                capture.direction,
+                tuple(captures.find(run.directory, file, hashed=False) for file in capture.files),
+            )
+            for capture in manifest.request.captures
+        ]
+    return [
+        PortFiles(record.port, record.direction, (folder / record.file,))
+        for record in manifest.captures
+    ]
 
 
 @dataclass(frozen=True, slots=True)
