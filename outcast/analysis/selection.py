@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from outcast.analysis.capture.headers import SYN
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records.run import Run
 from outcast.records.tables import refusing, scan_table
@@ -354,3 +355,17 @@ def require_time(source: Source, span: Span) -> None:
             f"{span.asked}: nothing came in from {_at(span.from_ns)} to {_at(span.to_ns)}; "
             f"packets came in from {_at(from_ns)} to {_at(to_ns)}"
         )
+
+
+def first_numbers(source: Source) -> pl.LazyFrame:
+    """For each flow `base`, from which its sequence numbers are counted.
+
+    A SYN has number 0, and the first byte of data 1, as in other tools. Without a SYN the first
+    packet seen has number 1.
+    """
+    first = source.table.group_by("flow").agg(
+        pl.col("seq", "flags").sort_by("t_in", maintain_order=True).first()
+    )
+    is_syn = (pl.col("flags").cast(pl.Int64) & SYN) != 0
+    base = pl.col("seq").cast(pl.Int64) - pl.when(is_syn).then(0).otherwise(1)
+    return first.select("flow", base=base)

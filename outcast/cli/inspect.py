@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     help="Show all header fields of one packet of a run; --format csv gives the numbers.",
 )
 @click.option(
+    "--follow",
+    "followed",
+    metavar="NUMBER|FLOW:SEQ",
+    help="Show one packet's way, or that of a byte with a relative number, through all captured "
+    "ports, with its retransmissions.",
+)
+@click.option(
     "--png",
     type=shared.PngPath(),
     metavar="FILE",
@@ -56,6 +63,7 @@ def command(
     with_queue: bool,
     columns: str | None,
     packet: int | None,
+    followed: str | None,
     png: Path | None,
     with_links: bool,
     form: str,
@@ -77,11 +85,26 @@ def command(
             text = listing.detail(source, packet)
         terminal.echo(text)
         return
+    if followed is not None:
+        _follow(source, followed, form)
+        return
     if png is not None:
         _draw(source, selection, png)
         return
     fields = None if columns is None else [field.strip() for field in columns.split(",")]
     for line in listing.lines(source, selection, with_queue, form, fields):
+        terminal.echo(line)
+
+
+def _follow(path: Path, wanted: str, form: str) -> None:
+    from outcast.analysis import follow, selection
+    from outcast.records.tables import refusing
+    from outcast.view.terminal import journey
+
+    source = selection.open_source(path)
+    with refusing(f"{path}: {wanted} cannot be followed"):
+        way = follow.follow(source, wanted)
+    for line in journey.lines(way, source.start_ns, form):
         terminal.echo(line)
 
 

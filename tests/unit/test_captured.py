@@ -112,6 +112,8 @@ def test_every_verb_that_reads_a_run_reads_it(
         ["report", str(folder)],
         ["inspect", str(folder), "--blackout", "0", "--queue"],
         ["inspect", str(folder), "--verdict", "dropped", "--port", "s1-eth2"],
+        ["inspect", str(folder), "--packet", "7"],
+        ["inspect", str(folder), "--follow", "7"],
         ["inspect", str(folder), "--around", "10ms", "--png", str(folder.parent / "x.png")],
         ["figure", str(folder), "goodput", "-o", str(folder.parent / "y.png")],
     ):

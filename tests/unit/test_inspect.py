@@ -236,6 +236,75 @@ def test_a_blackout_with_its_surroundings(run: Path, capsys: pytest.CaptureFixtu
         assert f"--blackout {bad}: there are 0 to {chains.height - 1}, by time" in error
 
 
+def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = ["packet", "flow", "relative_seq", "payload", "result"]
+    every = json.loads(show(capsys, run, "--format", "json", "--columns", ",".join(fields)))
+    lost = next(
+        packet
+        for packet in every
+        if packet["result"] == "DROP"
+        and packet["payload"]
+        and any(
+            again["packet"] > packet["packet"]
+            and (again["flow"], again["relative_seq"]) == (packet["flow"], packet["relative_seq"])
+            and again["result"] == "FOUND"
+            for again in every
+        )
+    )
+    first, last = lost["relative_seq"], lost["relative_seq"] + lost["payload"] - 1
+    carrying = [
+        packet
+        for packet in every
+        if packet["flow"] == lost["flow"]
+        and packet["relative_seq"] <= last
+        and packet["relative_seq"] + packet["payload"] > first
+    ]
+    text = show(capsys, run, "--follow", lost["packet"]).splitlines()
+    assert f"bytes {first} to {last} (relative)" in text[0]
+    assert text[1] == f"sent {len(carrying)} times, as 3 captures show"
+    place = next(n for n, line in enumerate(text) if f": packet {lost['packet']}" in line)
+    assert text[place + 1].split()[1] == "in"
+    assert text[place + 2].startswith("   dropped at s1-eth1, whose queue held ")
+    assert text[-1] == "no capture shows its acknowledgement"
+    got = json.loads(show(capsys, run, "--follow", lost["packet"], "--format", "json"))
+    assert [row["packet"] for row in got if row["way"] == "in"] == [
+        packet["packet"] for packet in carrying
+    ]
+    left = [row["packet"] for row in got if row["way"] == "out"]
+    assert left == [packet["packet"] for packet in carrying if packet["result"] == "FOUND"]
+    same = json.loads(show(capsys, run, "--follow", f"{lost['flow']}:{last}", "--format", "json"))
+    assert {row["packet"] for row in same} >= {lost["packet"]}
+    as_csv = rows(show(capsys, run, "--follow", lost["packet"], "--format", "csv"))
+    assert [row["port"] for row in as_csv] == [row["port"] for row in got]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("3000", "--follow 3000: no such packet; there are 0 to 2999"),
+        (str(10**30), "no such packet"),
+        ("0:99999999999999999999", "no such byte; flow 0 has "),
+        ("99:1", "no such flow; there are 0, 1"),
+        ("seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
+    ],
+)
+def test_what_cannot_be_followed(
+    run: Path, wanted: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert outcast(["inspect", str(run), "--follow", wanted]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert message in error
+
+
+def test_a_table_alone_has_no_captures_to_follow(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert outcast(["inspect", str(table), "--follow", "1"]) == 2
+    assert "is a table alone; allowed is a folder" in capsys.readouterr().err
+
+
 def test_a_destination_by_a_hosts_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flow = RunDirectory(run).read_manifest().flows[0]
     assert show(capsys, run, "--dst", flow.dst) == show(capsys, run, "--dst", flow.dst_ip)

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.capture import sequence
-from outcast.analysis.capture.headers import Decoder, FlowKey
+from outcast.analysis.capture.headers import Columns, Decoder, FlowKey
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.errors import InputError
@@ -66,6 +66,8 @@ class Captured:
         left: whether it was seen as it left; else as it came in. Means nothing without a row.
         flow: index into `flows`; -1 if it has no IP headers.
         link: its link type.
+        columns: the decoded headers of the packets of IP, which `frames` places among all. Their
+            `stamp_ns` are these places too.
     """
 
     source: PortFiles
@@ -76,6 +78,12 @@ class Captured:
     flow: I32
     flows: tuple[FlowKey, ...]
     link: I32
+    columns: Columns
+
+    @property
+    def frames(self) -> I64:
+        """For each row of `columns`, the place of its packet in the capture."""
+        return self.columns.stamp_ns
 
     def packets(self) -> Iterator[tuple[bytes, int]]:
         """Reads the captured bytes of each packet, and its length on the wire."""
@@ -153,7 +161,9 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
             )
         row[found["frame"].to_numpy()] = found["packet"].to_numpy()
         left[found["frame"].to_numpy()] = is_left
-    return Captured(source, tuple(files), stamp_ns + shift, row, left, flow, tuple(flows), link)
+    return Captured(
+        source, tuple(files), stamp_ns + shift, row, left, flow, tuple(flows), link, columns
+    )
 
 
 def _expected(source: PortFiles, rows: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,10 +20,9 @@ from typing import Any
 import polars as pl
 
 from outcast.analysis import selection
-from outcast.analysis.capture.records import CaptureFile
+from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.records.run_directory import RunDirectory
 
 SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
@@ -47,7 +47,6 @@ ALLOWED = (*FIELDS, "relative_seq", "sojourn_us", "queue_packets", "frame", "fla
 
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 """Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
-_SYN = 2
 
 
 def lines(
@@ -121,7 +120,7 @@ def _of_blackout(source: Source, number: int) -> str:
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
     return (
         f"blackout {number} of 0 to {source.blackouts.height - 1}: from "
-        f"{_milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
+        f"{milliseconds(chain['t_start'] - source.start_ns)} ms on, {chain['ingress']} lost "
         f"{chain['drops']} packets in a row, of {chain['flows']} flow"
         f"{'' if chain['flows'] == 1 else 's'}, within {lasts_us:,.1f} us; "
         f"{chain['others_through']} packets of other ports got through to {chain['egress']}"
@@ -137,7 +136,8 @@ class _Row:
     queue: tuple[dict[str, Any], ...]
 
 
-def _milliseconds(time_ns: int | None) -> str:
+def milliseconds(time_ns: int | None) -> str:
+    """A time in ms with all digits; empty for None."""
     if time_ns is None:
         return ""
     sign = "-" if time_ns < 0 else ""
@@ -155,7 +155,9 @@ def _rows(
     more = [_OPTIONAL[field] for field in fields if field in _OPTIONAL]
     table = source.table.select(*selection.COLUMNS, *more).with_row_index("packet")
     if "relative_seq" in fields:
-        table = table.join(_first_numbers(source), on="flow", how="left", maintain_order="left")
+        table = table.join(
+            selection.first_numbers(source), on="flow", how="left", maintain_order="left"
+        )
     selected = table.with_columns(shown=condition)
     span = selection.span_of(source, wanted)
     if span is not None:
@@ -182,24 +184,10 @@ def _rows(
             yield _Row(
                 values["packet"],
                 values,
-                _milliseconds(values["t_in"] - start_ns),
-                _milliseconds(None if out_ns is None else out_ns - start_ns),
+                milliseconds(values["t_in"] - start_ns),
+                milliseconds(None if out_ns is None else out_ns - start_ns),
                 queue,
             )
-
-
-def _first_numbers(source: Source) -> pl.LazyFrame:
-    """For each flow `base`, from which its sequence numbers are counted.
-
-    A SYN has number 0, and the first byte of data 1, as in other tools. Without a SYN the first
-    packet seen has number 1.
-    """
-    first = source.table.group_by("flow").agg(
-        pl.col("seq", "flags").sort_by("t_in", maintain_order=True).first()
-    )
-    is_syn = (pl.col("flags").cast(pl.Int64) & _SYN) != 0
-    base = pl.col("seq").cast(pl.Int64) - pl.when(is_syn).then(0).otherwise(1)
-    return first.select("flow", base=base)
 
 
 def _stream(frame: pl.LazyFrame) -> Iterator[dict[str, Any]]:
@@ -263,7 +251,8 @@ def _sojourn_us(row: _Row) -> str | None:
     return f"{lasts_ns / 1e3:.3f}"
 
 
-def _flag_names(flags: int) -> str:
+def flag_names(flags: int) -> str:
+    """The names of TCP's flags: `PSH+ACK`."""
     return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
 
 
@@ -285,7 +274,7 @@ _FIELD: dict[str, Callable[[_Row], Any]] = {
     "sojourn_us": _sojourn_us,
     "queue_packets": lambda row: row.values["queue_packets"],
     "frame": lambda row: row.values["frame"],
-    "flags": lambda row: _flag_names(row.values["flags"]),
+    "flags": lambda row: flag_names(row.values["flags"]),
     "note": lambda row: row.values["note"],
 }
 """How each field of ALLOWED is read from a row."""
@@ -332,49 +321,42 @@ def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
     yield "]"
 
 
-def detail(source: Path, row: int) -> str:
+def detail(path: Path, row: int) -> str:
     """Returns all header fields of one packet of a run as scapy shows them, and its fate.
 
     Raises InputError if there is no such packet or its capture does not hold it.
     """
-    opened = open_source(source)
-    table, start_ns = opened.table, opened.start_ns
+    source = open_source(path)
+    if source.run is None:
+        raise InputError(f"{path}: is a table alone; captured packets need a folder")
     found = pl.DataFrame()
     if 0 <= row < 2**63:
-        found = table.select(selection.COLUMNS).slice(row, 1).collect()
+        found = source.table.select(selection.COLUMNS).slice(row, 1).collect()
     if not found.height:
-        raise InputError(f"{source}: no packet {row}")
+        raise InputError(f"{path}: no packet {row}")
     values = found.row(0, named=True)
-    manifest = RunDirectory(source).read_manifest()
-    files = {(record.port, record.direction): record.file for record in manifest.captures}
-    file = files.get((values["ingress"], "in"))
-    if file is None:
-        raise InputError(f"{source}: no capture of packets that came in by {values['ingress']}")
-    for link, data in _frames_at(source / file, values["t_in"]):
-        packet = _dissect(link, data)
-        network = packet.getlayer("IP") or packet.getlayer("IPv6")
-        if network is None or network.src != values["src"] or network.dst != values["dst"]:
-            continue
-        transport = network.getlayer("TCP")
-        if transport is not None and transport.seq != values["seq"]:
-            continue
-        left = _milliseconds(None if values["t_out"] is None else values["t_out"] - start_ns)
-        fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
-        came = _milliseconds(values["t_in"] - start_ns)
-        shown: str = packet.show(dump=True)
-        return (
-            f"packet {row}, flow {values['flow']}: in by {values['ingress']} at {came} ms, {fate}\n"
-            f"found {values['queue_bytes']} bytes queued\n{shown}"
-        )
-    raise InputError(f"{source / file}: packet {row} is not in it any more")
-
-
-def _frames_at(path: Path, stamp_ns: int) -> Iterator[tuple[int, bytes]]:
-    """Gives the link type and the captured bytes of all packets with this time stamp."""
-    for block in CaptureFile(path).blocks():
-        for place in (block.stamp_ns[: block.count] == stamp_ns).nonzero()[0].tolist():
-            offset, length = int(block.offset[place]), int(block.length[place])
-            yield int(block.link[place]), block.data[offset : offset + length].tobytes()
+    port = values["ingress"]
+    ways = ("in", "any")
+    files = [
+        files for files in captures_of(source.run) if files.port == port and files.direction in ways
+    ]
+    if not files:
+        raise InputError(f"{path}: no capture of packets that came in by {port}")
+    table = source.table.with_row_index("packet").collect()
+    capture = find(files[0], table, source.run.captured is None)
+    places = ((capture.row == row) & ~capture.left).nonzero()[0]
+    if not places.size:
+        raise InputError(f"{files[0].files[0]}: packet {row} is not in it any more")
+    place = int(places[0])
+    data, _ = next(itertools.islice(capture.packets(), place, None))
+    left = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
+    fate = f"left by {values['egress']} at {left} ms" if left else values["verdict"]
+    came = milliseconds(values["t_in"] - source.start_ns)
+    shown: str = _dissect(int(capture.link[place]), data).show(dump=True)
+    return (
+        f"packet {row}, flow {values['flow']}: in by {port} at {came} ms, {fate}\n"
+        f"found {values['queue_bytes']} bytes queued\n{shown}"
+    )
 
 
 def _dissect(link: int, data: bytes) -> Any:
