@@ -276,6 +276,9 @@ class OutcastSenderLanes {
       const value = series.ssthresh[at];
       if (value === last) continue;
       const x = Math.max(-5, this.painter.x(series.t_ns[at]));
+      // Long dashed paths are slow to draw, so of several steps in a pixel the last is drawn.
+      const next = at + 1 < high ? this.painter.x(series.t_ns[at + 1]) : Infinity;
+      if (Math.floor(next) === Math.floor(x)) continue;
       if (last >= 0) g.lineTo(x, y(last));
       if (value >= 0) (last >= 0 ? g.lineTo(x, y(value)) : g.moveTo(x, y(value)));
       last = value;
@@ -328,10 +331,13 @@ class OutcastSenderLanes {
     g.textBaseline = "middle";
     g.textAlign = "center";
     OUTCAST_MARKS.forEach(({ letter, colour }, kind) => {
+      let end = -Infinity;
       for (let place = low; place < high; place++) {
         const at = series.resent[place];
         if (r.kind[at] !== kind) continue;
         const x = this.painter.x(r.t_ns[at]), a = Math.max(0, Math.floor(x - 7));
+        if (x < end + 1) continue;
+        end = x;
         g.fillStyle = g.strokeStyle = colour;
         g.lineWidth = 1.5;
         const free = !taken.subarray(a, Math.ceil(x + 7)).some(Boolean);
@@ -358,9 +364,12 @@ class OutcastSenderLanes {
     for (const elsewhere of [false, true]) {
       g.strokeStyle = elsewhere ? "#000" : "#aaa";
       g.beginPath();
+      let end = -Infinity;
       for (let place = low; place < high; place++) {
         if ((l.packet[series.lost[place]] === 0) !== elsewhere) continue;
         const x = this.painter.x(series.lostAt[place]);
+        if (x < end + 1) continue;
+        end = x;
         g.moveTo(x - arm, middle - arm);
         g.lineTo(x + arm, middle + arm);
         g.moveTo(x - arm, middle + arm);
