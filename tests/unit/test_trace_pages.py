@@ -318,6 +318,14 @@ def test_headers_of_pages_that_cannot_be_are_refused(tmp_path: Path) -> None:
         list(open_events(tmp_path / "missing", good).blocks())
 
 
+def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, b"")
+    with path.open("wb") as stream:
+        stream.truncate(pages.MOST_BYTES + 4096)
+    with pytest.raises(InputError, match="larger than 64 GiB"):
+        list(open_events(path, trace_pages.formats(EVENTS)).blocks())
+
+
 def test_rows_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_hashes", lambda rows: np.zeros(rows.shape[0], np.uint64))
     rows = np.array([[1, 2], [3, 4], [1, 2]], np.uint8)

@@ -171,7 +171,9 @@ def _symbols(printed: str) -> dict[str, dict[int, str]]:
         names: dict[int, str] = {}
         at = match.end()
         while (pair := _SYMBOL.match(printed, at)) is not None:
-            names.setdefault(int(pair[1], 0) if "x" in pair[1] else int(pair[1]), pair[2])
+            number = int(pair[1], 0) if "x" in pair[1] else int(pair[1])
+            if -(1 << 63) <= number < 1 << 63:
+                names.setdefault(number, pair[2])
             at = pair.end()
         # What is left over has numbers that only a C compiler could work out.
         if names and printed[at : at + 1] in (")", " "):

@@ -37,8 +37,11 @@ from outcast.analysis.trace.layout import Field, Layout, read_layout
 from outcast.errors import InputError
 from outcast.records.trace import Formats
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 16 << 20
 """How much of the file is in memory at once, in whole pages."""
+
+MOST_BYTES = 64 << 30
+"""The largest file that is read. A sparse one could otherwise take days."""
 
 _LEAST_EVENT_BYTES = 8
 """Of an event with its header. There are never more events than the bytes divided by this."""
@@ -127,6 +130,10 @@ class EventFile:
         try:
             with handed_in.opened(self.path) as stream:
                 size = os.fstat(stream.fileno()).st_size
+                if size > MOST_BYTES:
+                    raise InputError(
+                        f"{self.path}: larger than {MOST_BYTES >> 30} GiB, the limit for events"
+                    )
                 if size % self.page_bytes:
                     raise InputError(
                         f"{self.path}: cut off inside a page: {size} bytes are no multiple of "

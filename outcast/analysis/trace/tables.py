@@ -194,8 +194,10 @@ class Functions:
 
     def at(self, addresses: U64) -> pl.Series:
         """The function in which each address lies; null before the first one."""
-        place = np.searchsorted(self.begin, addresses, side="right") - 1
-        return _Texts(place + 1, (None, *self.names)).series
+        distinct, codes = np.unique(addresses, return_inverse=True)
+        places = np.searchsorted(self.begin, distinct, side="right").tolist()
+        names = tuple(self.names[place - 1] if place else None for place in places)
+        return _Texts(codes.reshape(-1), names).series
 
 
 @dataclass(frozen=True)
@@ -342,12 +344,15 @@ def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) 
         named = f"{one.name}_name"
         if named in own:
             continue
-        if one.symbols:
-            columns[named] = _symbols(one, values)
+        if one.symbols and not isinstance(column, Coded):
+            columns[named] = _symbols(one, column)
         elif one.name in _IN_CODE and one.size == 8 and not isinstance(column, Coded):
             columns[named] = places.functions.at(column.astype(np.uint64))
-    return pl.DataFrame(columns).with_columns(
-        pl.col(name).cast(kind) for name, kind in COLUMNS.items()
+    return pl.DataFrame(
+        [
+            column.cast(COLUMNS[name]).alias(name) if name in COLUMNS else column.alias(name)
+            for name, column in columns.items()
+        ]
     )
 
 
@@ -361,6 +366,12 @@ class _Texts:
     @property
     def series(self) -> pl.Series:
         return pl.Series(self.values, dtype=pl.String).gather(self.codes)
+
+    @property
+    def enumerated(self) -> pl.Series:
+        """The texts as an enumeration."""
+        distinct = sorted({value for value in self.values if value is not None})
+        return pl.Series(self.values, dtype=pl.Enum(distinct)).gather(self.codes)
 
 
 def _addresses(column: Coded) -> _Texts:
@@ -388,14 +399,16 @@ def _nullable(values: I64) -> pl.Series:
     return series.set(series < 0, None)
 
 
-def _symbols(one: Field, values: pl.Series) -> pl.Series:
+def _symbols(one: Field, values: Array) -> pl.Series:
     """The kernel's name of each number; null where it has none."""
-    names = pl.Enum(sorted(set(one.symbols.values())))
-    # A number that the field cannot hold would make polars refuse all of them.
-    bits = 8 * one.size - one.signed
-    least = -(1 << bits) if one.signed else 0
-    possible = {number: name for number, name in one.symbols.items() if least <= number < 1 << bits}
-    return values.replace_strict(possible, default=None, return_dtype=names)
+    known = sorted(one.symbols)
+    numbers = values.astype(np.int64)
+    place = np.searchsorted(np.array(known, np.int64), numbers)
+    place[place == len(known)] = 0
+    is_known = np.array(known, np.int64)[place] == numbers
+    names = (None, *(one.symbols[number] for number in known))
+    # Every part of a table has the same enumeration, so all names are in it.
+    return _Texts(np.where(is_known, place + 1, 0), names).enumerated
 
 
 def _port_and_host(
