@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, then runs every check; exits non-zero if any fails.
-# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual|elsewhere]...   (default: all of them)
+# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual|elsewhere]...   (default: all of them; the unit tests run as a part of `elsewhere` then)
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,7 +26,7 @@ run() {
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(format lint types unit browser emulation virtual elsewhere)
+[ $# -gt 0 ] || parts=(format lint types browser elsewhere emulation virtual)
 for part in "${parts[@]}"; do
     case $part in
         format | lint | types | unit | browser | emulation | virtual | elsewhere) ;;
