@@ -328,7 +328,7 @@ def a_run(folder: Path, bases: Bases, draw: random.Random) -> Case:
     run = folder / name
     shutil.copytree(bases.run, run)
     files = ["manifest.json"] * 6 + ["counters.json"] * 3 + ["config.yaml"] * 2
-    verb = draw.choice(("analyze", "analyze", "report", "inspect", "inspect"))
+    verb = draw.choice(("analyze", "analyze", "report", "inspect", "inspect", "export"))
     if verb != "analyze":
         files += ["summary.json"] * 4 + [f"{each}.parquet" for each in _TABLES] * 2
     if verb == "report":
@@ -348,6 +348,10 @@ def a_run(folder: Path, bases: Bases, draw: random.Random) -> Case:
     options: tuple[str, ...] = ()
     if verb == "inspect":
         options = draw.choice(((), ("--queue",), ("--packet", "3"), ("--links",), ("--flow", "1")))
+    if verb == "export":
+        form = draw.choice(("pcapng", "pcapng", "csv"))
+        selected = draw.choice(((), ("--blackout", "0"), ("--flow", "1")))
+        options = (f"--{form}", str(run / f"x.{form}"), *selected)
     return Case((verb, str(run), *options), (name,))
 
 
