@@ -17,6 +17,7 @@ NETWORK = {
     "flows": [{"from": "2-hop", "hosts": 1}, {"from": "3-hop", "hosts": 2}],
     "duration": "40ms",
     "analysis.windows": [],
+    "analysis.bin": "1ms",
     "links.rate": "1gbit",
 }
 ONE = ["tcp:tcp_probe"]
