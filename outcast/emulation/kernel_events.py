@@ -104,7 +104,12 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="events", daemon=True)
 
     def __enter__(self) -> Recorder:
-        """Prepares the ring buffer. Raises FeatureMissingError where the kernel cannot record."""
+        """Prepares the ring buffer.
+
+        Raises:
+            FeatureMissingError: the kernel cannot record.
+            ConfigError: the kernel has no such event.
+        """
         try:
             if self._is_here:
                 self._prepare()
@@ -114,6 +119,8 @@ class Recorder:
                 raise self._no_tracers(str(error)) from None
         if self._events and not self._is_here:
             raise self._no_tracers("tracefs is missing")
+        for event in self._events:
+            self._require(event)
         return self
 
     def __exit__(
@@ -140,13 +147,12 @@ class Recorder:
         """Begins to record; what is recorded is read from the instant on that follows.
 
         Raises:
-            ConfigError: the kernel has no such event.
             OSError: a file cannot be written.
         """
         if not self._is_here:
             return
         for event in self._events:
-            self._enable(event)
+            self._write("set_event", event)
         if self._events:
             self._directory.trace.mkdir()
             self._stored = os.open(self._directory.trace_events, os.O_CREAT | os.O_WRONLY, 0o666)
@@ -189,14 +195,13 @@ class Recorder:
     def _format_file(self, event: str) -> str:
         return f"events/{event.replace(':', '/')}/format"
 
-    def _enable(self, event: str) -> None:
+    def _require(self, event: str) -> None:
         if not (self._tracefs / self._format_file(event)).exists():
             known = self._text("available_events").split()
             raise ConfigError(
                 f"trace.events: the guest's kernel has no event {event}"
                 f"{did_you_mean(event, known)}; allowed is what available_events of tracefs has"
             )
-        self._write("set_event", event)
 
     def _work(self) -> None:
         try:
