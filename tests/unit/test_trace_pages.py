@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,58 @@ def test_a_page_worked_out_by_hand(tmp_path: Path) -> None:
     assert column(state, "dport") == [5001, 5001]
     assert column(state, "skaddr") == [0x60000000C3B2A180] * 2
     assert (file.events, file.lost, file.lost_uncounted) == (2, 0, 0)
+
+
+REAL = Path(__file__).parents[1] / "golden" / "kernel-events.json"
+"""Four events of figure 3(c) as the guest's kernel wrote them, and its formats."""
+
+
+def test_events_of_a_real_kernel_have_the_values_of_its_hexdump(tmp_path: Path) -> None:
+    recorded = json.loads(REAL.read_text())
+    page = page_of(recorded["started_ns"], bytes.fromhex("".join(recorded["used"])))
+    file, events = read(written(tmp_path, page), trace_pages.formats(recorded["events"]))
+    assert file.events == 4
+
+    def values(event: str) -> dict[str, object]:
+        (one,) = events[event]
+        assert one.time_ns.tolist() == [15_123_535_536]
+        return {name: column([one], name)[0] for name in one.columns}
+
+    # What `xxd` shows at the offsets that the formats name, worked out by hand.
+    hosts = {"saddr": b"\x0a\1\0\2", "daddr": b"\x0a\0\0\2"}
+    back = {"saddr": b"\x0a\0\0\2", "daddr": b"\x0a\1\0\2"}
+    assert (
+        values("qdisc:qdisc_dequeue").items()
+        >= {
+            **{"packets": 0, "skbaddr": 0, "handle": 0x10000, "parent": 0xFFFFFFFF},
+            **{"dev": b"e0_0-eth1", "seq": 0},
+        }.items()
+    )
+    assert (
+        values("net:netif_receive_skb").items()
+        >= {
+            **hosts,
+            **{"dev": b"h0_0_2-eth0", "name": b"h0_0_2-eth0", "len": 52, "payload": 0},
+            **{"seq": 0x3101554A, "ip_id": 0x793B, "sport": 20002, "dport": 5001},
+        }.items()
+    )
+    assert (
+        values("tcp:tcp_cong_state_set").items()
+        >= {
+            **back,
+            **{"sport": 5001, "dport": 20002, "cong_state": 0, "old_state": 0},
+            **{"snd_una": 0x84BED1CD, "snd_cwnd": 10, "ssthresh": 0x7FFFFFFF},
+        }.items()
+    )
+    # Its 168 bytes have their length in a word of its own.
+    assert (
+        values("tcp:tcp_ack_done").items()
+        >= {
+            **back,
+            **{"reason": 0xC102, "state": 3, "snd_cwnd": 10, "srtt_us": 43, "rttvar_us": 2000},
+            **{"rto_us": 3000, "mss": 1448},
+        }.items()
+    )
 
 
 address = st.binary(min_size=28, max_size=28)
