@@ -15,6 +15,9 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 _BYTES_PER_SECOND = re.compile(r"Bps\s*$")
 
+MOST_SPAN_NS = 1 << 60
+"""36 years, the longest span of time. The sum of a time and a span still fits into 64 bits."""
+
 RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 RATE_ALIASES = {"bps": "bit", "kbps": "kbit", "mbps": "mbit", "gbps": "gbit"}
 SIZE_UNITS = {

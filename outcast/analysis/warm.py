@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join import directions, pairs
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import blackout, queue, sent_again, tcp, throughput
 from outcast.analysis.trace.pages import open_events
@@ -59,8 +60,12 @@ def warm() -> None:
         read_capture("ng", folder / "ng")
         (folder / "events").write_bytes(struct.pack("<QQIQ", 0, 12, 2, 1).ljust(64, b"\0"))
         list(open_events(folder / "events", _FORMATS).blocks())
-        joined = join([read_capture("in", folder / "in")], [read_capture("out", folder / "out")])
+        came = read_capture("in", folder / "in")
+        left = read_capture("out", folder / "out")
+    directions.tell([came, left], pairs.sample([came, left]), [None, None], 1)
+    joined = join([came], [left])
     queue.replay(joined)
+    queue.service_rate(joined, 0)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)

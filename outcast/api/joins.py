@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from outcast.analysis import store
 from outcast.analysis.capture.pcap import read_captures
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import doubts, left_out
@@ -17,9 +16,7 @@ from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
-from outcast.records.run_directory import MOST_SPAN_NS
-from outcast.records.tables import BLOCK_ROWS, write_blocks, write_table
-from outcast.units import parse_rate_bps, parse_size_bytes, parse_time_ns
+from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -118,6 +115,10 @@ class Join:
 
         Raises InputError for another name, or if the file cannot be written.
         """
+        # They import polars, which a join whose tables nobody wants does without.
+        from outcast.analysis import store
+        from outcast.records.tables import BLOCK_ROWS, write_blocks, write_table
+
         if name == "packets" and len(self.joined.arrivals) > BLOCK_ROWS:
             numbers = store.flow_numbers(self.joined)
             write_blocks(
@@ -136,6 +137,8 @@ class Join:
 
     @property
     def _makers(self) -> Mapping[str, Callable[[], pl.DataFrame]]:
+        from outcast.analysis import store
+
         joined = self.joined
         return {
             "packets": lambda: store.packet_table(joined, self.queue, store.flow_numbers(joined)),

@@ -28,7 +28,6 @@ from outcast.records.effective import AppliedChange
 from outcast.records.run_directory import (
     CAPTURES,
     MOST_COUNT,
-    MOST_SPAN_NS,
     BlackoutRecord,
     BottleneckRecord,
     FlowRecord,
@@ -37,6 +36,7 @@ from outcast.records.run_directory import (
     RunDirectory,
     TrafficRecord,
 )
+from outcast.units import MOST_SPAN_NS
 
 
 class _Record(BaseModel):

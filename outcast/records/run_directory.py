@@ -51,13 +51,12 @@ from outcast.records.trace import (
     Formats,
     Traced,
 )
+from outcast.units import MOST_SPAN_NS
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 MOST_TIME_NS = 1 << 62
 """The latest time stamp of a capture, in the year 2116."""
-MOST_SPAN_NS = 1 << 60
-"""36 years. The sum of a time and a span still fits into 64 bits."""
 MOST_HOPS = 10_000
 MOST_COUNT = 1 << 53
 """The most packets or bytes, because a float distinguishes all whole numbers up to here."""

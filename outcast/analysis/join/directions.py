@@ -18,6 +18,7 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, Array
+from outcast.analysis.compiled import I8, I32, I64, compiled
 from outcast.analysis.join.pairs import Sightings
 
 ELSEWHERE = -1
@@ -80,9 +81,9 @@ def tell(
             output only, else None.
         longest_ns: no packet stays in the switch for longer.
     """
-    counts = [
-        np.bincount(capture.columns.flow, minlength=len(capture.flows)) for capture in captures
-    ]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        counted = list(pool.map(_count_flows, captures))
+    counts = [packets for packets, _ in counted]
     conversations = _conversations(captures, counts)
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     _hear_captures(captures, votes)
@@ -102,15 +103,26 @@ def tell(
             place[source[0]] = source[1]
             _spread(conversations, place)
     told = Directions(place)
-    for index, (capture, count) in enumerate(zip(captures, counts, strict=True)):
+    for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
         ways = [_way(flow, index, place) for flow in capture.flows]
         told.ways.append(np.array(ways, np.int8))
-        told.counts.append(np.asarray(count, np.int64))
-        size = np.bincount(
-            capture.columns.flow, capture.columns.frame_bytes, minlength=len(capture.flows)
-        )
-        told.frame_bytes.append(size.astype(np.int64))
+        told.counts.append(packets)
+        told.frame_bytes.append(frame_bytes)
     return told
+
+
+@compiled
+def _tally(flow: I32, frame: I32, packets: I64, frame_bytes: I64) -> None:
+    for row in range(flow.size):
+        packets[flow[row]] += 1
+        frame_bytes[flow[row]] += frame[row]
+
+
+def _count_flows(capture: PortCapture) -> tuple[I64, I64]:
+    """How many packets and bytes of frames each flow of a capture has."""
+    packets, frame_bytes = (np.zeros(len(capture.flows), np.int64) for _ in range(2))
+    _tally(capture.columns.flow, capture.columns.frame_bytes, packets, frame_bytes)
+    return packets, frame_bytes
 
 
 @dataclass(slots=True)
@@ -133,7 +145,7 @@ def _is_group(address: str) -> bool:
 
 
 def _conversations(
-    captures: Sequence[PortCapture], counts: Sequence[Array]
+    captures: Sequence[PortCapture], counts: Sequence[I64]
 ) -> dict[Conversation, dict[int, _Seen]]:
     """For each two hosts that talk, the captures that saw them."""
     conversations: dict[Conversation, dict[int, _Seen]] = {}

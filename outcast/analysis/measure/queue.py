@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from outcast.analysis import room
-from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
+from outcast.analysis.compiled import I8, I32, I64, Array, Bool, Scalar, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 
 
@@ -272,31 +272,53 @@ RATE_PARTS = 20
 _LEAST_BUSY = 5 * RATE_PARTS
 
 
+@compiled
+def _busy(
+    out_port: I8,
+    out_stamp: I64,
+    out_frame: I32,
+    came_as: I32,
+    in_stamp: I64,
+    egress: int,
+    bits: I64,
+    time: I64,
+) -> int:
+    """Sums bits and time of packets that waited, by parts of the departures. Returns how many."""
+    before: Scalar = -1
+    count = 0
+    for departure in range(out_port.size):
+        if out_port[departure] != egress:
+            continue
+        arrival = came_as[departure]
+        # The packet had come before the one ahead of it left, so the output was busy in between.
+        if before >= 0 and arrival >= 0 and in_stamp[arrival] <= before:
+            part = departure * bits.size // out_port.size
+            bits[part] += 8 * out_frame[departure]
+            time[part] += out_stamp[departure] - before
+            count += 1
+        before = out_stamp[departure]
+    return count
+
+
 def service_rate(joined: Joined, egress: int) -> Rate | None:
     """Estimates an output's rate from packets that left while the next one was waiting.
 
     Returns None if too few packets waited to tell.
     """
-    mine = np.flatnonzero(joined.departures.port == egress)
-    if mine.size < 2:
+    bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
+    count = _busy(
+        joined.departures.port,
+        joined.departures.stamp_ns,
+        joined.departures.frame_bytes,
+        joined.came_as,
+        joined.arrivals.stamp_ns,
+        egress,
+        bits,
+        time_ns,
+    )
+    if count < _LEAST_BUSY or not time_ns.sum():
         return None
-    came = joined.came_as[mine]
-    left_ns = joined.departures.stamp_ns[mine]
-    came_ns = np.where(came >= 0, joined.arrivals.stamp_ns[came], left_ns)
-    gap_ns = np.diff(left_ns)
-    # The packet had come before the one ahead of it left, so the output was busy in between.
-    waited = (came[1:] >= 0) & (came_ns[1:] <= left_ns[:-1])
-    bits = 8.0 * joined.departures.frame_bytes[mine][1:][waited]
-    time_ns = gap_ns[waited].astype(np.float64)
-    if bits.size < _LEAST_BUSY or not time_ns.sum():
-        return None
-    parts = [
-        float(part_bits.sum() / part_ns.sum() * 1e9)
-        for part_bits, part_ns in zip(
-            np.array_split(bits, RATE_PARTS), np.array_split(time_ns, RATE_PARTS), strict=True
-        )
-        if part_ns.sum()
-    ]
+    parts = bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
     bps = float(bits.sum() / time_ns.sum() * 1e9)
     error = 2 * float(np.std(parts)) / len(parts) ** 0.5
     return Rate(bps, bps - error, bps + error)

@@ -1,0 +1,32 @@
+"""A bridge that is captured by plain tcpdump now: tc's drops by port, or a loud refusal.
+
+`tests/unit/test_join_scenes.py` does the same on stored captures of such bridges.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.emulation.bridge import make_scene
+from tests.golden import scenes
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> scenes.Scene:
+    folder = tmp_path_factory.mktemp("bridge")
+    truth = make_scene(folder, ports=4, seconds=0.5)
+    scene = scenes.read_scene(folder)
+    # What the hosts' sockets count and what the queue counts are the same packets.
+    assert sum(scene.drops.values()) == truth["drops"] > 100
+    return scene
+
+
+def test_every_change_is_solved_or_refused(scene: scenes.Scene, tmp_path: Path) -> None:
+    faults = []
+    for case in scenes.cases(scene):
+        outcome = scenes.judge(scene, case, tmp_path)
+        if not case.fits(outcome):
+            faults.append((case.name, outcome))
+    assert not faults
