@@ -22,6 +22,7 @@ of_realtime=(
     iproute2 ethtool tcpdump                                # its settings and its captures
     gcc libc6-dev make                                      # programs and modules in C
     flex bison bc patch xz-utils                            # a kernel where no namespace can be made
+    gdb                                                     # outcast debug
     chromium curl nginx-light tshark                        # the tests: the report, a web page, exports
 )
 virtual=false

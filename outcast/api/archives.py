@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import archive
 from outcast import experiment as reading
+from outcast.api import guest as provision
 from outcast.api import runs
 from outcast.api.progress import note
 from outcast.archive import Packed, Unpacked
 from outcast.archive.contents import Captures, listed, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.guest import packed
+from outcast.engines.guest.debugger import Debugger
 from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
+from outcast.engines.virtual import kernel_of
 from outcast.errors import ConfigError, InputError, OutcastError, shortened
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.links import RateTrace
@@ -140,6 +145,7 @@ def make_again(
     *,
     draw: bool,
     events: Sequence[str] | None = None,
+    debugger: Callable[[Kernel], AbstractContextManager[Debugger]] | None = None,
 ) -> Explanation:
     """Makes a run again in the folder `target`, and compares it with the earlier one.
 
@@ -152,6 +158,7 @@ def make_again(
         progress: whether to show it.
         draw: whether figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
+        debugger: makes what looks into the guest's kernel, given the kernel.
 
     Raises as `replay`.
     """
@@ -163,14 +170,22 @@ def make_again(
     other = other_guest(earlier.read_manifest()) if guest is None else ""
     if other:
         note(progress, f"{source}: {other}, so the captures may differ")
-    try:
-        fresh = runs.execute(experiment, target, progress, draw=draw, guest=guest)
-    except OutcastError as error:
-        if target.is_relative_to(scratch):
-            # What was written up to then is gone when somebody reads this.
-            text = str(error).partition(f" (what was written up to then: {scratch}")[0]
-            error.args = (text, *error.args[1:])
-        raise
+    with contextlib.ExitStack() as stack:
+        looks = None
+        if debugger is not None:
+            provision.provide(experiment, progress)
+            kernel = kernel_of(experiment) if guest is None else guest.kernel
+            looks = stack.enter_context(debugger(kernel))
+        try:
+            fresh = runs.execute(
+                *(experiment, target, progress), draw=draw, guest=guest, debugger=looks
+            )
+        except OutcastError as error:
+            if target.is_relative_to(scratch):
+                # What was written up to then is gone when somebody reads this.
+                text = str(error).partition(f" (what was written up to then: {scratch}")[0]
+                error.args = (text, *error.args[1:])
+            raise
     return comparing.explain(earlier, fresh)
 
 

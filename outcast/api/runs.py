@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
+    from outcast.engines.guest.debugger import Debugger
     from outcast.engines.guest.packed import Guest
 
 
@@ -134,6 +135,7 @@ def execute(
     *,
     draw: bool = True,
     guest: Guest | None = None,
+    debugger: Debugger | None = None,
 ) -> RunDirectory:
     """Makes a run, as `run` and every replay do.
 
@@ -143,6 +145,7 @@ def execute(
         progress: whether to show it; None shows it on a terminal and in a notebook.
         draw: whether figures and the report are drawn.
         guest: the guest of an earlier run; None takes the one that the experiment asks for.
+        debugger: what looks into a virtual run's kernel at an instant.
 
     Raises as `run`.
     """
@@ -156,10 +159,10 @@ def execute(
         engine: Engine
         if guest is None or guest.world is None:
             provide(experiment, progress)
-        if guest is None:
+        if guest is None and debugger is None:
             engine = choice.choose(experiment, lambda why: shown.note(progress, why))
         else:
-            engine = VirtualEngine(guest)
+            engine = VirtualEngine(guest, debugger)
             engine.require(experiment)
         with shown.of_run(progress) as on_event:
             return workflow.execute(experiment, engine, target, on_event, draw=draw).directory

@@ -31,6 +31,7 @@ VERBS = (
     "pack",
     "replay",
     "trace",
+    "debug",
     "join",
     "inspect",
     "export",

@@ -219,12 +219,14 @@ def diagnose(
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
     in_guest = [_kernel(guest), _root(root), _planning()]
+    # Optional, so it decides about no engine.
+    debugger = _debugger(guest)
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", "network namespaces", modules.congestion_control("cubic")]
     needed += [finding.feature for finding in (*programs, *packages)]
     return Diagnosis(
-        (*findings, *in_guest),
+        (*findings, debugger, *in_guest),
         {
             "realtime": present.issuperset(needed),
             "virtual": all(finding.present for finding in in_guest),
@@ -287,6 +289,16 @@ def _planning() -> Finding:
 
 def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
     return Finding(feature, present, detail, remedy, engine="virtual")
+
+
+def _debugger(kernel: Kernel | None) -> Finding:
+    feature = "gdb, for outcast debug"
+    if shutil.which("gdb", path=_path()) is None:
+        return _of_guest(feature, False, "optional", "install Debian's package gdb")
+    if kernel is not None and not kernel.symbols.is_file():
+        remedy = f"run: {kernels.MAKE_SYMBOLS}"
+        return _of_guest(feature, False, "optional; the kernel has no symbols", remedy)
+    return _of_guest(feature, True, "gdb")
 
 
 def _origin(kind: str, key: str) -> str:

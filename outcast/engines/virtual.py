@@ -22,6 +22,7 @@ from outcast.engines import (
     require_compiler,
 )
 from outcast.engines.guest import boot, code, helpers, init, world
+from outcast.engines.guest.debugger import Debugger
 from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
@@ -53,9 +54,15 @@ class VirtualEngine:
 
     name: Literal["realtime", "virtual"] = "virtual"
 
-    def __init__(self, guest: Guest | None = None) -> None:
-        """Takes the guest of an earlier run; None takes the one that the experiment asks for."""
+    def __init__(self, guest: Guest | None = None, debugger: Debugger | None = None) -> None:
+        """An engine.
+
+        Args:
+            guest: the guest of an earlier run; None takes the one that the experiment asks for.
+            debugger: what looks into the guest's kernel at an instant.
+        """
         self._guest = guest
+        self._debugger = debugger
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
@@ -132,6 +139,7 @@ class VirtualEngine:
                     open_files=limits.open_files(plan),
                     sees=sees,
                     modules=modules,
+                    debugger=self._debugger,
                 )
             except StallError as error:
                 raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None

@@ -33,7 +33,9 @@ from pathlib import Path
 
 from outcast import files
 from outcast.engines import ledger, limits, private
+from outcast.engines.guest import debugger as debugging
 from outcast.engines.guest import init, world
+from outcast.engines.guest.debugger import Attached, Debugger
 from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError, StallError, how_ended
@@ -133,6 +135,7 @@ def boot(
     environment: Mapping[str, str] | None = None,
     sees: World | None = None,
     modules: Sequence[Compiled] = (),
+    debugger: Debugger | None = None,
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
@@ -145,7 +148,7 @@ def boot(
         on_line: is given each line that the program writes to its standard output.
         on_folder: is given the boot directory before it is made, so that it can be removed if we
             are killed.
-        on_start: is given the process number of the guest's kernel.
+        on_start: is given the process number of the guest's kernel, and of a debugger.
         on_message: is given each line of the kernel's messages and the program's standard error.
         stall_s: seconds by the host's clock for which the guest may show no sign of life. A sign
             is a line, or a second of virtual time.
@@ -157,6 +160,7 @@ def boot(
         environment: variables of the program, besides ENVIRONMENT.
         sees: what the guest sees besides the run directory; None is this machine's own programs.
         modules: what the guest's kernel loads before the program starts.
+        debugger: what is started on the guest's kernel at an instant; see Debugger.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -180,7 +184,8 @@ def boot(
     }
     programs = [module.program for module in modules]
     with _boot_directory(description, programs, on_folder) as directory, _free_core() as core:
-        argv_of_kernel = command_line(kernel, seed, memory_mib)
+        stop_ns = None if debugger is None else debugger.stop_ns
+        argv_of_kernel = command_line(kernel, seed, memory_mib, stop_ns)
         with limits.raised(limits.of_guest(processes, memory_mib), WHO):
             folders = {
                 init.BOOT_FD: directory,
@@ -189,18 +194,28 @@ def boot(
                 **({} if sees.code is None else {init.CODE_FD: sees.code}),
                 **({} if sees.folder is None else {init.FOLDER_FD: sees.folder}),
             }
-            process = _start(argv_of_kernel, directory, folders, memory_directory, core)
+            process = _start(
+                *(argv_of_kernel, directory, folders, memory_directory, core),
+                may_be_debugged=debugger is not None,
+            )
+        attached = None if debugger is None else Attached(debugger, process.pid, on_start)
         try:
             on_start(process.pid)
             # Nobody needs the boot directory after the payload's start. If it is removed then, it
             # is not left behind when we are killed.
-            return _follow(process, on_line, on_message, lambda: _remove(directory), stall_s)
+            return _follow(
+                process, on_line, on_message, lambda: _remove(directory), stall_s, attached
+            )
         finally:
+            if attached is not None:
+                attached.close()
             _end(process)
 
 
-def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
+def command_line(kernel: Path, seed: int, memory_mib: int, stop_ns: int | None = None) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
+
+    The guest sees all of them but the instant at which it stops for a debugger.
 
     The first process is the root's Python. It mounts the boot directory and runs init.py from
     there. hostfs looks for every folder among the descriptors of the guest's kernel.
@@ -216,6 +231,7 @@ def command_line(kernel: Path, seed: int, memory_mib: int) -> list[str]:
         "time-travel=inf-cpu",
         f"time-travel-start={START_NS}",
         f"entropy-seed={seed % (1 << 64)}",
+        *([] if stop_ns is None else [f"time-travel-stop={stop_ns}"]),
         "norandmaps",
         "root=none",
         "rootfstype=hostfs",
@@ -328,6 +344,8 @@ def _start(
     folders: Mapping[int, Path],
     memory_directory: str,
     core: int,
+    *,
+    may_be_debugged: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Starts the guest's kernel, with open folders of the host by the numbers of `folders`."""
     libc = ctypes.CDLL(None)
@@ -337,6 +355,8 @@ def _start(
         # The guest ends with us, also when we are killed, and its processes end with it.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.sched_setaffinity(0, {core})
+        if may_be_debugged:
+            debugging.allow_attaching()
         # Whatever else we have open, or were given, is not the guest's.
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
@@ -381,9 +401,10 @@ def _follow(
     on_message: Callable[[str], None],
     on_booted: Callable[[], None],
     stall_s: float,
+    attached: Attached | None = None,
 ) -> GuestResult:
     """Reads both outputs until the guest has ended."""
-    began = time.monotonic()
+    began = seen = time.monotonic()
     console: deque[str] = deque(maxlen=CONSOLE_LINES)
     boot_s = 0.0
     status: int | None = None
@@ -412,14 +433,21 @@ def _follow(
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, _Lines(take))
         while selector.get_map():
-            ready = selector.select(stall_s)
-            if not ready:
+            # Nothing tells that a child has stopped, but asking.
+            ready = selector.select(stall_s if attached is None else Attached.POLL_S)
+            if attached is not None:
+                attached.look()
+            if ready or (attached is not None and attached.is_waited_for):
+                seen = time.monotonic()
+            elif time.monotonic() - seen >= stall_s:
                 raise StallError(f"the guest: no sign of life for {stall_s:g} s{last()}")
             for key, _ in ready:
                 data = os.read(key.fd, PIPE_BYTES)
                 key.data.feed(data)
                 if not data:
                     selector.unregister(key.fileobj)
+    if attached is not None:
+        attached.finish()
     try:
         ended = process.wait(_END_DEADLINE_S)
     except subprocess.TimeoutExpired:

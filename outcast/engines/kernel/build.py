@@ -36,9 +36,6 @@ Stage = Literal["search", "fetch", "compiler", "unpack", "configure", "compile",
 COMPILE_STEPS = 800
 """Roughly the number of lines that make prints, for the progress display alone."""
 
-BUILT_AT = "/build"
-"""The folder that a debugger believes the kernel was built in, wherever that was."""
-
 _STEP = re.compile(r"^  [A-Z]+ ")
 _SOURCE = re.compile(r"usr/src/(linux-source-[^/]*\.tar\.[a-z0-9]+)")
 """Where a package has the kernel's source."""
@@ -277,7 +274,7 @@ def _compile(
 
     # By a flag, and not in the configuration, which the program contains: it stays as it was. The
     # debugger is told the same paths wherever this is built.
-    for_debugger = f"KCFLAGS=-g -gdwarf-5 -fdebug-prefix-map={tree.parent}={BUILT_AT}"
+    for_debugger = f"KCFLAGS=-g -gdwarf-5 -fdebug-prefix-map={tree.parent}={headers.BUILT_AT}"
     argv = ["make", *VARIABLES, for_debugger, f"O={output}", f"--jobs={jobs}"]
     for target in ("linux", "modules_prepare"):
         run.run([*argv, target], cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)

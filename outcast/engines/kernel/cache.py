@@ -33,6 +33,9 @@ _HEADERS = "headers"
 _SYMBOLS = "linux.debug"
 _UNFINISHED = "unfinished-"
 
+MAKE_SYMBOLS = "outcast kernel build --again"
+"""The command that makes the same kernel with symbols, where the wheel gave one without."""
+
 
 @dataclass(frozen=True)
 class Kernel:

@@ -1,0 +1,139 @@
+"""A debugger in the guest's kernel, at an instant of a run that has ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast.api import archives
+from outcast.engines.guest import boot
+from outcast.engines.guest.debugger import Gdb, Request
+from outcast.engines.kernel.cache import Kernel
+from outcast.errors import ConfigError, UntrustedError, did_you_mean
+from outcast.plan.model import Plan
+from outcast.records.run_directory import Manifest
+from outcast.units import format_time
+
+SWITCHES = "switches"
+"""What the debugger calls the namespace of all switches."""
+
+
+@dataclass(frozen=True)
+class Debugged:
+    """A run that was made again under a debugger, and has the same captures.
+
+    Attributes:
+        hits: how often the breakpoint was hit.
+        captures: how many captures were equal to the byte.
+    """
+
+    hits: int
+    captures: int
+
+
+def debug(
+    source: str | os.PathLike[str],
+    at_ns: int = 0,
+    *,
+    host: str | None = None,
+    breakpoint: str = "",
+    expressions: Sequence[str] = (),
+    count: int | None = None,
+    commands: Sequence[str] = (),
+    allow_programs: bool = False,
+    progress: bool | None = None,
+) -> Debugged:
+    """Makes a run again, and stops its kernel with gdb attached. Then the run goes on to its end.
+
+    With neither a breakpoint nor commands, gdb reads commands from standard input. It writes to
+    standard output. Virtual time stands still while it works, so the run stays the same run.
+
+    Args:
+        source: a run directory, or an archive.
+        at_ns: when the kernel stops, in nanoseconds since the traffic's start. What is due then has
+            not begun.
+        host: the host that commands mean where they name none. With a breakpoint, hits of others
+            do not count.
+        breakpoint: a place in the kernel, as gdb writes it, and ` if CONDITION`. From `at_ns` on
+            gdb prints at each hit, and the run goes on.
+        expressions: what is printed at each hit.
+        count: the number of hits after which the run goes on without gdb; None means all.
+        commands: gdb's commands, or ours, that are run at each hit, or once if there is no
+            breakpoint.
+        allow_programs: as in `replay`.
+        progress: whether to say on standard error what goes on; None says it on a terminal and in
+            a notebook.
+
+    Raises:
+        ConfigError: the run has no such instant or host, or arguments do not fit together.
+        InputError: the run cannot be made again, or gdb refused what it was asked for.
+        FeatureMissingError: gdb is missing, or the kernel has no symbols.
+        UntrustedError: the run made again is not the same run.
+        OutcastError: the run failed, as in `run`.
+    """
+    if not breakpoint and (expressions or count is not None):
+        raise ConfigError("--print and --count: allowed only with --break")
+    with archives.opened(Path(source)) as unpacked, archives.scratch_folder() as scratch:
+        manifest, plan = unpacked.run.read_manifest(), unpacked.run.read_plan()
+        _require_host(host, plan)
+        begin_ns = guest_ns(manifest)
+        request = Request(
+            begin_ns=begin_ns,
+            host=host,
+            breakpoint=breakpoint,
+            expressions=tuple(expressions),
+            count=count,
+            commands=tuple(commands),
+            flows=tuple(
+                {"sport": flow.sport, "dport": flow.dport, "flow": flow.flow}
+                for flow in manifest.flows
+            ),
+        )
+        _require_instant(at_ns, manifest)
+        hits = 0
+
+        @contextmanager
+        def gdb(kernel: Kernel) -> Iterator[Gdb]:
+            nonlocal hits
+            with Gdb(kernel, begin_ns + at_ns, request) as debugger:
+                debugger.check()
+                yield debugger
+                hits = debugger.hits()
+
+        explanation = archives.make_again(
+            *(unpacked, str(source), scratch, scratch / "again", allow_programs, progress),
+            draw=False,
+            debugger=gdb,
+        )
+        if not explanation.equal:
+            raise UntrustedError(
+                f"{source}: the run made again is another one: {archives.difference(explanation)}; "
+                "outcast replay --explain says more"
+            )
+    return Debugged(hits, explanation.captures)
+
+
+def guest_ns(manifest: Manifest) -> int:
+    """The traffic's start by the guest's clock: nanoseconds since its boot."""
+    return manifest.traffic.t_start_ns - boot.START_NS
+
+
+def _require_instant(at_ns: int, manifest: Manifest) -> None:
+    traffic = manifest.traffic
+    end_ns = traffic.t_end_ns - traffic.t_start_ns
+    if not 0 <= at_ns < end_ns:
+        raise ConfigError(
+            f"--at {at_ns / 1e6:f}ms: allowed is from 0 until the flows have ended, at "
+            f"{format_time(end_ns)} after the traffic's start"
+        )
+
+
+def _require_host(host: str | None, plan: Plan) -> None:
+    if host is not None and host not in (*plan.hosts, SWITCHES):
+        raise ConfigError(
+            f"--host {host}: there is no such host; allowed are {', '.join(plan.hosts)}, and "
+            f"{SWITCHES} for all switches{did_you_mean(host, plan.hosts)}"
+        )

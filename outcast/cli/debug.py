@@ -1,0 +1,101 @@
+"""`outcast debug`: stops a run's kernel at a nanosecond, with gdb attached to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+
+
+@click.command(
+    "debug",
+    epilog=shared.examples(
+        "outcast debug results/fig3c --at 0.6292ms",
+        "outcast debug results/fig3c --at 30ms --command 'tcp-sock h0_0_3 5001' --command bt",
+        "outcast debug results/fig3c --break tcp_retransmit_skb --print 'tp->snd_cwnd' --count 20",
+    ),
+)
+@click.argument("source", type=click.Path(path_type=Path), metavar="FILE|DIR")
+@click.option(
+    "--at",
+    default="0ms",
+    metavar="TIME",
+    show_default=True,
+    help="When the kernel stops, since the traffic's start: 0.6292ms, or in seconds.",
+)
+@click.option(
+    "--host",
+    metavar="HOST",
+    help="The host that commands mean if they name none. With --break, only its hits count.",
+)
+@click.option(
+    "--break",
+    "place",
+    default="",
+    metavar="FUNCTION",
+    help="Print at each hit of this function of the kernel, and go on. As gdb writes a place: "
+    "also FILE:LINE, and 'FUNCTION if CONDITION'.",
+)
+@click.option(
+    "--print",
+    "expressions",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="Print this at each hit, as gdb's print does. Can be repeated.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="After so many hits, let the run go on without gdb.",
+)
+@click.option(
+    "-x",
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="COMMAND",
+    help="Run this command of gdb's or of ours: once, or with --break at each hit. "
+    "Can be repeated.",
+)
+@click.option(
+    "--allow-programs",
+    is_flag=True,
+    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
+)
+def command(
+    source: Path,
+    at: str,
+    host: str | None,
+    place: str,
+    expressions: tuple[str, ...],
+    count: int | None,
+    commands: tuple[str, ...],
+    allow_programs: bool,
+) -> None:
+    """Make the run in DIR or in FILE, an archive, again, and stop its kernel with gdb attached.
+
+    Without --break and --command, gdb reads your commands. Ours are now, hosts, devices, sockets,
+    tcp-sock, queue, tasks and run-to. With quit the run goes on to its end. Virtual time stands
+    still while the kernel does, so it stays the same run.
+
+    Exit status 4 if the captures differ from the earlier run's.
+    """
+    from outcast.api import debugging
+
+    shared.end_as_interrupted()
+    done = debugging.debug(
+        source,
+        shared.instant_ns(at, "--at"),
+        host=host,
+        breakpoint=place,
+        expressions=expressions,
+        count=count,
+        commands=commands,
+        allow_programs=allow_programs,
+        progress=False,
+    )
+    hits = f"{done.hits} hits; " if place else ""
+    terminal.tell(f"{hits}the run is the same: {done.captures} captures are equal")
