@@ -19,6 +19,7 @@ from outcast.errors import ConfigError, UntrustedError
 from outcast.experiment import Trace
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import Traced, table_name
+from outcast.view.report import NAME as REPORT
 
 DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
 """What `outcast why` needs, and what tells of segments received and of queues."""
@@ -125,6 +126,9 @@ def trace(
         traced = _traced(made)
         if directory is None:
             _put_in_place(made.trace, RunDirectory(path).trace)
+            if (path / REPORT).exists():
+                # The report has lanes of what the events tell.
+                runs.open_run(path).write_report()
     where = path if directory is None else target
     return KernelTrace(runs.open_run(where), traced.events, explanation.captures)
 

@@ -110,7 +110,13 @@ def left_over(folder: Path) -> list[str]:
     return sorted(path.name for path in (*(folder / "scratch").iterdir(), *folder.glob("run/.*")))
 
 
-def test_a_run_is_traced_once_and_then_read(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_traced_once_and_then_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports: list[Path] = []
+    monkeypatch.setattr(
+        "outcast.view.report.write", lambda directory: reports.append(directory.path)
+    )
     packets = (run / "packets.parquet").read_bytes()
     assert invoke(["trace", str(run), "--events", "qdisc:qdisc_dequeue"]) == 0
     printed = capsys.readouterr()
@@ -125,8 +131,11 @@ def test_a_run_is_traced_once_and_then_read(run: Path, capsys: pytest.CaptureFix
     assert invoke(["trace", str(run), "--events", "qdisc:qdisc_dequeue"]) == 0
     assert "the same run" not in capsys.readouterr().err
     assert TracingEngine.runs == 1
-    # What was recorded stays.
+    assert reports == []
+    # What was recorded stays, and a report that is there follows.
+    (run / "report.html").touch()
     traced = outcast.trace(run, ["tcp:tcp_cong_state_set"])
+    assert reports == [run]
     assert traced.captures == 3
     assert traced.events["qdisc:qdisc_dequeue"] == table.height
     again = traced.run.table("trace/qdisc_dequeue")
