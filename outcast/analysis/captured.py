@@ -14,7 +14,7 @@ import numpy as np
 
 from outcast import __version__
 from outcast.analysis import store
-from outcast.analysis.capture.headers import TCP, UDP
+from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.findings import ClockEstimate, QueueEstimate
 from outcast.analysis.join.join import Counts, Joined, Note, Stray, Verdict
@@ -57,6 +57,9 @@ from outcast.records.summary import Summary
 
 _BINS = 200
 """About so many bins show a capture over time, in round numbers of nanoseconds."""
+
+_LEAST_SHARE = 0.1
+"""A direction of a connection with less of the other one's payload is no flow of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +185,22 @@ def _bin_ns(duration_ns: int) -> int:
 
 
 def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRecord]:
-    """Every flow that carries payload. A stream of acknowledgements alone is no flow."""
+    """Every flow that carries data, and not only acknowledgements or short requests.
+
+    It carries at least a tenth of the payload that came in of its opposite direction.
+    """
     arrivals = joined.arrivals
     count, ports = len(joined.flows), len(joined.inputs)
     payload = np.bincount(arrivals.flow, arrivals.payload_bytes, count)
+    rows = {key: row for row, key in enumerate(joined.flows)}
+    opposite = [
+        rows.get(FlowKey(key.dst, key.dport, key.src, key.sport, key.protocol))
+        for key in joined.flows
+    ]
+    is_data = [
+        payload[row] > 0 and (other is None or payload[row] >= _LEAST_SHARE * payload[other])
+        for row, other in enumerate(opposite)
+    ]
     carrying = arrivals.payload_bytes > 0
     first = np.full(count, np.iinfo(np.int64).max, np.int64)
     last = np.full(count, -1, np.int64)
@@ -213,7 +228,7 @@ def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRe
             protocol="tcp" if key.protocol == TCP else "udp",
         )
         for row, key in enumerate(joined.flows)
-        if payload[row] > 0 and key.protocol in (TCP, UDP)
+        if is_data[row] and key.protocol in (TCP, UDP)
     ]
     return sorted(records, key=lambda record: record.flow)
 

@@ -116,7 +116,10 @@ class CapturesManifest(handed_in.Versioned):
     name: str
     request: JoinRequest
     traffic: TrafficRecord = Field(description="from the first packet with payload to the last one")
-    flows: list[FlowRecord] = Field(description="every flow of TCP or UDP that carries payload")
+    flows: list[FlowRecord] = Field(
+        description="every flow of TCP or UDP that carries data; the direction of its "
+        "acknowledgements, or of its requests, is none"
+    )
     bottlenecks: list[BottleneckRecord] = Field(
         description="every output, the one with the most drops first"
     )

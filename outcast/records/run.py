@@ -64,6 +64,15 @@ class FlowsOfGroup:
         return f"{self.title}, {len(self.flows)} flow{'' if len(self.flows) == 1 else 's'}"
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From an input port to an output."""
+
+    ingress: str
+    egress: str
+    label: str
+
+
 def _known(hops: Iterable[int | None]) -> list[int]:
     return sorted({count for count in hops if count is not None})
 
@@ -273,6 +282,23 @@ class Run:
     def _by_port(self, port: str) -> list[FlowRecord]:
         name = port.partition(">")[0]
         return [flow for flow in self.manifest.flows if flow.ingress == name]
+
+    @cached_property
+    def ways(self) -> dict[str, Way]:
+        """The way of the packets that each entry of the summary's drops counts.
+
+        Of joined captures an entry is named with its output if there are several, and entries
+        without a drop are left out if others have some.
+        """
+        every = [(port, r.egress) for r in self.manifest.bottlenecks for port in r.ingress]
+        is_told = self.captured is not None and len(self.captured.bottlenecks) > 1
+        entries = self.summary.drops
+        lossy = {key for key, part in entries.items() if part.dropped}
+        return {
+            key: Way(port, egress, f"{port} to {egress}" if is_told else self.port_label(key))
+            for key, (port, egress) in zip(entries, every, strict=True)
+            if not is_told or not lossy or key in lossy
+        }
 
     def port_label(self, port: str) -> str:
         """Returns an input port's name with what `port_flows` says: `s1-eth2 (2-hop, cubic)`."""

@@ -284,6 +284,31 @@ def test_two_outputs(tmp_path: Path) -> None:
     assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
 
 
+def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
+    """Acknowledgements are no flows, and only the output that dropped packets is drawn."""
+    scene = Path(__file__).parents[1] / "golden" / "bridges" / "three"
+    truth = json.loads((scene / "truth.json").read_text())
+    joined = api.join_captures(ports={port: scene / f"{port}.pcap.zst" for port in "ABR"})
+    opened = joined.save(tmp_path / "mine")
+    assert {port: opened.summary.drops[port].dropped for port in truth["by_sender"]} == truth[
+        "by_sender"
+    ]
+    assert opened.manifest.bottlenecks[0].egress == "R"
+    assert {(flow.ingress, flow.dst_ip) for flow in opened.manifest.flows} == {
+        ("A", "192.168.7.3"),
+        ("B", "192.168.7.3"),
+    }
+    assert opened.fair_bps is not None
+    assert [way.label for way in opened.ways.values()] == ["A to R", "B to R"]
+    text = (tmp_path / "mine" / "report.html").read_text()
+    assert "Queue of R, in bins" in text
+    assert "Queue of A, in bins" not in text
+    assert "R>A" not in text
+    before = bytes_of(tmp_path / "mine")
+    assert outcast(["analyze", str(tmp_path / "mine")]) == 0
+    assert bytes_of(tmp_path / "mine") == before
+
+
 def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
     came = [P(10 * n, seq=n, ip_id=n, dst=f"10.0.0.{1 + n % 2}") for n in range(40)]
     capture(tmp_path / "a", came[::2] + came[1::2])

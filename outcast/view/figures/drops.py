@@ -65,13 +65,13 @@ def _by_group(run: Run) -> list[Bars]:
 def _by_port(run: Run) -> list[Bars]:
     """Returns the chains of each input port, or of all together if there are many ports."""
     ports = {
-        run.port_label(port): np.array(chain_counts(part.chains, LONGEST_BAR))
-        for port, part in run.summary.drops.items()
+        way.label: np.array(chain_counts(run.summary.drops[port].chains, LONGEST_BAR))
+        for port, way in run.ways.items()
     }
     if len(ports) > MOST_PORTS:
         return [Bars(f"all {len(ports)} input ports", GREY, np.sum([*ports.values()], axis=0))]
     colours = port_colours(
-        {port: run.port_groups(port) for port in run.summary.drops}, run_colours(run)
+        {port: run.port_groups(port) for port in run.ways}, run_colours(run)
     ).values()
     return [Bars(*row) for row in zip(ports, colours, ports.values(), strict=True)]
 
@@ -92,11 +92,15 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2, borderaxespad=0.2)
 
 
-def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
-    """Returns how many packets came in by a port in each bin, and how many of them were dropped."""
+def arrivals(run: Run, port: str, edges_s: Array, egress: str | None = None) -> tuple[Array, Array]:
+    """Returns how many packets came in by a port in each bin, and how many of them were dropped.
+
+    With `egress`, only those to this output count.
+    """
+    to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
     frame = (
         run.scan("packets")
-        .filter(pl.col("ingress").cast(pl.String) == port)
+        .filter((pl.col("ingress").cast(pl.String) == port) & to_output)
         .select("t_in", dropped=pl.col("verdict").cast(pl.String) == "dropped")
         .collect()
     )
@@ -110,7 +114,7 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
 
     Each port has one densest blackout. The two of them with the most drops are shown.
     """
-    ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
+    ports = list(dict.fromkeys(way.ingress for way in run.ways.values()))
     zooms = [(port, row) for port in ports if (row := worst_blackout(run, port)) is not None]
     zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
     figure = on.new((9, 1.1 + 1.15 * len(ports) + 2.2))

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from outcast.records.run import Run
+from outcast.records.run_directory import BottleneckRecord
 from outcast.view.figures.drops import arrivals, chain_counts
 from outcast.view.palette import BLUE, BROWN, GREEN, port_colours, run_colours
 from outcast.view.report import charts
@@ -26,7 +27,8 @@ def queue(run: Run) -> Element:
     parts: list[Element] = []
     start_ns = run.manifest.traffic.t_start_ns
     edges_ns = np.linspace(0, run.manifest.traffic.duration_ns, BINS + 1)
-    for record in run.manifest.bottlenecks:
+    shown = _with_queue(run)
+    for record in shown:
         frame = (
             run.scan("queue")
             .filter(pl.col("egress").cast(pl.String) == record.egress)
@@ -79,8 +81,20 @@ def queue(run: Run) -> Element:
     if rows:
         head = ["queue", "mean", "median", "90 %", "99 %", "most"]
         parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
+    if len(shown) < len(run.manifest.bottlenecks):
+        text = "The other outputs are not drawn, because they dropped no packet."
+        parts.append(element("p", text, class_="note"))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
+
+
+def _with_queue(run: Run) -> list[BottleneckRecord]:
+    """The outputs to draw. Of joined captures those that dropped packets, or all if none did."""
+    records = run.manifest.bottlenecks
+    if run.captured is None:
+        return records
+    drawn = {way.egress for way in run.ways.values()}
+    return [record for record in records if record.egress in drawn]
 
 
 def _capacity(run: Run) -> list[str]:
@@ -139,12 +153,13 @@ def network(run: Run) -> Element:
 def drops(run: Run) -> Element:
     """Returns the section on drops: how many each input port lost, when, and how many in a row."""
     edges_s = np.linspace(0, run.summary.duration_s, BINS + 1)
-    ports = {port: run.port_groups(port) for port in run.summary.drops}
+    ports = {port: run.port_groups(port) for port in run.ways}
     colours = port_colours(ports, run_colours(run))
     lines: list[Line] = []
     for place, (port, colour) in enumerate(colours.items()):
-        _, dropped = arrivals(run, port, edges_s)
-        lines.append(Line(run.port_label(port), colour, dropped.astype(float), charts.dash(place)))
+        way = run.ways[port]
+        _, dropped = arrivals(run, way.ingress, edges_s, way.egress)
+        lines.append(Line(way.label, colour, dropped.astype(float), charts.dash(place)))
     total = sum(part.dropped for part in run.summary.drops.values())
     chart = element("p", "No packet was dropped.")
     if total:
@@ -159,17 +174,21 @@ def drops(run: Run) -> Element:
         )
     rows: list[list[Part]] = [
         [
-            run.port_label(port),
+            way.label,
             f"{part.packets:,}",
             f"{part.dropped:,}",
             f"{part.dropped / part.packets:.2%}" if part.packets else "-",
             str(part.longest_chain),
             str(part.blackouts),
         ]
-        for port, part in run.summary.drops.items()
+        for port, way in run.ways.items()
+        for part in [run.summary.drops[port]]
     ]
     head = ["input port", "packets", "dropped", "rate", "longest chain", "blackouts"]
     listed = table("By input port", head, rows)
+    if len(run.ways) < len(run.summary.drops):
+        text = "Ports whose packets were all forwarded are left out; summary.json has them."
+        listed = element("div", listed, element("p", text, class_="note"))
     return section("drops", "Drops", listed, chart, _chains(run))
 
 
@@ -182,8 +201,8 @@ def _chains(run: Run) -> Element | None:
     if longest > LONGEST:
         head.append(f"> {LONGEST}")
     rows: list[list[Part]] = []
-    for port, part in run.summary.drops.items():
-        counts = chain_counts(part.chains, LONGEST)
+    for port, way in run.ways.items():
+        counts = chain_counts(run.summary.drops[port].chains, LONGEST)
         shown = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
-        rows.append([run.port_label(port), *map(str, shown)])
+        rows.append([way.label, *map(str, shown)])
     return table("Number of chains by length: packets of a port dropped in a row", head, rows)

@@ -205,7 +205,9 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     mean = percent["utilisation"].mean()
     text = "The bottleneck has no rate of its own to compare with."
     if run.captured is not None:
-        text = "It is not known, because captures do not tell the rate that the output could send."
+        text = (
+            "It is left out, because nobody told the link's rate; `outcast join --rate` takes it."
+        )
     if isinstance(mean, float):
         text = f"On average {mean:.1f} % of the bottleneck's rate was used."
     chart = None

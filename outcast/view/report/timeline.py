@@ -89,7 +89,9 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     """Packs the packets and chains of an analysed run."""
     packets = run.table("packets")
     start_ns = run.manifest.traffic.t_start_ns
-    inputs = [port for record in run.manifest.bottlenecks for port in record.ingress]
+    # A port that feeds several outputs has one lane.
+    ingress = [port for record in run.manifest.bottlenecks for port in record.ingress]
+    inputs = list(dict.fromkeys(ingress))
     outputs = [record.egress for record in run.manifest.bottlenecks]
     inputs += sorted(set(packets["ingress"].drop_nulls().cast(pl.String).unique()) - set(inputs))
     outputs += sorted(set(packets["egress"].drop_nulls().cast(pl.String).unique()) - set(outputs))
