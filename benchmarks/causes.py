@@ -3,12 +3,13 @@
     .venv/bin/python benchmarks/causes.py [--seeds 10] [--control bic cubic reno] [-o DIR]
 
 Makes the runs (configs/fig3c.yaml in the virtual engine, with the events of TCP) that DIR does not
-have yet, and prints four tables in Markdown:
+have yet, and prints tables in Markdown:
 
 - the sums of the events and the kernel's counters;
 - the causes of what was sent again;
 - timeouts as the captures alone show them, against the kernel's;
-- how long the senders stood still until a timer went off, and what had been lost before.
+- how long the senders stood still until a timer went off, and what had been lost before;
+- how long the first acknowledgement after a timeout took.
 
 Exit status 1 if a sum differs from its counter at any host, or a retransmission has no cause.
 """
@@ -26,7 +27,7 @@ from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
 from outcast.analysis.trace.seen import held_against
-from outcast.analysis.trace.waits import wait_table
+from outcast.analysis.trace.waits import after_timeouts, wait_table
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -55,12 +56,16 @@ def make(control: str, seed: int, folder: Path) -> Run:
 def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
     """The tables of one run, with its control and seed, and the flows' group."""
     traced = senders.read_traced(run.directory)
-    waits = wait_table(traced.senders, traced.again, run.table("packets"), run.table("blackouts"))
+    waits = wait_table(
+        *(traced.senders, traced.again, traced.drops),
+        *(run.table("packets"), run.table("blackouts")),
+    )
     group = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
     tables = {
         "sums": sums.compare(traced.every, run.counters),
         "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
         "waits": waits.with_columns(group=group),
+        "after": after_timeouts(traced.every, traced.senders).with_columns(group=group),
         "seen": held_against(run.directory, traced).with_columns(group=group),
     }
     of = {"control": pl.lit(control), "seed": pl.lit(seed)}
@@ -117,23 +122,46 @@ def worst_run(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def waits_table(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The time that flows stood still, in ms of a flow and run, and its share by what was lost."""
-    kind = pl.when(pl.col("timer") == "rto").then(pl.col("lost")).otherwise(pl.col("timer"))
-    spent = (
-        table.with_columns(why=kind)
-        .group_by("control", "group", "why")
-        .agg(waits=pl.len(), ms=pl.col("waited_ns").sum() / 1e6)
-        .join(runs, on=["control", "group"])
+    """The time that flows stood still, in ms of a flow and run, by what was lost and by timer."""
+    per_flow = table.join(runs, on=["control", "group"]).with_columns(
+        ms=pl.col("waited_ns") / 1e6 / pl.col("flow_runs")
     )
-    total = pl.col("ms").sum().over("control", "group")
+    by_timer = [
+        pl.col("ms").filter(pl.col("timer") == timer).sum().round(1).alias(timer)
+        for timer in ("rto", "tlp", "reordering_timer")
+    ]
+    spent = per_flow.group_by("control", "group", "lost").agg(
+        *by_timer,
+        waits_per_flow=(pl.len() / pl.col("flow_runs").first()).round(1),
+        ms_per_flow=pl.col("ms").sum(),
+    )
+    total = pl.col("ms_per_flow").sum().over("control", "group")
     return spent.select(
         "control",
         "group",
-        "why",
-        waits_per_flow=(pl.col("waits") / pl.col("flow_runs")).round(1),
-        ms_per_flow=(pl.col("ms") / pl.col("flow_runs")).round(1),
-        share_percent=(100 * pl.col("ms") / total).round(1),
+        "lost",
+        "waits_per_flow",
+        pl.col("ms_per_flow").round(1),
+        (100 * pl.col("ms_per_flow") / total).round(1).alias("share_percent"),
+        "rto",
+        "tlp",
+        "reordering_timer",
     ).sort("control", "group", "ms_per_flow", descending=[False, False, True])
+
+
+def after_table(table: pl.DataFrame) -> pl.DataFrame:
+    """How long the first acknowledgement after a timeout took, and how often it was delayed."""
+    heard = table.drop_nulls("heard_ns")
+    return (
+        heard.group_by("control", "group")
+        .agg(
+            timeouts=pl.len(),
+            delayed_percent=(100 * pl.col("delayed").mean()).round(1),
+            mean_ms=(pl.col("heard_ns").mean() / 1e6).round(2),
+            mean_delayed_ms=(pl.col("heard_ns").filter("delayed").mean() / 1e6).round(2),
+        )
+        .sort("control", "group")
+    )
 
 
 def markdown(table: pl.DataFrame) -> str:
@@ -169,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
         "Timeouts, from captures alone": lambda: seen_table(tables["seen"]),
         "Error of a run's count": lambda: worst_run(tables["seen"]),
         "Time stood still, by what was lost": lambda: waits_table(tables["waits"], runs),
+        "The first acknowledgement after a timeout": lambda: after_table(tables["after"]),
     }
     for title, table in shown.items():
         print(f"\n{title}\n\n{markdown(table())}")

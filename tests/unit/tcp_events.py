@@ -40,7 +40,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "tcp_cong_state_set": dict.fromkeys(("cong_state", "old_state"), pl.UInt8)
     | dict.fromkeys(("snd_cwnd", "ssthresh"), pl.UInt32),
     "tcp_timer": dict.fromkeys(("action", "kind", "backoff"), pl.UInt8)
-    | {"now": pl.UInt64, "expires": pl.UInt64, "rto_us": pl.UInt32},
+    | dict.fromkeys(("now", "expires"), pl.UInt64)
+    | dict.fromkeys(("rto_us", "snd_una"), pl.UInt32),
     **dict.fromkeys(
         ("tcp_timeout", "tcp_loss_probe", "tcp_undo", "tcp_ack_done", "tcp_xmit_stop"), _STATE
     ),
@@ -49,7 +50,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "kfree_skb": {
         "saddr": pl.String,
         "daddr": pl.String,
-        "location": pl.UInt64,
+        "location_name": pl.String,
         "seq": pl.UInt32,
         "payload": pl.UInt32,
         "skbaddr": pl.UInt64,

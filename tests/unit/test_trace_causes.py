@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -16,15 +14,10 @@ from outcast.analysis.trace.chain import chain_table
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.series import series_table
-from outcast.analysis.trace.symbols import Symbols, read_symbols
-from outcast.errors import InputError
 from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
-FUNCTIONS = Symbols(
-    np.array([1000, 2000], np.uint64), pl.Series(["netem_dequeue", "tcp_rcv_established"])
-)
 
 
 def sent(t_ms: float, seq: int, cause: int, **fields: Any) -> Event:
@@ -53,7 +46,7 @@ def again(*events: Event) -> pl.DataFrame:
 
 
 def dropped(every: TcpEvents) -> pl.DataFrame:
-    return drop_table(every, FUNCTIONS, {"10.0.0.2": "h2"})
+    return drop_table(every, {"10.0.0.2": "h2"})
 
 
 def only(*events: Event) -> dict[str, Any]:
@@ -104,11 +97,17 @@ def test_a_timeout_and_what_follows_it() -> None:
         ((mark(2, 100, of.LOST_REO_TIMER), sent(3, 100, of.BY_ACK)), "reordering_timer"),
         ((mark(2, 100, of.LOST_NEWRENO), sent(2, 100, of.BY_ACK)), "newreno"),
         ((mark(2, 100, of.LOST_RACK), sent(2, 100, of.BY_TSQ)), "rack"),
+        ((mark(2, 100, of.LOST_RTO), sent(3, 100, of.BY_ACK)), "after_rto"),
+        ((mark(2, 100, of.LOST_SIMPLE), sent(3, 100, of.BY_ACK)), "no_congestion"),
     ],
 )
 def test_every_way_has_its_cause(events: tuple[Event, ...], cause: str) -> None:
     assert only(*events)["cause"] == cause
     assert cause in CAUSES
+
+
+def test_nothing_tells_of_a_segment_that_was_never_held_for_lost() -> None:
+    assert only(sent(3, 100, of.BY_ACK))["cause"] is None
 
 
 def test_a_retransmission_that_is_lost_again() -> None:
@@ -213,8 +212,16 @@ def test_a_queues_drop_has_its_own_reason_and_one_row() -> None:
             MS,
             {"skbaddr": 77, "reason_name": "OVERLIMIT", "kind": "tbf", "port": "s1-eth1"},
         ),
-        drop(1, 100, skbaddr=77, location=1234, port=None),
-        drop(2, 900, skbaddr=77, reason_name="TCP_OLD_DATA", port=None, host=None, location=2000),
+        drop(1, 100, skbaddr=77, location_name="netem_dequeue", port=None),
+        drop(
+            2,
+            900,
+            skbaddr=77,
+            reason_name="TCP_OLD_DATA",
+            port=None,
+            host=None,
+            location_name="tcp_rcv_established",
+        ),
         ("kfree_skb", 3 * MS, {"skbaddr": 5, "reason_name": "NOT_SPECIFIED"}),
     )
 
@@ -357,21 +364,3 @@ def test_a_missing_event_shows() -> None:
 
     row = table.filter(pl.col("counter") == "TcpRetransSegs").row(0, named=True)
     assert (row["kernel"], row["events"]) == (2, 1)
-
-
-def test_functions_are_found_by_their_addresses(tmp_path: Path) -> None:
-    path = tmp_path / "symbols.txt"
-    path.write_text("00000010 T second\n00000001 t first\n0000ffff t last\t[module]\n")
-
-    names = read_symbols(path).names(pl.Series([0, 1, 15, 16, 1 << 40]))
-
-    assert names.to_list() == [None, "first", "first", "second", "last"]
-
-
-@pytest.mark.parametrize("text", ["x y z", "00000010 T", "\xff"])
-def test_another_file_is_no_list_of_functions(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "symbols.txt"
-    path.write_text(text, encoding="latin-1")
-
-    with pytest.raises(InputError, match="no list of the kernel's functions"):
-        read_symbols(path)

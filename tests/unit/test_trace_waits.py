@@ -10,7 +10,8 @@ import pytest
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import retransmission_table
 from outcast.analysis.trace.drops import drops_of_packets
-from outcast.analysis.trace.waits import wait_table
+from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.waits import after_timeouts, wait_table
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -18,13 +19,13 @@ SEGMENT = {"seq": 100, "end_seq": 1100, "segs": 1}
 
 
 def fired(t_ms: int, kind: int = of.TIME_RETRANS) -> Event:
-    return ("tcp_timer", t_ms * MS, {"action": of.FIRED, "kind": kind})
+    return ("tcp_timer", t_ms * MS, {"action": of.FIRED, "kind": kind, "snd_una": 100})
 
 
-def timeout(t_ms: int, sacked: int = 0) -> tuple[Event, ...]:
+def timeout(t_ms: int) -> tuple[Event, ...]:
     return (
         fired(t_ms),
-        ("tcp_timeout", t_ms * MS, {"sacked_out": sacked}),
+        ("tcp_timeout", t_ms * MS, {}),
         ("tcp_mark_lost", t_ms * MS, SEGMENT | {"cause": of.LOST_RTO}),
         ("tcp_retransmit_skb", t_ms * MS, SEGMENT | {"cause": of.BY_RTO, "ca_state": of.LOSS}),
     )
@@ -61,10 +62,13 @@ def chain(begin_ms: int, drops: int, others_through: int) -> pl.DataFrame:
     )
 
 
-def waits(events: tuple[Event, ...], came: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
-    every = tables(("tcp_xmit_stop", 1 * MS, {}), ("tcp_ack_done", 2 * MS, {}), *events)
+def waits(
+    events: tuple[Event, ...], came: pl.DataFrame, chains: pl.DataFrame, sacked: int = 0
+) -> pl.DataFrame:
+    heard = ("tcp_ack_done", 2 * MS, {"sacked_out": sacked})
+    every = tables(("tcp_xmit_stop", 1 * MS, {}), heard, *events)
     drops = drops_of_packets(came, 0)
-    return wait_table(every, retransmission_table(every, drops), came, chains)
+    return wait_table(every, retransmission_table(every, drops), drops, came, chains)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def waits(events: tuple[Event, ...], came: pl.DataFrame, chains: pl.DataFrame) -
     ],
 )
 def test_what_was_lost_before_a_timeout(sacked: int, drops: int, others: int, lost: str) -> None:
-    table = waits(timeout(6, sacked), packets(1), chain(1, drops, others))
+    table = waits(timeout(6), packets(1), chain(1, drops, others), sacked)
 
     assert table.select("timer", "waited_ns", "lost", "copies").rows() == [("rto", 4 * MS, lost, 0)]
 
@@ -97,9 +101,31 @@ def test_a_second_timeout_waits_from_the_first() -> None:
     assert table["copies"].to_list() == [0, 1]
 
 
-def test_other_timers_have_no_loss() -> None:
+def test_other_timers_wait_for_the_same_losses() -> None:
     table = waits(
         (fired(5, of.TIME_REO_TIMEOUT), fired(8, of.TIME_DACK)), packets(1), chain(1, 2, 5)
     )
 
-    assert table.select("timer", "waited_ns", "lost").rows() == [("reordering_timer", 3 * MS, None)]
+    assert table.select("timer", "waited_ns", "lost").rows() == [
+        ("reordering_timer", 3 * MS, "blackout")
+    ]
+
+
+def test_the_first_acknowledgement_after_a_timeout_may_wait_for_the_receiver() -> None:
+    receiver: dict[str, Any] = {"host": "h2", "sport": 5001}
+    every = tables(
+        ("tcp_timeout", 6 * MS, {}),
+        ("tcp_timer", 8 * MS, {"action": of.FIRED, "kind": of.TIME_DACK} | receiver),
+        ("tcp_ack_done", 9 * MS, {}),
+        ("tcp_timeout", 20 * MS, {}),
+        ("tcp_ack_done", 21 * MS, {}),
+        ("tcp_timeout", 30 * MS, {}),
+    )
+    senders = TcpEvents(
+        {name: table.filter(pl.col("host") == "h1") for name, table in every.tables.items()}
+    )
+
+    table = after_timeouts(every, senders)
+
+    assert table["heard_ns"].to_list() == [3 * MS, 1 * MS, None]
+    assert table["delayed"].to_list() == [True, False, False]

@@ -30,14 +30,17 @@ CAUSES = {
 
 - `syn`, `synack`: the connection's first segments, after a timeout.
 - `rto`: the retransmission timer fired; the oldest segment is sent (tcp_retransmit_timer).
-- `after_rto`: acknowledgements after a timeout let further lost segments follow (state loss).
+- `after_rto`: acknowledgements after a timeout let further segments follow that it holds for lost.
 - `tlp`: a tail loss probe sends the last segment (tcp_send_loss_probe).
 - `rack`: an acknowledgement of what was sent later shows the loss (tcp_rack_detect_loss).
 - `reordering_timer`: the same, after waiting for reordering (tcp_rack_reo_timeout).
 - `lost_retransmission`: what was sent again is lost again, by RACK.
 - `newreno`: duplicate or partial acknowledgements, without SACK (tcp_newreno_mark_lost).
 - `window_probe`: the timer fired while the receiver's window was zero.
-- `no_congestion`: path MTU or Fast Open. In state loss it counts as TCPSlowStartRetrans.
+- `no_congestion`: path MTU or Fast Open.
+
+In state loss `after_rto` and `no_congestion` count as TCPSlowStartRetrans, else as TCPFastRetrans.
+No cause is null unless an event is missing.
 """
 
 DETECTIONS = {
@@ -86,6 +89,7 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
     again = pl.col("mark_sacked").fill_null(0) & of.SACKED_RETRANS > 0
     by_queue = pl.col("cause").is_in([of.BY_ACK, of.BY_TSQ])
     in_loss = pl.col("ca_state") == of.LOSS
+    by_timeout = pl.col("mark_cause").is_in([of.LOST_RTO, of.LOST_RENEGING])
     cause = (
         pl.when(pl.col("tcp_flags") & of.SYN > 0)
         .then(pl.lit("syn"))
@@ -95,9 +99,9 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
         .then(pl.lit("window_probe"))
         .when(pl.col("cause") == of.BY_TLP)
         .then(pl.lit("tlp"))
-        .when(pl.col("cause") == of.BY_SIMPLE)
+        .when((pl.col("cause") == of.BY_SIMPLE) | (pl.col("mark_cause") == of.LOST_SIMPLE))
         .then(pl.lit("no_congestion"))
-        .when(by_queue & in_loss)
+        .when(by_queue & (in_loss | by_timeout))
         .then(pl.lit("after_rto"))
         .when(again)
         .then(pl.lit("lost_retransmission"))
@@ -105,10 +109,11 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
         .then(pl.lit("newreno"))
         .when((pl.col("cause") == of.BY_REO_TIMER) | (pl.col("mark_cause") == of.LOST_REO_TIMER))
         .then(pl.lit("reordering_timer"))
-        .otherwise(pl.lit("rack"))
+        .when(pl.col("mark_cause") == of.LOST_RACK)
+        .then(pl.lit("rack"))
     )
     named = sent.with_columns(of_cause=cause)
-    counted = pl.col("of_cause").replace_strict(CAUSES, return_dtype=pl.String)
+    counted = pl.col("of_cause").replace_strict(CAUSES, default=None, return_dtype=pl.String)
     table = named.select(
         "t_ns",
         "flow",
@@ -126,9 +131,11 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
         pl.col("undone"),
         "end_seq",
         pl.col("segs").alias("segments"),
-        pl.when((pl.col("of_cause") == "no_congestion") & in_loss)
+        pl.when(~pl.col("of_cause").is_in(["after_rto", "no_congestion"]))
+        .then(counted)
+        .when(in_loss)
         .then(pl.lit("TCPSlowStartRetrans"))
-        .otherwise(counted)
+        .otherwise(pl.lit("TCPFastRetrans"))
         .alias("counter"),
         pl.col("mark_cause")
         .replace_strict(DETECTIONS, default=None, return_dtype=pl.String)

@@ -12,21 +12,19 @@ from collections.abc import Mapping
 import polars as pl
 
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.symbols import Symbols
 from outcast.records.run_directory import Counters
 from outcast.records.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
 
 
-def drop_table(events: TcpEvents, symbols: Symbols, host_of: Mapping[str, str]) -> pl.DataFrame:
+def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     """A row per dropped IPv4 packet, in the kernel's order: DROPS' columns and _ALSO's.
 
     It has no rows if the run did not record skb:kfree_skb.
 
     Args:
         events: the events of every socket.
-        symbols: the kernel's functions.
         host_of: the host of each address. A packet that has left its interface, because a socket
             dropped it, was at the host that it was sent to.
     """
@@ -66,7 +64,7 @@ def drop_table(events: TcpEvents, symbols: Symbols, host_of: Mapping[str, str]) 
         flow="flow",
         seq=pl.when(pl.col("sport") > 0).then("seq"),
         reason=pl.coalesce(pl.col("own"), pl.col("reason_name").cast(pl.String)),
-        where=symbols.names(told["location"]),
+        where=pl.col("location_name").cast(pl.String),
         qdisc="kind",
         packet="packet",
         sport="sport",

@@ -217,6 +217,9 @@ def _moment(
     heard = socket["tcp_ack_done"].filter(until)["t_ns"]
     last, following, woken_by = _sendings(socket, states, again, t_ns)
     timer = armed_at(socket["tcp_timer"], t_ns, zero_ns)
+    # The timer's timeout is the newer one, because it is doubled after the segment is sent.
+    if timer is not None and timer.armed_ns >= now["t_ns"]:
+        now["rto_us"] = timer.rto_ns // 1000
     queued = packets.filter(
         pl.col("t_in").cast(pl.Int64) - t_start_ns <= t_ns,
         pl.col("t_out").cast(pl.Int64) - t_start_ns > t_ns,

@@ -10,7 +10,6 @@ from outcast.analysis.trace.causes import retransmission_table, synack_rows
 from outcast.analysis.trace.drops import drop_table, drops_of_packets
 from outcast.analysis.trace.events import TcpEvents, read_events, recorded
 from outcast.analysis.trace.series import series_table
-from outcast.analysis.trace.symbols import read_symbols
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.tables import read_table, refusing
@@ -44,11 +43,10 @@ def read_traced(directory: RunDirectory) -> Traced:
     with refusing(f"{directory.trace}: its tables of events cannot be read"):
         manifest = directory.read_manifest()
         if "kfree_skb" in every.tables:
-            symbols = read_symbols(directory.trace / "symbols.txt")
             host_of = {record.src_ip: record.src for record in manifest.flows} | {
                 record.dst_ip: record.dst for record in manifest.flows
             }
-            drops = drop_table(every, symbols, host_of)
+            drops = drop_table(every, host_of)
         else:
             packets = read_table(directory.path / "packets.parquet")
             drops = drops_of_packets(packets, manifest.traffic.t_start_ns)

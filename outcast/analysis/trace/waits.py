@@ -24,24 +24,29 @@ LEAST_DROPS = 2
 
 
 def wait_table(
-    senders: TcpEvents, again: pl.DataFrame, packets: pl.DataFrame, chains: pl.DataFrame
+    senders: TcpEvents,
+    again: pl.DataFrame,
+    drops: pl.DataFrame,
+    packets: pl.DataFrame,
+    chains: pl.DataFrame,
 ) -> pl.DataFrame:
     """A row for each time that a sender's timer went off, in the order of time.
 
     Args:
         senders: the events of the flows' sending sockets.
         again: `causes.retransmission_table` of the run.
+        drops: `drops.drop_table` of the run.
         packets: the run's packets.parquet.
         chains: its blackouts.parquet.
 
     Returns:
         - `flow`, `timer` (one of `causes.TIMERS`), `t_ns`: which timer went off, and when.
         - `waited_ns`: how long the sender had sent and heard nothing.
-        - `lost`: of a retransmission timer, what had become of the oldest segment's last copy.
+        - `lost`: what had become of the last copy of the oldest segment.
           `blackout`: dropped in a row of LEAST_DROPS or more of its port while others got through;
           `tail loss`: dropped alone, and nothing sent after it got through; `hole`: dropped alone,
           though something sent after it got through; `lost elsewhere`: dropped at another place;
-          `not lost`: not dropped. Null for other timers.
+          `not lost`: not dropped.
         - `copies`: how often that segment had been sent again before.
     """
     fired = (
@@ -50,50 +55,47 @@ def wait_table(
             pl.col("action") == of.FIRED,
             pl.col("kind").is_in([of.TIME_RETRANS, of.TIME_LOSS_PROBE, of.TIME_REO_TIMEOUT]),
         )
-        .select(*SOCKET, "t_ns", "order", "kind")
+        .select(*SOCKET, "t_ns", "order", "kind", seq="snd_una")
         .sort("t_ns", "order")
     )
     active = pl.concat(
         senders[name].select(*SOCKET, "t_ns", since="t_ns")
         for name in ("tcp_ack_done", "tcp_xmit_stop", "tcp_retransmit_skb")
-    ).sort("t_ns")
-    waits = fired.join_asof(
-        active,
-        on="t_ns",
-        by=list(SOCKET),
-        strategy="backward",
-        allow_exact_matches=False,
-        check_sortedness=False,
     )
-    timeouts = senders["tcp_timeout"].select(*SOCKET, "t_ns", sacked="sacked_out")
-    heads = (
-        again.filter(pl.col("cause").is_in(["rto", "syn"]))
-        .select(*SOCKET, "t_ns", "seq", "t_drop_ns", "drop_packet", head_order="order")
-        .unique([*SOCKET, "t_ns"], keep="first", maintain_order=True)
+    acknowledged = pl.concat(
+        senders[name].select(*SOCKET, "t_ns", "order", sacked="sacked_out")
+        for name in ("tcp_ack_done", "tcp_xmit_stop")
+    ).sort("t_ns", "order")
+    of_socket = again.filter(pl.col("segments") > 0, pl.col("seq").is_not_null())
+    sent = of_socket.sort("order").select(
+        *SOCKET,
+        "seq",
+        "t_ns",
+        sent_ns="t_ns",
+        copies=pl.int_range(pl.len()).over(*SOCKET, "seq") + 1,
     )
-    copies = again.filter(pl.col("segments") > 0).with_columns(
-        copies=pl.int_range(pl.len()).over(*SOCKET, "seq")
+    lost = drops.filter(pl.col("payload") > 0).select(
+        *SOCKET, "seq", "t_ns", t_drop_ns="t_ns", drop_packet="packet"
     )
-    blackouts = _in_blackouts(packets, chains)
+    lost = lost.cast({"sport": fired.schema["sport"], "flow": fired.schema["flow"]})
+    waits = _last_before(fired, active, SOCKET)
+    waits = _last_before(waits, acknowledged.drop("order"), SOCKET)
+    waits = _last_before(waits, sent, (*SOCKET, "seq"))
+    waits = _last_before(waits, lost, (*SOCKET, "seq"))
     return (
-        waits.join(timeouts, on=[*SOCKET, "t_ns"], how="left", maintain_order="left")
-        .join(heads, on=[*SOCKET, "t_ns"], how="left", maintain_order="left")
-        .join(
-            copies.select(*SOCKET, "seq", "copies", head_order="order"),
-            on=[*SOCKET, "seq", "head_order"],
-            how="left",
-            maintain_order="left",
+        waits.join(
+            _in_blackouts(packets, chains), left_on="drop_packet", right_on="packet", how="left"
         )
-        .join(blackouts, left_on="drop_packet", right_on="packet", how="left")
         .sort("t_ns", "order")
         .select(
             "flow",
             pl.col("kind").replace_strict(TIMERS, return_dtype=pl.String).alias("timer"),
             "t_ns",
             (pl.col("t_ns") - pl.col("since")).alias("waited_ns"),
-            pl.when(pl.col("kind") != of.TIME_RETRANS)
-            .then(None)
-            .when(pl.col("t_drop_ns").is_null())
+            pl.when(
+                pl.col("t_drop_ns").is_null()
+                | (pl.col("t_drop_ns") < pl.col("sent_ns").fill_null(pl.lit(-(1 << 62))))
+            )
             .then(pl.lit(NOT_LOST))
             .when(pl.col("drop_packet").is_null())
             .then(pl.lit(ELSEWHERE))
@@ -103,8 +105,20 @@ def wait_table(
             .then(pl.lit(TAIL))
             .otherwise(pl.lit(HOLE))
             .alias("lost"),
-            "copies",
+            pl.col("copies").fill_null(0),
         )
+    )
+
+
+def _last_before(rows: pl.DataFrame, others: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
+    """Adds to each row the last of others with the same `by` before its time."""
+    return rows.sort("t_ns", "order").join_asof(
+        others.sort("t_ns", maintain_order=True),
+        on="t_ns",
+        by=list(by),
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
     )
 
 
@@ -132,4 +146,36 @@ def _in_blackouts(packets: pl.DataFrame, chains: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .select("packet", "is_blackout")
+    )
+
+
+def after_timeouts(every: TcpEvents, senders: TcpEvents) -> pl.DataFrame:
+    """What came after each timeout of a sender, in the order of time.
+
+    Returns:
+        - `flow`, `t_ns`: the flow, and when its retransmission timer went off.
+        - `heard_ns`: how long it took until an acknowledgement came; null if none did.
+        - `delayed`: whether the receiver's timer of delayed acknowledgements went off within this
+          time. One segment alone is acknowledged late (RFC 5681, section 4.2).
+    """
+    timeouts = senders["tcp_timeout"].select(*SOCKET, "t_ns").sort("t_ns")
+    heard = senders["tcp_ack_done"].select(*SOCKET, "t_ns", heard="t_ns").sort("t_ns")
+    late = (
+        every["tcp_timer"]
+        .filter(pl.col("action") == of.FIRED, pl.col("kind") == of.TIME_DACK)
+        .select("flow", "t_ns", late="t_ns")
+        .drop_nulls("flow")
+        .sort("t_ns")
+    )
+    return (
+        timeouts.join_asof(
+            heard, on="t_ns", by=list(SOCKET), strategy="forward", check_sortedness=False
+        )
+        .join_asof(late, on="t_ns", by="flow", strategy="forward", check_sortedness=False)
+        .select(
+            "flow",
+            "t_ns",
+            (pl.col("heard") - pl.col("t_ns")).alias("heard_ns"),
+            (pl.col("late") <= pl.col("heard")).fill_null(False).alias("delayed"),
+        )
     )

@@ -125,7 +125,7 @@ def overview(run: Run, form: str) -> Iterator[str]:
     yield "Time that flows stood still until a timer went off, by what was lost"
     packets, drop_chains = run.table("packets"), run.table("blackouts")
     with run.reading():
-        waits = wait_table(traced.senders, traced.again, packets, drop_chains)
+        waits = wait_table(traced.senders, traced.again, traced.drops, packets, drop_chains)
     yield from _waits_by_group(run, waits.with_columns(group=group_of))
     yield ""
     yield "Packets dropped, by place and reason"
@@ -153,26 +153,23 @@ def _waits_by_group(run: Run, waits: pl.DataFrame) -> Iterator[str]:
     duration_ms = run.manifest.traffic.duration_ns / 1e6
     flows = {group.label: len(group.flows) for group in run.groups}
     spent = (
-        waits.with_columns(
-            why=pl.when(pl.col("timer") == "rto").then(pl.col("lost")).otherwise(pl.lit(""))
-        )
-        .group_by("group", "timer", "why")
+        waits.group_by("group", "lost", "timer")
         .agg(waits=pl.len(), ms=pl.col("waited_ns").sum() / 1e6)
         .sort("group", "ms", descending=[False, True])
     )
     yield from _aligned(
         [
-            ["group", "timer", "lost", "waits", "ms", "of the flows' time"],
+            ["group", "lost", "timer", "waits", "ms", "of the flows' time"],
             *(
                 [
                     group,
+                    lost,
                     timer,
-                    why,
                     str(count),
                     f"{ms:.1f}",
                     f"{100 * ms / (duration_ms * flows.get(group, 1)):.1f} %",
                 ]
-                for group, timer, why, count, ms in spent.iter_rows()
+                for group, lost, timer, count, ms in spent.iter_rows()
             ),
         ]
     )
@@ -295,7 +292,7 @@ def lines(moment: Moment, name: str) -> Iterator[str]:
     yield f"  limit     {_LIMITS[moment.limit]}"
     yield f"  timer     {_timer(moment)}"
     yield (
-        f"  round trip {moment.srtt_us / 1e3:.3f} ms smoothed, timeout "
+        f"  rtt       {moment.srtt_us / 1e3:.3f} ms smoothed, timeout "
         f"{moment.rto_us / 1e3:g} ms; receiver's window {moment.window_bytes:,} bytes; "
         f"{moment.waiting_bytes:,} bytes written and not sent"
     )
@@ -324,7 +321,7 @@ def _timer(moment: Moment) -> str:
         return "none is armed"
     name, function = _TIMER_NAMES[timer.kind]
     due = "" if timer.due_ns is None else f", due at {_ms(timer.due_ns)}"
-    doubled = f", doubled {timer.backoff} times" if timer.backoff else ""
+    doubled = {0: "", 1: ", doubled once"}.get(timer.backoff, f", doubled {timer.backoff} times")
     return (
         f"{name} ({function}), armed at {_ms(timer.armed_ns)}{due} "
         f"(timeout {timer.rto_ns / 1e6:g} ms{doubled}); {_end(timer)}"
