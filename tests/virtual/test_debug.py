@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -28,11 +29,11 @@ pytestmark = pytest.mark.skipif(
 SETTINGS = {
     "engine": "virtual",
     "topology.rivals": 2,
-    "duration": "40ms",
-    "analysis": {"bin": "10ms", "windows": ["40ms"]},
+    "duration": "50ms",
+    "analysis": {"bin": "10ms", "windows": ["50ms"]},
     "links.rate": "100mbit",
     "flows": [{"from": "2-hop", "hosts": 1}, {"from": "3-hop", "hosts": 2}],
-    "trace": {"events": ["tcp:tcp_probe"]},
+    "trace": {"events": ["tcp:tcp_probe", "tcp:tcp_retransmit_skb"]},
 }
 
 
@@ -42,30 +43,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> outcast.Run:
     return outcast.run(outcast.load("configs/linear-12.yaml", SETTINGS), folder / "run")
 
 
-def probed(run: outcast.Run) -> pl.DataFrame:
-    """What the tracer saw of h2's socket before each segment that it received."""
-    table = run.table("trace/tcp_probe")
+def seen_at_h2(run: outcast.Run, event: str) -> pl.DataFrame:
+    """What the tracer saw at h2 after the traffic's start."""
+    table = run.table(f"trace/{event}")
     return table.filter(pl.col("host") == "h2", pl.col("t_ns") >= 0).sort("t_ns")
 
 
 def test_a_breakpoint_prints_what_the_tracer_saw(
     run: outcast.Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    probe = probed(run)
-    fields = {"snd_cwnd": "snd_cwnd", "snd_una": "snd_una", "ssthresh": "snd_ssthresh"}
-    asked = [word for name in fields.values() for word in ("--print", f"$tcp->{name}")]
-    place = ["--break", "tcp_rcv_established", "--host", "h2", "--count", str(probe.height)]
+    sent_again = seen_at_h2(run, "tcp_retransmit_skb")
+    fields = {"segs": "segs", "snd_cwnd": "$tcp->snd_cwnd", "snd_una": "$tcp->snd_una"}
+    asked = [word for expression in fields.values() for word in ("--print", expression)]
+    place = ["--break", "tcp_retransmit_skb", "--host", "h2", "--count", str(sent_again.height)]
     capfd.readouterr()
     assert invoke(["debug", str(run.path), *place, *asked]) == 0
     said = capfd.readouterr()
-    assert f"{probe.height} hits; the run is the same: 3 captures are equal" in said.err
+    assert f"{sent_again.height} hits; the run is the same: 3 captures are equal" in said.err
     printed = [re.findall(r"[\d.]+(?= ms)|(?<== )\d+", line) for line in said.out.splitlines()]
     traced = [
         [f"{row['t_ns'] / 1e6:.6f}", *(str(row[name]) for name in fields)]
-        for row in probe.iter_rows(named=True)
+        for row in sent_again.iter_rows(named=True)
     ]
     assert len(traced) > 10
     assert printed == traced
+    # The documentation shows the same run.
+    page = (Path(__file__).parents[2] / "docs/verbs/debug.md").read_text()
+    shown = [line for line in page.splitlines() if " ms  h2  flow 0  segs = " in line]
+    assert len(shown) == 5
+    assert shown == said.out.splitlines()[:5]
 
 
 class Terminal:
@@ -107,7 +113,7 @@ class Terminal:
 
 
 def test_people_look_around_and_the_run_goes_on(run: outcast.Run) -> None:
-    probe = probed(run)
+    probe = seen_at_h2(run, "tcp_probe")
     seen = probe.row(probe.height // 2, named=True)
     at = f"{seen['t_ns']}ns"
     argv = [sys.executable, "-m", "outcast", "debug", str(run.path), "--at", at, "--host", "h2"]
