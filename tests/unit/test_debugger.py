@@ -90,6 +90,11 @@ def test_a_debugger_that_is_killed_lets_the_guest_go_on(tmp_path: Path) -> None:
     assert lines == ["on"]
 
 
+def test_a_guest_that_stops_itself_once_more_goes_on_too(tmp_path: Path) -> None:
+    script = f"kill -STOP $$; sleep 0.3; kill -STOP $$; echo on; {ENDS}"
+    assert boot(tmp_path, script, FakeDebugger("true"), stall_s=20) == ["on"]
+
+
 def test_a_guest_that_ends_takes_a_debugger_that_hangs_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,14 +53,19 @@ def test_a_breakpoint_prints_what_the_tracer_saw(
     run: outcast.Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sent_again = seen_at_h2(run, "tcp_retransmit_skb")
-    fields = {"segs": "segs", "snd_cwnd": "$tcp->snd_cwnd", "snd_una": "$tcp->snd_una"}
-    asked = [word for expression in fields.values() for word in ("--print", expression)]
+    fields = ("snd_cwnd", "snd_una")
+    # The argument `segs` is how many segments may be sent, and the tracer's how many were.
+    asked = ["--print", "segs"]
+    asked += [word for name in fields for word in ("--print", f"$tcp->{name}")]
     place = ["--break", "tcp_retransmit_skb", "--host", "h2", "--count", str(sent_again.height)]
     capfd.readouterr()
     assert invoke(["debug", str(run.path), *place, *asked]) == 0
     said = capfd.readouterr()
     assert f"{sent_again.height} hits; the run is the same: 3 captures are equal" in said.err
-    printed = [re.findall(r"[\d.]+(?= ms)|(?<== )\d+", line) for line in said.out.splitlines()]
+    printed = [
+        re.findall(r"[\d.]+(?= ms)|(?<=snd_cwnd = )\d+|(?<=snd_una = )\d+", line)
+        for line in said.out.splitlines()
+    ]
     traced = [
         [f"{row['t_ns'] / 1e6:.6f}", *(str(row[name]) for name in fields)]
         for row in sent_again.iter_rows(named=True)

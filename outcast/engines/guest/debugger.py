@@ -271,8 +271,7 @@ class Attached:
     def look(self) -> None:
         """Starts the debugger once the guest stands, and lets the guest go on once it has ended."""
         if self._process is None:
-            stopped = os.waitid(os.P_PID, self._guest, os.WSTOPPED | os.WNOHANG)
-            if stopped is not None:
+            if self._has_stopped():
                 if self._debugger.is_interactive:
                     self._interrupts.enter_context(_interrupts_left_to_others())
                 self._process = self._debugger.start(self._guest)
@@ -281,8 +280,20 @@ class Attached:
             self._has_ended = True
             self._interrupts.close()
             self._debugger.require_done()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._guest, signal.SIGCONT)
+            self._let_go_on()
+        elif self._has_ended and self._has_stopped():
+            # It was about to stop itself for a later instant when the debugger ended.
+            self._let_go_on()
+
+    def _has_stopped(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._guest, os.WSTOPPED | os.WNOHANG) is not None
+        except ChildProcessError:  # It has ended.
+            return False
+
+    def _let_go_on(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._guest, signal.SIGCONT)
 
     def finish(self) -> None:
         """Waits for the debugger, once the guest has closed its console.
