@@ -51,15 +51,17 @@ def format_text(
     return f"name: {name}\nID: {number}\nformat:\n{body}\n\nprint fmt: {printed}\n"
 
 
-def formats(events: Mapping[str, str], page_bytes: int = PAGE_BYTES, lost: int = 0) -> Formats:
-    """formats.json of these events."""
+def formats(
+    events: Mapping[str, str], page_bytes: int = PAGE_BYTES, lost: int = 0, count: int = 0
+) -> Formats:
+    """formats.json of these events, of which the kernel handed out `count`."""
     return Formats(
         clock="mono",
         to_captures_ns=0,
         page_bytes=page_bytes,
         header_page=header_page(page_bytes),
         events=dict(events),
-        statistics=Statistics(entries=0, overrun=lost, dropped_events=0, read_events=0),
+        statistics=Statistics(entries=0, overrun=lost, dropped_events=0, read_events=count),
     )
 
 

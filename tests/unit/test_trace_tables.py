@@ -96,7 +96,7 @@ def state(sport: int, dport: int, local: str, remote: str, value: int) -> bytes:
 def record(directory: RunDirectory, events: list[Record], formats: Formats | None = None) -> None:
     directory.trace.mkdir(exist_ok=True)
     directory.trace_events.write_bytes(trace_pages.pages(events))
-    chosen = formats or trace_pages.formats(EVENTS)
+    chosen = formats or trace_pages.formats(EVENTS, count=len(events))
     directory.write_trace_formats(chosen.model_copy(update={"to_captures_ns": OFFSET_NS}))
 
 
@@ -237,6 +237,18 @@ def test_lost_events_are_never_silent(analysed: RunDirectory) -> None:
     record(analysed, [])
     analysed.trace_events.write_bytes(data)
     with pytest.raises(UntrustedError, match="so events were lost; 0 were recorded"):
+        tables.write_events(analysed)
+    whole = [Record(n, dequeue("s1-eth1", row)) for n in range(100)]
+    record(analysed, whole)
+    stored = analysed.trace_events.read_bytes()
+    assert len(stored) == 2 * trace_pages.PAGE_BYTES
+    # As a page that did not reach the disk: a hole.
+    hole = bytes(trace_pages.PAGE_BYTES)
+    analysed.trace_events.write_bytes(hole + stored[trace_pages.PAGE_BYTES :])
+    with pytest.raises(UntrustedError, match="the kernel handed out 100, so it was not written"):
+        tables.write_events(analysed)
+    analysed.trace_events.write_bytes(stored[: trace_pages.PAGE_BYTES])
+    with pytest.raises(UntrustedError, match="the kernel handed out 100, so it was not written"):
         tables.write_events(analysed)
     assert not list(analysed.trace.glob("*.parquet"))
     assert analysed.read_traced() is None

@@ -79,7 +79,9 @@ class TracingEngine(replays.SeededEngine):
         directory.trace.mkdir()
         directory.trace_events.write_bytes(trace_pages.pages(records))
         formats = {event: FORMATS[event] for event in events}
-        directory.write_trace_formats(trace_pages.formats(formats, lost=self.lost))
+        directory.write_trace_formats(
+            trace_pages.formats(formats, lost=self.lost, count=len(records))
+        )
 
 
 @pytest.fixture(scope="module")

@@ -102,12 +102,21 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
 def require_whole(
     path: Path, formats: Formats, events: int, lost: int, lost_uncounted: int
 ) -> None:
-    """Raises UntrustedError where the kernel or the pages say that events were lost."""
+    """Raises UntrustedError where events were lost, or are not as many as the kernel handed out.
+
+    A page that was never written, as on a full disk, looks like a page without events.
+    """
     counted = max(formats.statistics.lost, lost)
     if counted or lost_uncounted:
         how_many = f"{counted} events" if counted else "events"
         raise UntrustedError(
             f"{path}: the kernel's buffer was full, so {how_many} were lost; {events} were recorded"
+        )
+    handed_out = formats.statistics.read_events
+    if events != handed_out:
+        raise UntrustedError(
+            f"{path}: has {events} events; the kernel handed out {handed_out}, so it was not "
+            "written whole"
         )
 
 
