@@ -110,6 +110,27 @@ def test_nothing_tells_of_a_segment_that_was_never_held_for_lost() -> None:
     assert only(sent(3, 100, of.BY_ACK))["cause"] is None
 
 
+@pytest.mark.parametrize("failed", [{"err": -of.EBUSY, "segs": 0}, {"err": 1}])
+def test_an_attempt_that_failed_leaves_the_cause_to_the_next(failed: dict[str, int]) -> None:
+    table = again(
+        drop(1, 100),
+        mark(2, 100, of.LOST_RACK),
+        sent(2, 100, of.BY_ACK, **failed),
+        sent(3, 100, of.BY_TSQ),
+        mark(4, 100, of.LOST_RACK, sacked=of.SACKED_RETRANS | of.MARKED_LOST),
+        sent(4, 100, of.BY_ACK),
+    )
+
+    assert table["cause"].to_list() == ["rack", "rack", "lost_retransmission"]
+    assert table["t_detect_ns"].to_list() == [2 * MS, 2 * MS, 4 * MS]
+    assert table["t_drop_ns"].to_list() == [1 * MS, 1 * MS, None]
+
+
+def test_a_table_that_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 buffers cannot have 4000000000 segments"):
+        again(sent(2, 100, of.BY_RTO, segs=4_000_000_000))
+
+
 def test_a_retransmission_that_is_lost_again() -> None:
     table = again(
         drop(1, 100),

@@ -43,6 +43,9 @@ In state loss `after_rto` and `no_congestion` count as TCPSlowStartRetrans, else
 No cause is null unless an event is missing.
 """
 
+_MOST_SEGMENTS, _MOST_SEGMENTS_EACH = 1 << 20, 64
+"""A table with more of them does not come from a kernel, where 45 of an Ethernet fill a buffer."""
+
 DETECTIONS = {
     of.LOST_RACK: "rack",
     of.LOST_REO_TIMER: "reordering_timer",
@@ -78,9 +81,11 @@ def retransmission_table(senders: TcpEvents, drops: pl.DataFrame) -> pl.DataFram
     """
     mss = _mss(senders)
     sent = _per_segment(senders["tcp_retransmit_skb"], mss).sort("order", maintain_order=True)
+    # An attempt that failed leaves the mark of the loss, so the next attempt has the same one.
+    went = pl.col("err") == 0
     sent = sent.with_columns(
-        previous=pl.col("order").shift(1).over(*SOCKET, "seq"),
-        t_previous=pl.col("t_ns").shift(1).over(*SOCKET, "seq"),
+        pl.when(went).then(name).shift(1).forward_fill().over(*SOCKET, "seq").alias(previous)
+        for name, previous in (("order", "previous"), ("t_ns", "t_previous"))
     )
     sent = _with_detection(sent, _per_segment(senders["tcp_mark_lost"], mss))
     sent = _with_drop(sent, drops)
@@ -176,6 +181,9 @@ def _per_segment(table: pl.DataFrame, mss: pl.DataFrame) -> pl.DataFrame:
 
     A row without segments stays: it is an attempt that gave up before it sent.
     """
+    rows = table["segs"].cast(pl.Int64).clip(1).sum()
+    if rows > _MOST_SEGMENTS + _MOST_SEGMENTS_EACH * table.height:
+        raise ValueError(f"{table.height} buffers cannot have {rows} segments")
     size = (pl.col("end_seq").cast(pl.Int64) - pl.col("seq")) % (1 << 32)
     count = pl.col("segs").clip(1).cast(pl.Int64)
     even = (size + count - 1) // count

@@ -14,7 +14,7 @@ import polars as pl
 
 from outcast.errors import InputError
 from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.records.tables import read_table
+from outcast.records.tables import read_table, refusing
 from outcast.records.trace import table_name
 
 OF_SENDERS = (
@@ -114,11 +114,17 @@ def recorded(directory: RunDirectory) -> bool:
 def read_events(directory: RunDirectory) -> TcpEvents:
     """Reads the events of TCP.
 
-    Raises InputError if the run did not record all of OF_SENDERS, or a table cannot be read.
+    Raises InputError if it is no run, did not record all of OF_SENDERS, or a table cannot be read.
     """
+    manifest = directory.read_manifest()
     traced = directory.read_traced()
     events = {} if traced is None else traced.events
     missing = [event for event in OF_SENDERS if event not in events]
+    if missing and manifest.engine == "realtime":
+        raise InputError(
+            f"{directory.path}: ran in real time, so it has no events of the kernel; allowed are "
+            "runs of the virtual engine"
+        )
     if missing:
         raise InputError(
             f"{directory.path}: has no events {missing[0]}; `outcast trace {directory.path}` "
@@ -129,4 +135,6 @@ def read_events(directory: RunDirectory) -> TcpEvents:
 
 
 def _table(folder: Path, event: str) -> pl.DataFrame:
-    return read_table(folder / f"{table_name(event)}.parquet").sort("order")
+    path = folder / f"{table_name(event)}.parquet"
+    with refusing(f"{path}: cannot be read as a table of events"):
+        return read_table(path).sort("order")
