@@ -11,7 +11,7 @@ from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import retransmission_table
 from outcast.analysis.trace.drops import drops_of_packets
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.waits import after_timeouts, wait_table
+from outcast.analysis.trace.waits import after_timeouts, wait_table, within
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -99,6 +99,14 @@ def test_a_second_timeout_waits_from_the_first() -> None:
 
     assert table["waited_ns"].to_list() == [4 * MS, 4 * MS]
     assert table["copies"].to_list() == [0, 1]
+
+
+def test_only_time_within_the_run_counts() -> None:
+    table = waits((*timeout(6), *timeout(10), *timeout(14)), packets(1, 7), chain(1, 2, 5))
+
+    assert table["waited_ns"].to_list() == [4 * MS] * 3
+    assert within(table, 9 * MS)["waited_ns"].to_list() == [4 * MS, 3 * MS]
+    assert within(table, 6 * MS)["waited_ns"].to_list() == [4 * MS]
 
 
 def test_other_timers_wait_for_the_same_losses() -> None:

@@ -109,7 +109,10 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
         drops.with_columns(place=pl.coalesce("port", "host"))
         .group_by("place", "qdisc", "reason", "where")
         .agg(events=pl.len())
-        .sort("place", "qdisc", "events", descending=[False, False, True])
+        .sort(
+            *("place", "qdisc", "events", "reason", "where"),
+            descending=[False, False, True, False, False],
+        )
     )
     counted = {
         link.port: link.lost.get("queue", 0)

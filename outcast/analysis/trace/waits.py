@@ -110,6 +110,14 @@ def wait_table(
     )
 
 
+def within(waits: pl.DataFrame, end_ns: int) -> pl.DataFrame:
+    """The waits up to a time; of one that goes on after it, the part before."""
+    begin = pl.col("t_ns") - pl.col("waited_ns")
+    return waits.filter(begin < end_ns).with_columns(
+        waited_ns=pl.min_horizontal("t_ns", pl.lit(end_ns)) - begin
+    )
+
+
 def _last_before(rows: pl.DataFrame, others: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     """Adds to each row the last of others with the same `by` before its time."""
     return rows.sort("t_ns", "order").join_asof(

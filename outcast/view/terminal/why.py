@@ -16,7 +16,7 @@ from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.moment import Lost, Moment, Sent, moments
 from outcast.analysis.trace.senders import read_traced
 from outcast.analysis.trace.timers import Timer
-from outcast.analysis.trace.waits import wait_table
+from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.run_directory import FlowRecord
@@ -89,8 +89,8 @@ def overview(run: Run, form: str) -> Iterator[str]:
         [
             ["cause", *shown],
             *(
-                [cause, *(f"{number.get((label, cause), 0):,}" for label in shown)]
-                for cause in CAUSES
+                [cause or "unknown", *(f"{number.get((label, cause), 0):,}" for label in shown)]
+                for cause in (*CAUSES, None)
                 if any(number.get((label, cause)) for label in shown)
             ),
         ]
@@ -149,11 +149,19 @@ def overview(run: Run, form: str) -> Iterator[str]:
 
 
 def _waits_by_group(run: Run, waits: pl.DataFrame) -> Iterator[str]:
-    """The waits of each group: how many, how long, and which share of its flows' time."""
-    duration_ms = run.manifest.traffic.duration_ns / 1e6
-    flows = {group.label: len(group.flows) for group in run.groups}
+    """The waits of each group: how many, how long, and which share of its flows' time.
+
+    A flow of Multipath TCP has the time of each of its connections.
+    """
+    duration_ns = run.manifest.traffic.duration_ns
+    connections: dict[str, int] = {}
+    for record in run.manifest.flows:
+        label = run.group_of.get(record.flow, "other")
+        ports = {record.sport, *(subflow.sport for subflow in record.subflows)}
+        connections[label] = connections.get(label, 0) + len(ports)
     spent = (
-        waits.group_by("group", "lost", "timer")
+        within(waits, duration_ns)
+        .group_by("group", "lost", "timer")
         .agg(waits=pl.len(), ms=pl.col("waited_ns").sum() / 1e6)
         .sort("group", "ms", descending=[False, True])
     )
@@ -167,7 +175,7 @@ def _waits_by_group(run: Run, waits: pl.DataFrame) -> Iterator[str]:
                     timer,
                     str(count),
                     f"{ms:.1f}",
-                    f"{100 * ms / (duration_ms * flows.get(group, 1)):.1f} %",
+                    f"{100 * ms * 1e6 / (duration_ns * connections.get(group, 1)):.1f} %",
                 ]
                 for group, lost, timer, count, ms in spent.iter_rows()
             ),
