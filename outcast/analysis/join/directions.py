@@ -9,6 +9,7 @@ suffices to find out behind which port each address is. These tell it, in this o
    offset of the clocks is, because it moves both differences alike.
 3. The captures that see an address at all: the port of a host sees all its conversations.
 4. What the caller says: which captures are of inputs, and which of outputs.
+   A host of several conversations that share no port is behind one that was not captured.
 5. The stamps as they are, if the captures agree on them, and the number of packets: the port by
    which packets leave cannot have more of them.
 """
@@ -95,13 +96,16 @@ def tell(
     _spread(conversations, place)
     _see_all(conversations, place)
     _spread(conversations, place)
-    for (first, second), seen in conversations.items():
-        if first in place or second in place or len(seen) != 2:
-            continue
-        source = _by_the_word(seen, said) or _by_the_stamps(seen, lone, longest_ns, first, second)
-        if source is not None:
-            place[source[0]] = source[1]
-            _spread(conversations, place)
+    # Who loses all packets is seen at an input alone, so the receiver could look to be elsewhere.
+    for ends, seen in conversations.items():
+        if place.keys().isdisjoint(ends):
+            _settle(_by_the_word(seen, said), conversations, place)
+    _see_none(conversations, place)
+    _spread(conversations, place)
+    for ends, seen in conversations.items():
+        if place.keys().isdisjoint(ends) and len(seen) == 2:
+            source = _by_the_stamps(seen, lone, longest_ns, *ends)
+            _settle(source, conversations, place)
     told = Directions(place)
     for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
         ways = [_way(flow, index, place) for flow in capture.flows]
@@ -256,12 +260,44 @@ def _spread(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str
                 known.append(other)
 
 
+def _settle(
+    source: tuple[str, int] | None,
+    conversations: dict[Conversation, dict[int, _Seen]],
+    place: dict[str, int],
+) -> None:
+    """Puts a host into its place, if it was told, and finds what follows from that."""
+    if source is not None:
+        place[source[0]] = source[1]
+        _spread(conversations, place)
+
+
 def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
     """Finds hosts of several conversations: all of these pass the host's own port."""
+    for address, total, passing in _several(conversations, place):
+        whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
+        if len(whole) == 1:
+            place[address] = whole[0]
+
+
+def _see_none(conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]) -> None:
+    """Finds hosts of several conversations that share no port: they are elsewhere."""
+    for address, total, passing in _several(conversations, place):
+        if max(passing.values()) <= MOST_ELSEWHERE * total:
+            place[address] = ELSEWHERE
+
+
+def _several(
+    conversations: dict[Conversation, dict[int, _Seen]], place: dict[str, int]
+) -> list[tuple[str, int, dict[int, int]]]:
+    """Hosts of several conversations whose place is not known, in order.
+
+    Each has the packets of all its conversations, and those that each capture saw.
+    """
     of_host: dict[str, list[dict[int, _Seen]]] = defaultdict(list)
     for (first, second), seen in conversations.items():
         of_host[first].append(seen)
         of_host[second].append(seen)
+    hosts = []
     for address, all_seen in sorted(of_host.items()):
         if address in place or len(all_seen) < 2:
             continue
@@ -272,11 +308,8 @@ def _see_all(conversations: dict[Conversation, dict[int, _Seen]], place: dict[st
             total += weight
             for index in seen:
                 passing[index] += weight
-        whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
-        if len(whole) == 1:
-            place[address] = whole[0]
-        elif not whole and max(passing.values()) <= MOST_ELSEWHERE * total:
-            place[address] = ELSEWHERE
+        hosts.append((address, total, passing))
+    return hosts
 
 
 def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[str, int] | None:
