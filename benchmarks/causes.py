@@ -27,7 +27,7 @@ from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
 from outcast.analysis.trace.seen import held_against
-from outcast.analysis.trace.waits import after_timeouts, wait_table
+from outcast.analysis.trace.waits import after_timeouts, wait_table, within
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
     tables = {
         "sums": sums.compare(traced.every, run.counters),
         "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
-        "waits": waits.with_columns(group=group),
+        "waits": within(waits, run.manifest.traffic.duration_ns).with_columns(group=group),
         "after": after_timeouts(traced.every, traced.senders).with_columns(group=group),
         "seen": held_against(run.directory, traced).with_columns(group=group),
     }

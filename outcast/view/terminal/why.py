@@ -265,7 +265,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows of text in columns; the first is the head. Numbers stand on the right."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     right = [
-        len(rows) > 1 and all(row[at][:1].isdigit() or row[at] == "-" for row in rows[1:])
+        len(rows) > 1 and all(row[at][:1].isdigit() or row[at] in ("-", "") for row in rows[1:])
         for at in range(len(rows[0]))
     ]
     for row in rows:

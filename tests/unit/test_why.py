@@ -1,0 +1,158 @@
+"""`outcast why` in tables: what is shown of a run's events, and of what is no traced run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outcast import __version__, analysis
+from outcast.analysis.trace import events as of
+from outcast.errors import InputError
+from outcast.records.run import Run
+from outcast.records.run_directory import (
+    Counters,
+    HostCounters,
+    LinkRecord,
+    LinkTotals,
+    RunDirectory,
+)
+from outcast.records.tables import write_table
+from outcast.records.trace import Traced, table_name
+from outcast.view.terminal import why
+from tests.golden import model
+from tests.golden.run_directory import write_run
+from tests.unit.tcp_events import Event, tables
+
+MS = 1_000_000
+DURATION_NS = 20 * MS
+FIRST = {"seq": 100, "end_seq": 1100, "segs": 1}
+SECOND = {"seq": 2100, "end_seq": 3100, "segs": 1}
+
+
+def dropped(t_ms: float, seq: int) -> tuple[Event, ...]:
+    """What a queue and the function that frees its packets say of one packet."""
+    packet = {"seq": seq, "payload": 1000, "saddr": "10.0.0.2", "daddr": "10.0.0.1"}
+    at = {"host": "s1", "port": "s1-eth1", "skbaddr": seq}
+    return (
+        ("qdisc_drop", round(t_ms * MS), at | {"reason_name": "OVERLIMIT", "kind": "tbf"}),
+        (
+            "kfree_skb",
+            round(t_ms * MS),
+            at | packet | {"reason_name": "QDISC_DROP", "location_name": "free_list"},
+        ),
+    )
+
+
+def timed_out(t_ms: float) -> tuple[Event, ...]:
+    """The retransmission timer goes off, and the first segment is sent again."""
+    t_ns = round(t_ms * MS)
+    return (
+        ("tcp_timer", t_ns, {"action": of.FIRED, "kind": of.TIME_RETRANS, "snd_una": 100}),
+        ("tcp_timeout", t_ns, {}),
+        ("tcp_mark_lost", t_ns, FIRST | {"cause": of.LOST_RTO}),
+        ("tcp_cong_state_set", t_ns, {"old_state": of.OPEN, "cong_state": of.LOSS}),
+        ("tcp_retransmit_skb", t_ns, FIRST | {"cause": of.BY_RTO, "ca_state": of.LOSS}),
+    )
+
+
+EVENTS: tuple[Event, ...] = (
+    ("tcp_xmit_stop", 1 * MS, {"snd_nxt": 3100}),
+    *dropped(2, 2100),
+    ("tcp_mark_lost", 3 * MS, SECOND | {"cause": of.LOST_RACK}),
+    ("tcp_cong_state_set", 3 * MS, {"old_state": of.OPEN, "cong_state": of.RECOVERY}),
+    ("tcp_retransmit_skb", 3 * MS, SECOND | {"cause": of.BY_ACK, "ca_state": of.RECOVERY}),
+    ("tcp_ack_done", 4 * MS, {"snd_nxt": 3100}),
+    ("tcp_cong_state_set", 4 * MS, {"old_state": of.RECOVERY, "cong_state": of.OPEN}),
+    *dropped(5, 100),
+    *timed_out(9),
+    ("tcp_ack_done", 10 * MS, {"snd_nxt": 3100}),
+    ("tcp_cong_state_set", 10 * MS, {"old_state": of.LOSS, "cong_state": of.OPEN}),
+    *dropped(16, 100),
+    # Senders repair the last losses after the run's duration.
+    *timed_out(26),
+    *dropped(27, 9100),
+)
+"""A loss that RACK repairs, a timeout, one that begins in the run and ends after it, and a loss
+that nobody repairs."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of the reference switch with EVENTS of flow 0."""
+    traffic = model.drop_tail(model.make_traffic(9, 400), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("why") / "run", traffic, DURATION_NS)
+    analysis.analyze(directory)
+    flow = directory.read_manifest().flows[0]
+    every = tables(*EVENTS, host=flow.src, sport=flow.sport)
+    directory.trace.mkdir()
+    for event in of.EVENTS:
+        write_table(every[table_name(event)], directory.trace / f"{table_name(event)}.parquet")
+    rows = {event: every[table_name(event)].height for event in of.EVENTS}
+    directory.write_traced(Traced(outcast=__version__, events=rows))
+    directory.write_counters(counters(directory, flow.src))
+    return Run(directory)
+
+
+def counters(directory: RunDirectory, host: str) -> Counters:
+    """Those of EVENTS, but one drop more and one timeout less."""
+    before = LinkTotals(packets=0, bytes=0, lost={"queue": 0})
+    link = LinkRecord(
+        **{"port": "s1-eth1", "node": "s1", "neighbour": "h1", "rate_bps": 10**9, "flows": []},
+        acknowledged=[],
+        other=False,
+        before=before,
+        after=before.model_copy(update={"lost": {"queue": 5}}),
+    )
+    counted = {"TcpRetransSegs": 3, "TcpExtTCPTimeouts": 1, "TcpExtTCPFastRetrans": 1}
+    counted["TcpExtTCPSackRecovery"] = 1
+    nothing = dict.fromkeys(counted, 0)
+    return directory.read_counters().model_copy(
+        update={"hosts": {host: HostCounters(before=nothing, after=counted)}, "links": [link]}
+    )
+
+
+def test_the_overview(run: Run) -> None:
+    assert "\n".join(why.overview(run, "table")).split("\n\n") == [
+        "Segments sent again, by cause\n  cause  2-hop\n  rto        2\n  rack       1",
+        "The kernel's counters, and what the events sum up to\n"
+        "  counter                                      kernel  events\n"
+        "  TcpRetransSegs                                    3       3  equal at every host\n"
+        "  TcpExtTCPTimeouts                                 1       2  differ at 1 host\n"
+        "  TcpExtTCPSackRecovery+TcpExtTCPRenoRecovery       1       1  equal at every host\n"
+        "  TcpExtTCPFastRetrans                              1       1  equal at every host",
+        # From 4 to 9 ms, and from 10 ms to the end at 20 ms.
+        "Time that flows stood still until a timer went off, by what was lost\n"
+        "  group  lost            timer  waits    ms  of the flows' time\n"
+        "  2-hop  lost elsewhere  rto        2  15.0              75.0 %",
+        "Packets dropped, by place and reason\n"
+        "  place    queue  reason     function   events  counter\n"
+        "  s1-eth1  tbf    OVERLIMIT  free_list       4        5  differs: 4 events",
+    ]
+
+
+def test_the_chains_of_a_flow(run: Run) -> None:
+    # The last line was never sent again.
+    assert list(why.chains(run, 0, "table"))[1:] == [
+        "  dropped  sequence  at       detected  by    state              again  cause   waited",
+        "   2.0000      2100  s1-eth1    3.0000  rack  open > recovery   3.0000  rack    1.0000",
+        "   5.0000       100  s1-eth1    9.0000  rto   open > loss       9.0000  rto     4.0000",
+        "  16.0000       100  s1-eth1   26.0000  rto   open > loss      26.0000  rto    10.0000",
+        "  27.0000      9100  s1-eth1         -  -     -                      -  -            -",
+    ]
+
+
+def test_the_same_as_csv(run: Run) -> None:
+    head, *rows = why.chains(run, 0, "csv")
+    assert head.startswith("t_drop_ns,flow,seq,")
+    assert len(rows) == 4
+    head, *rows = why.overview(run, "csv")
+    assert head.startswith("t_ns,flow,")
+    assert len(rows) == 3
+
+
+def test_what_is_no_run_has_nothing_to_trace(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no manifest\.json") as refused:
+        list(why.overview(Run(tmp_path), "table"))
+
+    assert "outcast trace" not in str(refused.value)
