@@ -14,7 +14,7 @@ from outcast.cli import shared, terminal
     epilog=shared.examples(
         "outcast debug results/fig3c --at 0.6292ms",
         "outcast debug results/fig3c --at 30ms --command 'tcp-sock h0_0_3 5001' --command bt",
-        "outcast debug results/fig3c --break tcp_retransmit_skb --print 'tp->snd_cwnd' --count 20",
+        "outcast debug results/fig3c --break tcp_retransmit_skb --print '$tcp->snd_cwnd' --count 9",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="FILE|DIR")
