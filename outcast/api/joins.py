@@ -217,6 +217,7 @@ def join_captures(
         (
             *(text for capture in read for text in capture.remarks),
             *joined.clocks,
+            *_not_estimated(joined, known),
             *left_out(joined, read),
         ),
         Asked(
@@ -303,10 +304,25 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     )
 
 
+def _stepped(joined: Joined) -> bool:
+    clocks = joined.sources.clocks
+    return clocks is not None and clocks.stepped
+
+
+def _not_estimated(joined: Joined, known: KnownQueue) -> tuple[str, ...]:
+    if not _stepped(joined) or (known.rate_bps is not None and known.limit_bytes is not None):
+        return ()
+    return (
+        "rates and limits of queues are not estimated, and times in the switch may be wrong by "
+        "some ms, because by how much a clock stepped is known no better",
+    )
+
+
 def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
     estimate = QueueEstimate(joined.outputs[output])
-    rate = queue.service_rate(joined, output)
+    stepped = _stepped(joined)
+    rate = None if stepped else queue.service_rate(joined, output)
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
         rate = queue.Rate(exact, exact, exact)
@@ -314,7 +330,7 @@ def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -
         estimate = replace(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
-    level = queue.capacity(joined, replayed, output)
+    level = None if stepped else queue.capacity(joined, replayed, output)
     if known.limit_bytes is not None:
         level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
     if level is not None:

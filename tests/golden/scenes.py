@@ -272,6 +272,10 @@ def cases(scene: Scene) -> Iterator[Case]:
     late = shifted(File(files[first].packets[half:]), 40_000_000)
     yield Case(f"{first} set forward by 40 ms",
                with_(**{first: File(files[first].packets[:half] + late.packets)}))  # fmt: skip
+    half = len(files[out].packets) // 2
+    late = shifted(File(files[out].packets[half:]), 1_500_000_000)
+    yield Case(f"{out} set forward by 1.5 s",
+               with_(**{out: File(files[out].packets[:half] + late.packets)}))  # fmt: skip
     yield Case(f"{last} is a copy of {first}", with_(**{last: files[first]}), "")
     every_second = File(files[first].packets[::2])
     yield Case(f"{first} lost every second packet", with_(**{first: every_second}), "lost packets")

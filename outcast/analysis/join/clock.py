@@ -93,6 +93,11 @@ class Clocks:
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
 
+    @property
+    def stepped(self) -> bool:
+        """Whether a clock stepped. By how much it did is known less well than an offset."""
+        return any(len(clock.pieces) > 1 for clock in self.clocks)
+
 
 def estimate(
     captures: Sequence[PortCapture], pairs: Pairs, left_flows: Sequence[Bool | None]
@@ -103,6 +108,11 @@ def estimate(
     """
     notes: list[str] = []
     clocks = [_without_steps_back(capture, notes) for capture in captures]
+    for index in np.unique(pairs.left).tolist():
+        delay = _delays(captures, clocks, pairs)
+        clocks[index] = _without_shared_jumps(
+            captures[index], clocks[index], delay, pairs, index, notes
+        )
     for index in np.unique(pairs.came).tolist():
         delay = _delays(captures, clocks, pairs)
         clocks[index] = _without_jumps(captures[index], clocks[index], delay, pairs, index, notes)
@@ -176,6 +186,76 @@ def _delays(captures: Sequence[PortCapture], clocks: Sequence[Clock], pairs: Pai
             mine = which == index
             delay[mine] += sign * stamps[rows[mine]]
     return delay
+
+
+def _without_shared_jumps(
+    capture: PortCapture,
+    clock: Clock,
+    delay: I64,
+    pairs: Pairs,
+    index: int,
+    notes: list[str],
+) -> Clock:
+    """Finds steps of an output's clock: sojourn times from several inputs change at once.
+
+    A step of an input's clock changes only those from there.
+    """
+    here = np.flatnonzero(pairs.left == index)
+    jumps = [
+        jump
+        for came in np.unique(pairs.came[here]).tolist()
+        for jump in _jumps(here[pairs.came[here] == came], delay, pairs)
+    ]
+    # The narrower the rows between which sojourn times changed, the better is the change known.
+    jumps.sort(key=lambda jump: jump.last - jump.first)
+    while jumps:
+        best = jumps.pop(0)
+        same = [
+            jump
+            for jump in jumps
+            if jump.came != best.came
+            and abs(jump.exact - best.exact) <= STEP_NS
+            and jump.first < best.last
+            and best.first < jump.last
+        ]
+        if not same:
+            continue
+        jumps = [jump for jump in jumps if jump not in same]
+        first = max(jump.first for jump in [best, *same])
+        last = max(min(jump.last for jump in [best, *same]), first + 1)
+        gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
+        row = first + 1 + int(gaps.argmax() if best.exact > 0 else gaps.argmin())
+        clock = clock.shifted(-best.exact, row)
+        notes.append(
+            f"{capture.port}: its clock stepped by about {best.exact / 1e6:.3f} ms at packet "
+            f"{row + 1}; corrected"
+        )
+    return clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    """Sojourn times from an input that change by `exact` ns between two rows of the output."""
+
+    came: int
+    first: int
+    last: int
+    exact: int
+
+
+def _jumps(mine: Array, delay: I64, pairs: Pairs) -> Iterator[_Jump]:
+    """Where sojourn times of these pairs, of one input and one output, change and stay changed."""
+    if mine.size < 2 * LEAST_PAIRS:
+        return
+    own = delay[mine]
+    sizes = np.abs(np.diff(own))
+    usual = int(np.percentile(sizes, 99))
+    for place in np.flatnonzero(sizes > STEP_NS + 2 * usual).tolist():
+        before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
+        if abs(int(np.median(after)) - int(np.median(before))) <= STEP_NS:
+            continue
+        first, last = int(pairs.left_row[mine[place]]), int(pairs.left_row[mine[place + 1]])
+        yield _Jump(int(pairs.came[mine[0]]), first, last, int(own[place + 1] - own[place]))
 
 
 def _without_jumps(
