@@ -31,6 +31,8 @@ TCP = {
 }
 """trace/tcp.parquet: a sender after each acknowledgement that it took in, by flow and time.
 
+A flow of Multipath TCP has its first connection here, as in the samples.
+
 - `cwnd`, `ssthresh`, `in_flight`: segments. `ssthresh` is null until it is set.
 - `srtt_us`, `rto_us`: the smoothed round trip, and the timeout with its backoff.
 - `state`: one of STATES.

@@ -13,7 +13,7 @@ from outcast.analysis.trace.causes import CAUSES, retransmission_table, synack_r
 from outcast.analysis.trace.chain import chain_table
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.series import series_table
+from outcast.analysis.trace.series import of_flows, series_table
 from outcast.records.run_directory import Counters, HostCounters, LinkRecord, LinkTotals
 from tests.unit.tcp_events import Event, tables
 
@@ -385,3 +385,14 @@ def test_a_missing_event_shows() -> None:
 
     row = table.filter(pl.col("counter") == "TcpRetransSegs").row(0, named=True)
     assert (row["kernel"], row["events"]) == (2, 1)
+
+
+def test_the_series_of_a_flow_is_that_of_one_connection() -> None:
+    windows = [
+        ("tcp_ack_done", t_ms * MS, {"snd_cwnd": 10 * t_ms, "sport": sport})
+        for t_ms, sport in ((1, 5000), (2, 40_000), (3, 5000))
+    ]
+    series = series_table(tables(*windows))
+
+    assert series["cwnd"].to_list() == [10, 20, 30]
+    assert of_flows(series, {0: 5000})["cwnd"].to_list() == [10, 30]

@@ -9,7 +9,7 @@ import polars as pl
 from outcast.analysis.trace.causes import retransmission_table, synack_rows
 from outcast.analysis.trace.drops import drop_table, drops_of_packets
 from outcast.analysis.trace.events import TcpEvents, read_events, recorded
-from outcast.analysis.trace.series import series_table
+from outcast.analysis.trace.series import of_flows, series_table
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.tables import read_table, refusing
@@ -68,7 +68,8 @@ def write(directory: RunDirectory) -> bool:
         return False
     traced = read_traced(directory)
     with refusing(f"{directory.trace}: its tables of events cannot be read"):
-        series = series_table(traced.senders)
+        ports = {record.flow: record.sport for record in directory.read_manifest().flows}
+        series = of_flows(series_table(traced.senders), ports)
     tables = {"tcp": series, "retransmissions": traced.again, "drops": traced.drops}
     for name, table in tables.items():
         write_sender_table(directory.trace, name, table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from outcast.analysis.trace import events as of
@@ -63,3 +65,15 @@ def series_table(senders: TcpEvents) -> pl.DataFrame:
             ),
         )
     )
+
+
+def of_flows(series: pl.DataFrame, ports: Mapping[int, int]) -> pl.DataFrame:
+    """The rows of each flow's own connection, given its source port.
+
+    Windows of several connections of Multipath TCP, one after another, would be nobody's window.
+    """
+    own = pl.DataFrame(
+        {"flow": list(ports), "sport": list(ports.values())},
+        schema={name: series.schema[name] for name in SOCKET},
+    )
+    return series.join(own, on=list(SOCKET), how="semi", maintain_order="left")
