@@ -50,12 +50,12 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
         manifest = directory.read_manifest()
         summary = summarize(analysis, manifest.wall_s)
         write_tables(directory, analysis)
-        write_events(directory)
-        senders.write(directory)
         if manifest.programs:
             # Their flows are known only now. Whoever reads the run finds them with the others.
             flows = analysis.manifest.flows
             directory.write_manifest(manifest.model_copy(update={"flows": flows}))
+        write_events(directory)
+        senders.write(directory)
     write_text(directory.summary, summary.model_dump_json(indent=1) + "\n")
     return summary
 

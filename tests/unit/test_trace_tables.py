@@ -258,3 +258,13 @@ def test_tables_that_would_share_a_file_are_refused(analysed: RunDirectory) -> N
     record(analysed, [], trace_pages.formats({"a:x": DEQUEUE, "b:x": STATE}))
     with pytest.raises(InputError, match=r"a:x and b:x: both would be x\.parquet"):
         tables.write_events(analysed)
+
+
+def test_each_direction_of_a_program_is_a_flow_of_its_own() -> None:
+    there, back = ("10.0.0.8", 47000, "10.0.0.9", 80), ("10.0.0.9", 80, "10.0.0.8", 47000)
+    alone = ("10.0.0.2", 20001, "10.0.0.1", 5001)
+
+    flow_of = tables.flows_by_ends([(there, 6), (back, 7), (alone, 0), (there, 8)])
+
+    assert (flow_of[there], flow_of[back], flow_of[alone]) == (6, 7, 0)
+    assert flow_of[alone[2:] + alone[:2]] == 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -232,12 +232,11 @@ class Packets:
 def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     """What a run's records say of its interfaces, addresses, flows and packets."""
     plan = directory.read_plan()
-    flow_of: dict[Ends, int] = {}
+    ends_of_flows: list[tuple[Ends, int]] = []
     for record in manifest.flows:
         own = ((record.sport, record.dport), *((s.sport, s.dport) for s in record.subflows))
         for sport, dport in own:
-            flow_of.setdefault((record.src_ip, sport, record.dst_ip, dport), record.flow)
-            flow_of.setdefault((record.dst_ip, dport, record.src_ip, sport), record.flow)
+            ends_of_flows.append(((record.src_ip, sport, record.dst_ip, dport), record.flow))
     entered = (
         scan_table(directory.path / "packets.parquet")
         .select("flow", "src", "sport", "dst", "dport", *_IDENTITY, "t_in", "t_out", "flags")
@@ -252,8 +251,7 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     ends = ("src", "sport", "dst", "dport")
     flows = entered.unique(ends, maintain_order=True).select("flow", *ends).with_row_index("number")
     for _, flow, src, sport, dst, dport in flows.iter_rows():
-        flow_of.setdefault((src, sport, dst, dport), flow)
-        flow_of.setdefault((dst, dport, src, sport), flow)
+        ends_of_flows.append(((src, sport, dst, dport), flow))
     numbered = entered.join(flows.drop("flow"), on=ends, how="left", maintain_order="left")
     number, t_in_ns, t_out_ns = (
         numbered[name].to_numpy().astype(np.int64) for name in ("number", "t_in", "t_out")
@@ -263,7 +261,7 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     return Places(
         node_of={name: node for name, (node, _) in plan.ends.items()},
         host_of={plan.ip(host): host for host in plan.hosts},
-        flow_of=flow_of,
+        flow_of=flows_by_ends(ends_of_flows),
         functions=read_functions(directory.trace_symbols),
         packets=Packets(
             numbers={
@@ -277,6 +275,19 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
             row=row,
         ),
     )
+
+
+def flows_by_ends(flows: Sequence[tuple[Ends, int]]) -> dict[Ends, int]:
+    """The flow of each pair of ends, in both directions; the first one that is named.
+
+    A program's connection is two flows, one in each direction.
+    """
+    flow_of: dict[Ends, int] = {}
+    for ends, flow in flows:
+        flow_of.setdefault(ends, flow)
+    for (src, sport, dst, dport), flow in flows:
+        flow_of.setdefault((dst, dport, src, sport), flow)
+    return flow_of
 
 
 def read_functions(path: Path) -> Functions:
