@@ -15,6 +15,7 @@ from outcast.analysis.join.doubts import doubts, left_out
 from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
+from outcast.analysis.measure.repairs import unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -206,7 +207,7 @@ def join_captures(
         ),
     )
     read = list(captures.values())
-    refusals = doubts(joined, read, max_sojourn_ns)
+    refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
     replayed = queue.replay(joined)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +33,55 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
 
 BLOCK_ROWS = 1 << 21
 """A longer table is written in blocks, so that memory does not have to hold all of it."""
+
+
+PART_ROWS = 200_000
+"""So many rows of a table wait in memory for more, before they become a part."""
+
+
+class PartsWriter:
+    """Writes one Parquet table in parts, so that memory does not grow with it.
+
+    Args:
+        path: the table.
+        folder: gets the parts. It is made when there is one, and the caller removes it.
+        empty: the table without rows.
+        about: what the file's metadata say.
+    """
+
+    def __init__(
+        self, path: Path, folder: Path, empty: pl.DataFrame, about: Mapping[str, str]
+    ) -> None:
+        self._path, self._folder, self._about = path, folder, dict(about)
+        self._waiting = [empty]
+        self._parts: list[Path] = []
+        self._rows = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Appends rows."""
+        self._waiting.append(frame)
+        self._rows += frame.height
+        if sum(waiting.height for waiting in self._waiting) >= PART_ROWS:
+            self._folder.mkdir(exist_ok=True)
+            part = self._folder / f"{self._path.stem}.{len(self._parts)}.parquet"
+            pl.concat(self._waiting).write_parquet(part, compression="snappy", statistics=False)
+            self._parts.append(part)
+            self._waiting = self._waiting[:1]
+
+    def finish(self) -> int:
+        """Puts the table in its place. Returns its rows. Raises InputError if it cannot."""
+        whole = pl.concat(
+            [
+                *(pl.scan_parquet(part.absolute(), glob=False) for part in self._parts),
+                pl.concat(self._waiting).lazy(),
+            ]
+        )
+        try:
+            with files.writing(self._path) as stream:
+                whole.sink_parquet(stream, compression="snappy", metadata=self._about)
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
+        return self._rows
 
 
 def write_blocks(path: Path, height: int, block: Callable[[slice], pl.DataFrame]) -> None:

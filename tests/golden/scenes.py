@@ -279,6 +279,10 @@ def cases(scene: Scene) -> Iterator[Case]:
     yield Case(f"{last} is a copy of {first}", with_(**{last: files[first]}), "")
     every_second = File(files[first].packets[::2])
     yield Case(f"{first} lost every second packet", with_(**{first: every_second}), "lost packets")
+    address = scene.address(out)
+    kept = [p for n, p in enumerate(files[out].packets) if n % 20 or is_from(p, address)]
+    yield Case(f"{out} lost a twentieth of what left", with_(**{out: File(tuple(kept))}),
+               "never sent again")  # fmt: skip
 
 
 def judge(scene: Scene, case: Case, folder: Path) -> Outcome:

@@ -231,3 +231,17 @@ def test_a_port_on_two_sides(tmp_path: Path) -> None:
 def test_no_capture_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcast(["join"]) == 2
     assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
+
+
+def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path: Path) -> None:
+    """The output's capture lost every tenth packet. A queue's drops are sent again."""
+    came = [data(10_000 * n, n) for n in range(200)]
+    left = [data(10_000 * n + 30, n) for n in range(200) if n % 10]
+    paths = {"a": capture(tmp_path / "a", came), "b": capture(tmp_path / "b", left)}
+    with pytest.raises(UntrustedError, match=r"18 of 18 packets that b .* never sent again"):
+        join_captures({"a": paths["a"]}, {"b": paths["b"]})
+    again = [data(10_000 * n + 300_500, n) for n in range(0, 200, 10)]
+    left += [data(10_000 * n + 300_530, n) for n in range(0, 200, 10)]
+    for name, packets in (("a", came + again), ("b", left)):
+        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
+    assert join_captures({"a": paths["a"]}, {"b": paths["b"]}).joined.counts.dropped == 20

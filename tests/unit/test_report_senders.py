@@ -132,7 +132,7 @@ def test_a_run_without_events_has_no_lanes(traced: RunDirectory, tmp_path: Path)
         assert 'class="shown-sender"' not in text
         assert "outcast trace" not in text
         # Only the virtual engine makes a run again to the byte.
-        run.__dict__["manifest"] = run.manifest.model_copy(update={"engine": "virtual"})
+        run.__dict__["summary"] = run.summary.model_copy(update={"engine": "virtual"})
         assert "<code>outcast trace run</code> adds" in report.make(run)
     finally:
         for table in tmp_path.iterdir():

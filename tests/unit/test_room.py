@@ -11,7 +11,6 @@ import pytest
 
 from outcast.analysis import room
 from outcast.analysis.capture.pcap import read_capture
-from outcast.api import joins
 from outcast.cli import invoke as outcast
 from outcast.errors import OutcastError
 from outcast.records import tables
@@ -127,7 +126,6 @@ def test_a_join_on_disk_gives_the_same_tables(
     monkeypatch.undo()
     run("memory")
     monkeypatch.setattr(tables, "BLOCK_ROWS", 1_700)
-    monkeypatch.setattr(joins, "BLOCK_ROWS", 1_700)
     run("blocks")
     for table in ("packets", "queue"):
         expected = pl.read_parquet(tmp_path / f"memory-{table}.parquet")

@@ -313,7 +313,7 @@ def break_capture(run: RunDirectory, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("empty", "empty; a pcap or pcapng file is needed"),
+        ("empty", "empty; a pcap, pcapng or ERF file is needed"),
         ("truncated", "cut off after"),
         ("no pcap", "not a capture"),
         ("link type", "link type 105"),

@@ -203,7 +203,7 @@ def test_a_long_table_is_written_in_parts(
     row = pl.read_parquet(analysed.path / "packets.parquet").row(5, named=True)
     record(analysed, [Record(n, dequeue("s1-eth1", row)) for n in range(3000)])
     analysed.trace_symbols.write_text("60000020 t later\n60000008 T kfree\n60000000 T first\n")
-    monkeypatch.setattr(tables, "PART_ROWS", 100)
+    monkeypatch.setattr("outcast.records.tables.PART_ROWS", 100)
     monkeypatch.setattr("outcast.analysis.trace.pages.BLOCK_BYTES", 4096)
     tables.write_events(analysed)
     table = Run(analysed).table("trace/qdisc_dequeue")

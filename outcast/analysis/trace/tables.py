@@ -19,17 +19,16 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from outcast import __version__, files, handed_in
+from outcast import __version__, handed_in
 from outcast.analysis.compiled import I64, U64, Array, compiled
 from outcast.analysis.trace.layout import Field, Layout
 from outcast.analysis.trace.pages import Coded, Column, Events, open_events
 from outcast.errors import InputError, UntrustedError
 from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.records.tables import refusing, scan_table
+from outcast.records.tables import PartsWriter, refusing, scan_table
 from outcast.records.trace import Formats, Traced, table_name
 from outcast.records.trace_tables import COLUMNS, VERSION, column_name
 
-PART_ROWS = 200_000
 """Rows of one table that are in memory before they are written."""
 
 _PARTS_FOLDER = ".parts"
@@ -75,11 +74,13 @@ def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
     file = open_events(directory.trace_events, formats)
     t_start_ns = manifest.traffic.t_start_ns
     parts = directory.trace / _PARTS_FOLDER
+    about = {"outcast.trace": str(VERSION)}
     writers = {
-        layout.event: _Writer(
+        layout.event: PartsWriter(
             directory.trace / f"{names[layout.event]}.parquet",
             parts,
             table(none_of(layout), places, formats.to_captures_ns, t_start_ns),
+            about,
         )
         for layout in file.layouts.values()
     }
@@ -131,43 +132,6 @@ def _table_names(formats: Formats) -> dict[str, str]:
             )
         taken[name] = event
     return names
-
-
-class _Writer:
-    """Writes one table in parts, so that memory does not grow with it."""
-
-    def __init__(self, path: Path, folder: Path, empty: pl.DataFrame) -> None:
-        self._path, self._folder = path, folder
-        self._waiting = [empty]
-        self._parts: list[Path] = []
-        self._rows = 0
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Appends rows."""
-        self._waiting.append(frame)
-        self._rows += frame.height
-        if sum(waiting.height for waiting in self._waiting) >= PART_ROWS:
-            self._folder.mkdir(exist_ok=True)
-            part = self._folder / f"{self._path.stem}.{len(self._parts)}.parquet"
-            pl.concat(self._waiting).write_parquet(part, compression="snappy", statistics=False)
-            self._parts.append(part)
-            self._waiting = self._waiting[:1]
-
-    def finish(self) -> int:
-        """Puts the table in its place. Returns its rows."""
-        whole = pl.concat(
-            [
-                *(pl.scan_parquet(part.absolute(), glob=False) for part in self._parts),
-                pl.concat(self._waiting).lazy(),
-            ]
-        )
-        about = {"outcast.trace": str(VERSION)}
-        try:
-            with files.writing(self._path) as stream:
-                whole.sink_parquet(stream, compression="snappy", metadata=about)
-        except OSError as error:
-            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
-        return self._rows
 
 
 @dataclass(frozen=True)

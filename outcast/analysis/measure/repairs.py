@@ -1,0 +1,62 @@
+"""Drops that nobody repaired: they show that the capture of an output lacks packets.
+
+TCP sends again what a queue dropped, or its receiver waits for ever. So if a flow goes on for long
+after a drop, and its data never came again, the packet left, and the capture did not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from outcast.analysis.capture.headers import TCP
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.join.doubts import MOST_SHARE
+from outcast.analysis.join.findings import Reason, Refusal
+from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.measure.sent_again import sent_again
+
+REPAIRED_WITHIN_NS = 250_000_000
+"""A flow that goes on for longer has repaired a drop. Linux waits for 200 ms and a round trip at
+most before it sends again (include/net/tcp.h, TCP_RTO_MIN), and sends little that is new."""
+
+
+def unrepaired(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
+    """Why a join cannot be believed whose dropped data nobody sent again; empty if it can.
+
+    A drop counts if its flow forwards data REPAIRED_WITHIN_NS later, and if no earlier copy of the
+    data was forwarded. `captures` are those of the join.
+    """
+    arrivals = joined.arrivals
+    of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
+    of_data = (arrivals.payload_bytes > 0) & of_tcp[arrivals.flow]
+    is_dropped = of_data & (joined.verdict == Verdict.DROPPED)
+    rows = np.flatnonzero(of_data & (joined.verdict == Verdict.FORWARDED))
+    latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
+    np.maximum.at(latest_ns, arrivals.flow[rows], arrivals.stamp_ns[rows])
+    counts = is_dropped & (latest_ns[arrivals.flow] - REPAIRED_WITHIN_NS > arrivals.stamp_ns)
+    if not counts.any():
+        return []
+    path = arrivals.flow.astype(np.int64) * (len(joined.outputs) + 1) + joined.egress + 1
+    payload = arrivals.payload_bytes.astype(np.int64)
+    following = sent_again(path, arrivals.seq, payload, arrivals.flags, is_dropped)
+    of_forwarded = following[rows]
+    counts[of_forwarded[of_forwarded >= 0]] = False
+    is_alone = counts & (following < 0)
+    files = {capture.port: capture.path for capture in captures}
+    refusals = []
+    for output, name in enumerate(joined.outputs):
+        dropped, alone = (
+            int((which & (joined.egress == output)).sum()) for which in (counts, is_alone)
+        )
+        if alone > max(MOST_SHARE * dropped, 1):
+            refusals.append(
+                Refusal(
+                    Reason.UNEXPLAINED,
+                    f"{alone:,} of {dropped:,} packets that {name} would have dropped were never "
+                    f"sent again, though their flows went on. Probably its capture "
+                    f"({files[name].name}) lost packets or had a filter",
+                )
+            )
+    return refusals
