@@ -222,6 +222,8 @@ def analyze(directory: str | os.PathLike[str]) -> Run:
         from outcast.api import captures
 
         return captures.again(paths, manifest)
+    # The report needs the plan. One that cannot be read is refused before any table is written.
+    _ = Run(directory).plan
     analysis.analyze(paths)
     figures.draw(paths)
     report.write(paths)

@@ -108,6 +108,17 @@ def test_a_verb_refuses_a_newer_run_in_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_newer_plan_is_refused_before_a_table_is_written(
+    run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.plan.write_text('{"format": 99}')
+    run.summary.unlink()
+    before = sorted(run.path.iterdir())
+    assert cli.invoke(["analyze", str(run.path)]) == 2
+    assert "plan.json: made by a newer outcast" in capsys.readouterr().err
+    assert sorted(run.path.iterdir()) == before
+
+
 def test_files_are_compared_with_the_manifest(run: RunDirectory) -> None:
     manifest = run.read_manifest()
     assert verify.differences(run, manifest) == verify.Differences((), (), ())

@@ -203,19 +203,23 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     # The end of the last bin makes the chart draw steps, because each value covers a bin.
     x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
     mean = percent["utilisation"].mean()
-    text = "The bottleneck has no rate of its own to compare with."
+    told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
     if run.captured is not None:
-        text = (
-            "It is left out, because nobody told the link's rate; `outcast join --rate` takes it."
+        told = (
+            "It is left out, because the link's rate was only estimated; ",
+            element("code", "outcast join --rate"),
+            " takes it.",
         )
+    text = ""
     if isinstance(mean, float):
         text = f"On average {mean:.1f} % of the bottleneck's rate was used."
+        told = (text,)
     chart = None
     if lines:
         chart = charts.line_chart(
             "Utilisation of the bottleneck", text, x, lines, "time (s)", "%", top=105, height=160
         )
-    return section("utilisation", "Utilisation", element("p", text), chart)
+    return section("utilisation", "Utilisation", element("p", *told), chart)
 
 
 def ports(run: Run, frame: pl.DataFrame) -> Element:
