@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import struct
 import subprocess
 import sys
@@ -146,11 +147,10 @@ def fake_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gdb that does what a file says, in Python, with `settings` and `leave(outcome)`."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    program = folder / "gdb"
-    program.write_text(
+    script = folder / "gdb.py"
+    script.write_text(
         textwrap.dedent(
             f"""\
-            #!{sys.executable}
             import json, os, sys
             descriptor = int(os.environ["OUTCAST_DEBUG"])
             settings = json.loads(os.pread(descriptor, 1 << 20, 0))
@@ -161,6 +161,9 @@ def fake_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             """
         )
     )
+    # A first line of `#!` could not name a Python in a path with a space.
+    program = folder / "gdb"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(script)])} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     return tmp_path / "does"

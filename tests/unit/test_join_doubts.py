@@ -245,3 +245,15 @@ def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path: Path) -> No
     for name, packets in (("a", came + again), ("b", left)):
         capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
     assert join_captures({"a": paths["a"]}, {"b": paths["b"]}).joined.counts.dropped == 20
+
+
+def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path: Path) -> None:
+    rival = {"src": "10.0.0.3", "sport": 7}
+    starved = [data(10_000 * n + 5, n) for n in range(100)]
+    came = [data(10_000 * n, n, **rival) for n in range(100)]
+    left = [data(10_000 * n + 30, n, **rival) for n in range(100)]
+    for name, packets in (("a", starved), ("b", came), ("c", left)):
+        capture(tmp_path / name, packets)
+    inputs = {name: tmp_path / name for name in "ab"}
+    # What became of the last one is hidden by the end of the capture.
+    assert join_captures(inputs, {"c": tmp_path / "c"}).joined.counts.dropped == 99

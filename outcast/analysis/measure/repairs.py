@@ -35,7 +35,7 @@ def unrepaired(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]
     rows = np.flatnonzero(of_data & (joined.verdict == Verdict.FORWARDED))
     latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
     np.maximum.at(latest_ns, arrivals.flow[rows], arrivals.stamp_ns[rows])
-    counts = is_dropped & (latest_ns[arrivals.flow] - REPAIRED_WITHIN_NS > arrivals.stamp_ns)
+    counts = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
     if not counts.any():
         return []
     path = arrivals.flow.astype(np.int64) * (len(joined.outputs) + 1) + joined.egress + 1
