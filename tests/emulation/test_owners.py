@@ -299,7 +299,8 @@ def test_where_no_cache_can_be_written_the_analysis_works(shared: Path) -> None:
         [
             *("setpriv", "--reuid", str(NOBODY), "--clear-groups", sys.executable, "-c"),
             *("from outcast.cli import main; main()", "join", "-o", str(shared / "joined.csv")),
-            *("--in", f"s1-eth2={captures}/s1-eth2.in.pcap"),
+            "--in",
+            *(f"{path.name.partition('.')[0]}={path}" for path in captures.glob("*.in.pcap")),
             *("--out", f"s1-eth1={captures}/s1-eth1.out.pcap"),
         ],
         capture_output=True,
