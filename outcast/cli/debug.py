@@ -60,11 +60,7 @@ from outcast.cli import shared, terminal
     help="Run this command of gdb's or of ours: once, or with --break at each hit. "
     "Can be repeated.",
 )
-@click.option(
-    "--allow-programs",
-    is_flag=True,
-    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
-)
+@shared.allow_programs
 def command(
     source: Path,
     at: str,

@@ -27,11 +27,7 @@ from outcast.errors import ReplayError
     help="If the runs differ, say when and where they part, and what differs between the machines.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.option(
-    "--allow-programs",
-    is_flag=True,
-    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
-)
+@shared.allow_programs
 @click.option(
     "-o",
     "--output",

@@ -61,6 +61,12 @@ class PngPath(click.Path):
         return path
 
 
+allow_programs = click.option(
+    "--allow-programs",
+    is_flag=True,
+    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
+)
+
 form = click.option(
     "--format",
     "form",

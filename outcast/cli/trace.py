@@ -38,11 +38,7 @@ from outcast.errors import ConfigError
     metavar="FILE",
     help="Write the events for ui.perfetto.dev instead of listing them.",
 )
-@click.option(
-    "--allow-programs",
-    is_flag=True,
-    help="Let programs, kernel modules and the guest of the run start here, with your rights.",
-)
+@shared.allow_programs
 @click.option(
     "-o",
     "--output",

@@ -64,6 +64,13 @@ def statistics(text: str) -> Statistics:
         ) from None
 
 
+def value_shown(text: str) -> str:
+    """The value in a file of tracefs: the word in brackets where it lists all, else the first."""
+    words = text.split()
+    chosen = [word[1:-1] for word in words if word.startswith("[") and word.endswith("]")]
+    return (chosen or words or [""])[0]
+
+
 def bytes_used(page: bytes | bytearray) -> int:
     """How many bytes at the beginning of a page are its header and events; the rest is zero."""
     commit: int = _PAGE_HEADER.unpack_from(page)[1]
@@ -109,6 +116,7 @@ class Recorder:
         Raises:
             FeatureMissingError: the kernel cannot record.
             ConfigError: the kernel has no such event.
+            RunError: the kernel took another setting.
         """
         try:
             if self._is_here:
@@ -148,17 +156,19 @@ class Recorder:
 
         Raises:
             OSError: a file cannot be written.
+            RunError: the kernel did not switch it on.
         """
         if not self._is_here:
             return
         for event in self._events:
             self._write("set_event", event)
+            self._require_shown(f"events/{event.replace(':', '/')}/enable", "1")
         if self._events:
             self._directory.trace.mkdir()
             self._stored = os.open(self._directory.trace_events, os.O_CREAT | os.O_WRONLY, 0o666)
         # Before that instant nothing is sent, so there is little to record.
         self._next_ns = instants.following(time.monotonic_ns(), instant_step_ns)
-        self._write("tracing_on", "1")
+        self._set("tracing_on", "1")
         self._thread.start()
 
     def require_alive(self) -> None:
@@ -172,14 +182,30 @@ class Recorder:
         )
 
     def _prepare(self) -> None:
-        self._write("tracing_on", "0")
+        self._set("tracing_on", "0")
         # Without it new events would overwrite old ones, and pages would end up out of order.
-        self._write("options/overwrite", "0")
-        self._write("trace_clock", CLOCK)
-        self._write("buffer_subbuf_size_kb", str(PAGE_KIB))
+        self._set("options/overwrite", "0")
+        self._set("trace_clock", CLOCK)
+        self._set("buffer_subbuf_size_kb", str(PAGE_KIB))
         self._write("buffer_size_kb", str(BUFFER_KIB))
+        size = value_shown(self._text("buffer_size_kb"))
+        # The kernel rounds up to whole pages of the ring buffer.
+        if not size.isdecimal() or int(size) < BUFFER_KIB:
+            raise self._differs("buffer_size_kb", str(BUFFER_KIB), size)
         raw = self._tracefs / "per_cpu/cpu0/trace_pipe_raw"
         self._raw = os.open(raw, os.O_RDONLY | os.O_NONBLOCK)
+
+    def _set(self, file: str, text: str) -> None:
+        self._write(file, text)
+        self._require_shown(file, text)
+
+    def _require_shown(self, file: str, text: str) -> None:
+        shown = value_shown(self._text(file))
+        if shown != text:
+            raise self._differs(file, text, shown)
+
+    def _differs(self, file: str, asked: str, shown: str) -> RunError:
+        return RunError(f"{self._tracefs / file}: asked for {asked}, but the kernel has {shown}")
 
     def _write(self, file: str, text: str) -> None:
         # Truncating set_event switches all events off.
@@ -235,7 +261,7 @@ class Recorder:
 
     def _finish(self) -> None:
         """Reads what is left, and writes how to read it. Raises UntrustedError for lost events."""
-        self._write("tracing_on", "0")
+        self._set("tracing_on", "0")
         self._empty()
         if not self._events:
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast.emulation.kernel_events import PAGE_KIB, Recorder, bytes_used, statistics
+from outcast.emulation.kernel_events import PAGE_KIB, Recorder, bytes_used, statistics, value_shown
 from outcast.errors import ConfigError, FeatureMissingError, RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 
@@ -51,6 +51,7 @@ class Kernel:
             "available_events": f"{EVENT}\nskb:kfree_skb\n",
             "events/header_page": "the page's header",
             "events/tcp/tcp_probe/format": "the event's format",
+            "events/tcp/tcp_probe/enable": "1\n",
             "per_cpu/cpu0/stats": STATS,
         }.items():
             path = self.tracefs / name
@@ -122,6 +123,33 @@ def test_an_unknown_event_is_refused_with_the_one_that_was_meant(
     with pytest.raises(ConfigError, match=r"no event tcp:tcp_prob; did you mean 'tcp:tcp_probe'"):
         record(kernel, directory, "tcp:tcp_prob")
     assert not directory.trace.exists()
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["tracing_on", "options/overwrite", "trace_clock", "buffer_subbuf_size_kb", "buffer_size_kb"],
+)
+def test_a_setting_that_the_kernel_did_not_take_stops_the_run(
+    kernel: Kernel, directory: RunDirectory, file: str
+) -> None:
+    """What is written into /dev/null is not there when it is read back."""
+    (kernel.tracefs / file).unlink()
+    (kernel.tracefs / file).symlink_to("/dev/null")
+    with pytest.raises(RunError, match=rf"tracing/{file}: asked for \w+, but the kernel has "):
+        record(kernel, directory)
+
+
+def test_an_event_that_stays_off_stops_the_run(kernel: Kernel, directory: RunDirectory) -> None:
+    (kernel.tracefs / "events/tcp/tcp_probe/enable").write_text("0\n")
+    with pytest.raises(RunError, match="tcp_probe/enable: asked for 1, but the kernel has 0"):
+        record(kernel, directory, EVENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("local [virtual] mono\n", "virtual"), ("32823\n", "32823"), ("", "")]
+)
+def test_what_a_file_of_tracefs_shows(text: str, value: str) -> None:
+    assert value_shown(text) == value
 
 
 @pytest.mark.parametrize("count", ["overrun", "commit overrun", "dropped events"])
