@@ -30,12 +30,16 @@ def verdict_text(verdict: Verdict | None) -> str:
 
 
 def measured_text(claim: ClaimRecord) -> str:
-    """The mean of a claim's measure with its interval."""
+    """The mean of a claim's measure with its interval, and how many runs were stationary."""
     if claim.mean is None:
         return "-"
     if claim.low is None or claim.high is None:
-        return f"{number(claim.mean)} (no interval)"
-    return f"{number(claim.mean)} [{number(claim.low)}, {number(claim.high)}]"
+        text = f"{number(claim.mean)} (no interval)"
+    else:
+        text = f"{number(claim.mean)} [{number(claim.low)}, {number(claim.high)}]"
+    if claim.stationary is None:
+        return text
+    return f"{text}; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
 
 
 def seeds_text(result: Result) -> str:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import polars as pl
 
+from outcast.analysis.measure import fairness
 from outcast.analysis.measure.blackout import is_dense
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
-from outcast.reproduce import model
+from outcast.reproduce import intervals, model
 from outcast.reproduce.recipe import Measure
 from outcast.units import parse_size_bytes
 
@@ -56,8 +58,18 @@ def neither_queued(run: Run, _measure: Measure) -> float:
 
 
 def _window(run: Run, measure: Measure) -> Summary | Window:
-    """The whole run, or the measure's window of it."""
-    return run.summary if measure.window is None else run.summary.windows[measure.window]
+    """The part of the run that the measure covers.
+
+    Raises NoValueError if no bin of the run lies in it.
+    """
+    part = intervals.covered(run, measure.interval)
+    if part is None:
+        raise NoValueError
+    return part
+
+
+class NoValueError(Exception):
+    """The run has no value of a measure."""
 
 
 def _class(run: Run, measure: Measure) -> ClassSummary | None:
@@ -87,28 +99,6 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
         return math.nan
     nearest, furthest = (whole.classes[pick(whole.classes, key=int)] for pick in (min, max))
     return _mean_bps(whole, furthest) / _mean_bps(whole, nearest)
-
-
-def late_outcast_ratio(run: Run, _measure: Measure) -> float:
-    """The outcast ratio in the second half of the time in which all flows are active."""
-    begin, end = run.summary.start_s * 1e9, run.summary.end_s * 1e9
-    late = (
-        run.table("throughput")
-        .filter(pl.col("t").is_between((begin + end) / 2, end, closed="left"))
-        .join(run.table("flows").select("flow", "hops"), on="flow")
-    )
-    means = (
-        late.group_by("hops")
-        .agg(pl.col("goodput_bps").mean(), pl.col("flow").n_unique())
-        .sort("hops")
-        .select("goodput_bps", "flow")
-        .rows()
-    )
-    if len(means) < 2:
-        return math.nan
-    (least, flows), (most, others) = means[0], means[-1]
-    seconds = (end - begin) / 2e9
-    return _at_least(most, others, seconds) / _at_least(least, flows, seconds)
 
 
 def class_goodput_bps(run: Run, measure: Measure) -> float:
@@ -149,16 +139,28 @@ def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None
 
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
-    manifest = run.manifest
-    numbers = [flow.flow for flow in manifest.flows if flow.group == measure.group]
-    inside = pl.col("flow").is_in(numbers)
+    goodput, seconds = _flow_goodput_bps(run, measure)
+    inside = {flow.flow for flow in run.manifest.flows if flow.group == measure.group}
     means = []
-    for part in (run.table("flows").filter(~inside), run.table("flows").filter(inside)):
-        mean = part["goodput_bps"].mean()
-        if not isinstance(mean, float):
+    for flows in (goodput.keys() - inside, goodput.keys() & inside):
+        if not flows:
             return math.nan
-        means.append(_at_least(mean, part.height, run.summary.end_s - run.summary.start_s))
+        mean_bps = sum(goodput[flow] for flow in flows) / len(flows)
+        means.append(_at_least(mean_bps, len(flows), seconds))
     return means[0] / means[1]
+
+
+def _flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], float]:
+    """Each flow's goodput in the part of the run that the measure covers, and its length in s."""
+    span = intervals.span_of(run, measure.interval)
+    if span == intervals.span_of(run, "all_active"):
+        return dict(run.table("flows").select("flow", "goodput_bps").iter_rows()), span.seconds
+    rates = intervals.rates_in(run, span)
+    if rates is None:
+        raise NoValueError
+    seconds = rates.span.seconds
+    totals = rates.goodput_bytes.sum(axis=1).tolist()
+    return {f: 8 * total / seconds for f, total in zip(rates.flows, totals, strict=True)}, seconds
 
 
 def jain_index(run: Run, measure: Measure) -> float:
@@ -166,11 +168,14 @@ def jain_index(run: Run, measure: Measure) -> float:
     return _or_nan(_window(run, measure).jain_index)
 
 
-def sender_jain_index(run: Run, _measure: Measure) -> float:
+def sender_jain_index(run: Run, measure: Measure) -> float:
     """Jain's fairness index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
-    means = run.table("flows").group_by("src").agg(pl.col("goodput_bps").mean())["goodput_bps"]
-    squares = float((means**2).sum())
-    return float(means.sum()) ** 2 / (len(means) * squares) if squares else math.nan
+    goodput, _ = _flow_goodput_bps(run, measure)
+    of_sender: dict[str, list[float]] = {}
+    for record in run.manifest.flows:
+        of_sender.setdefault(record.src, []).append(goodput[record.flow])
+    means = [sum(flows) / len(flows) for flows in of_sender.values()]
+    return _or_nan(fairness.jain_index(means))
 
 
 def total_goodput_bps(run: Run, measure: Measure) -> float:
@@ -249,13 +254,12 @@ def class_ratio(run: Run, measure: Measure) -> float:
     return _mean_bps(whole, furthest) / _mean_bps(whole, other)
 
 
-def least_of_far(run: Run, _measure: Measure) -> float:
+def least_of_far(run: Run, measure: Measure) -> float:
     """The least goodput of the flows with the most hops, over the mean of these flows."""
-    far = run.table("flows").filter(pl.col("hops") == pl.col("hops").max())["goodput_bps"]
-    mean, least = far.mean(), far.min()
-    if not isinstance(mean, float) or not isinstance(least, float) or not mean:
-        return math.nan
-    return least / mean
+    goodput, _ = _flow_goodput_bps(run, measure)
+    most = max(run.hops, default=None)
+    far = [goodput[flow.flow] for flow in run.manifest.flows if flow.hops == most]
+    return min(far) * len(far) / sum(far) if any(far) else math.nan
 
 
 def halted_s_per_flow(run: Run, measure: Measure) -> float:
@@ -274,12 +278,12 @@ def timeouts_per_flow(run: Run, measure: Measure) -> float:
 
 
 def rtt_ms(run: Run, measure: Measure) -> float:
-    """The mean smoothed round-trip time of a class's sockets while all flows are active, in ms."""
+    """The mean smoothed round-trip time of a class's sockets, in ms."""
     flows = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
-    whole = run.summary
+    span = intervals.span_of(run, measure.interval)
     mine = run.table("sockets").filter(
         pl.col("flow").is_in(flows.implode()),
-        pl.col("t").is_between(int(whole.start_s * 1e9), int(whole.end_s * 1e9)),
+        pl.col("t").is_between(span.start_ns, span.end_ns),
     )["srtt_us"]
     mean = mine.mean()
     return mean / 1e3 if isinstance(mean, float) else math.nan
@@ -316,48 +320,80 @@ def workload_goodput_bps(run: Run, _measure: Measure) -> float:
     return workload.goodput_bps if workload else math.nan
 
 
-MEASURES: dict[str, tuple[Callable[[Run, Measure], float], bool]] = {
-    function.__name__: (function, logarithmic)
-    for function, logarithmic in (
-        (outcast_ratio, True),
-        (late_outcast_ratio, True),
-        (class_goodput_bps, False),
-        (class_share, True),
-        (group_ratio, True),
-        (group_goodput_bps, False),
-        (compared_groups, True),
-        (jain_index, False),
-        (sender_jain_index, False),
-        (total_goodput_bps, False),
-        (chain_share, False),
-        (long_chain_share, False),
-        (long_chains_per_flow, False),
-        (longest_blackout, False),
-        (queue_span_in_longest_blackout, False),
-        (class_ratio, True),
-        (least_of_far, False),
-        (halted_s_per_flow, False),
-        (timeouts_per_flow, False),
-        (rtt_ms, False),
-        (completion_ms, False),
-        (workload_goodput_bps, False),
-        (window_correlation, False),
-        (x2_queued, False),
-        (y2_queued, False),
-        (both_queued, False),
-        (neither_queued, False),
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of measure.
+
+    Attributes:
+        function: takes it of a run.
+        is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
+        has_interval: whether it covers the measure's interval. The others count over the whole run,
+            because the tables and counters that they need tell no time.
+    """
+
+    function: Callable[[Run, Measure], float]
+    is_logarithmic: bool
+    has_interval: bool
+
+
+MEASURES: dict[str, Kind] = {
+    function.__name__: Kind(function, is_logarithmic, has_interval)
+    for function, is_logarithmic, has_interval in (
+        (outcast_ratio, True, True),
+        (class_goodput_bps, False, True),
+        (class_share, True, True),
+        (group_ratio, True, True),
+        (group_goodput_bps, False, True),
+        (compared_groups, True, True),
+        (jain_index, False, True),
+        (sender_jain_index, False, True),
+        (total_goodput_bps, False, True),
+        (chain_share, False, False),
+        (long_chain_share, False, False),
+        (long_chains_per_flow, False, False),
+        (longest_blackout, False, False),
+        (queue_span_in_longest_blackout, False, False),
+        (class_ratio, True, True),
+        (least_of_far, False, True),
+        (halted_s_per_flow, False, False),
+        (timeouts_per_flow, False, False),
+        (rtt_ms, False, True),
+        (completion_ms, False, False),
+        (workload_goodput_bps, False, False),
+        (window_correlation, False, False),
+        (x2_queued, False, False),
+        (y2_queued, False, False),
+        (both_queued, False, False),
+        (neither_queued, False, False),
     )
 }
-"""By name: the function, and whether it is a ratio, so that its logarithm is averaged."""
+"""Every kind of measure, by its name."""
 
 
 def take(run: Run, measure: Measure) -> float:
-    """Takes a measure of a run. Raises ConfigError if there is no measure of that name."""
+    """Takes a measure of a run; NaN if the run has no such number.
+
+    Raises ConfigError if there is no measure of that name.
+    """
     if measure.kind not in MEASURES:
         raise ConfigError(f"measure {measure.kind}: allowed are {', '.join(MEASURES)}")
-    return MEASURES[measure.kind][0](run, measure)
+    try:
+        return MEASURES[measure.kind].function(run, measure)
+    except NoValueError:
+        return math.nan
 
 
 def is_logarithmic(measure: Measure) -> bool:
     """Whether the measure is a ratio."""
-    return MEASURES[measure.kind][1]
+    return MEASURES[measure.kind].is_logarithmic
+
+
+def is_stationary(run: Run, measure: Measure) -> bool | None:
+    """Whether the run shows no trend over the part that the measure covers.
+
+    None if it cannot be told: for a computation, for a run of few bins, or for a measure that
+    counts over the whole run. See intervals.is_stationary.
+    """
+    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_interval:
+        return None
+    return intervals.is_stationary(run, measure.interval)

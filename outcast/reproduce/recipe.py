@@ -6,17 +6,32 @@ A recipe is data (`recipes/*.yaml`), so that no number behind a verdict stands i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import GroupKind
+from outcast.units import parse_time_ns
 
 FOLDER = Path(__file__).parent / "recipes"
+
+Interval = Literal["whole", "all_active", "second_half"] | tuple[str, str]
+"""The part of a run that a measure covers; docs/steady-state.md has each recipe's, and why.
+
+`all_active` is the time in which all flows are active, and `second_half` its second half. Two times
+as `[100ms, 500ms]` count from when all flows are active.
+"""
 
 
 class _Part(BaseModel):
@@ -49,7 +64,9 @@ class Measure(_Part):
 
     kind: str
     hops: int | None = Field(default=None, description="the class, by its hop count")
-    window: str | None = Field(default=None, description="a window of the run, as 100ms")
+    interval: Interval | None = Field(
+        default=None, description="the part of the run; if left out, the recipe's interval"
+    )
     length: int | None = Field(default=None, description="the length of a chain of drops")
     group: int | None = Field(default=None, description="the group of flows, by its index")
     below: str | None = Field(default=None, description="only flows below this size")
@@ -63,6 +80,19 @@ class Measure(_Part):
         if (self.by is None) != (self.label is None) or (self.over and self.label is None):
             raise ValueError("by and label: allowed are both, with or without over, or neither")
         return self
+
+    @field_validator("interval")
+    @classmethod
+    def _from_before_to(cls, interval: Interval | None) -> Interval | None:
+        return _ordered(interval)
+
+
+def _ordered(interval: Interval | None) -> Interval | None:
+    if isinstance(interval, tuple):
+        begin, end = interval
+        if parse_time_ns(begin) >= parse_time_ns(end):
+            raise ValueError(f"interval: {begin} is not before {end}")
+    return interval
 
 
 class _Claim(_Part):
@@ -133,6 +163,10 @@ class Recipe(_Part):
     title: str
     source: str = Field(description="paper and section, figure or page")
     reported: str = Field(description="the number or the shape that the source reports")
+    interval: Interval = Field(
+        description="the part of each run that measures cover: the source's own, or the second "
+        "half where the source names none"
+    )
     differs: str = Field(default="", description="known differences from the source's set-up")
     reason: str = Field(default="", description="why the result differs, if that is known")
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
@@ -140,6 +174,17 @@ class Recipe(_Part):
     full: Mode
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
     picture: Picture
+
+    @field_validator("interval")
+    @classmethod
+    def _from_before_to(cls, interval: Interval) -> Interval | None:
+        return _ordered(interval)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measures_have_the_interval(cls, tree: object) -> object:
+        """Gives every measure that names no interval that of the recipe."""
+        return _with_interval(tree, tree["interval"]) if _has_interval(tree) else tree
 
     @model_validator(mode="after")
     def _labels_exist(self) -> Recipe:
@@ -159,6 +204,24 @@ class Recipe(_Part):
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
         """The overrides of a point's configuration. Those of the point win over the mode's."""
         return {**mode.set, **point.set}
+
+
+def _has_interval(tree: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(tree, Mapping) and "interval" in tree
+
+
+def _with_interval(tree: object, interval: object) -> object:
+    """A copy of YAML's data in which every measure has an interval."""
+    if isinstance(tree, list):
+        return [_with_interval(part, interval) for part in tree]
+    if not isinstance(tree, Mapping):
+        return tree
+    return {
+        key: {"interval": interval, **part}
+        if key in ("measure", "lesser_measure") and isinstance(part, Mapping)
+        else _with_interval(part, interval)
+        for key, part in tree.items()
+    }
 
 
 def load_all() -> dict[str, Recipe]:

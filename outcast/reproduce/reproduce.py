@@ -65,7 +65,7 @@ def conclude(
         reason=recipe.reason,
         mode=mode,
         verdict=verdict,
-        claims=[result.claim_record(claim) for claim in judged],
+        claims=[result.claim_record(claim, good) for claim in judged],
         points=[
             PointRecord(
                 label=point.label,

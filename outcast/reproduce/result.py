@@ -18,6 +18,7 @@ from outcast.reproduce import measures
 from outcast.reproduce.recipe import (
     BoundClaim,
     Claim,
+    Interval,
     Measure,
     OrderClaim,
     Point,
@@ -42,6 +43,11 @@ class ClaimRecord(_Record):
     low: float | None = Field(description="of the 95 % interval; null if there is none")
     high: float | None
     verdict: Verdict | None
+    stationary: tuple[int, int] | None = Field(
+        default=None,
+        description="of the claim's runs, how many show no trend over the interval, and how many "
+        "were tested; null if the measure counts over the whole run",
+    )
 
 
 class PointRecord(_Record):
@@ -122,8 +128,8 @@ def measured_points(claim: Claim) -> list[tuple[str, Measure]]:
             return [(label, claim.measure) for label in labels]
 
 
-def claim_record(judged: Judged) -> ClaimRecord:
-    """A judged claim, as result.json has it."""
+def claim_record(judged: Judged, runs: Mapping[str, Sequence[Run]]) -> ClaimRecord:
+    """A judged claim, as result.json has it. `runs` are the trusted ones, by point label."""
     interval = judged.measured
     return ClaimRecord(
         text=judged.claim.text,
@@ -132,7 +138,18 @@ def claim_record(judged: Judged) -> ClaimRecord:
         low=interval.low,
         high=interval.high,
         verdict=judged.verdict,
+        stationary=_stationary(judged.claim, runs),
     )
+
+
+def _stationary(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[int, int] | None:
+    known = [
+        verdict
+        for label, measure in measured_points(claim)
+        for run in runs.get(label, ())
+        if (verdict := measures.is_stationary(run, measure)) is not None
+    ]
+    return (sum(known), len(known)) if known else None
 
 
 def finite(value: float) -> float | None:
@@ -185,9 +202,21 @@ def describe(measure: Measure) -> str:
         words.append(f"below {measure.below}")
     if measure.above is not None:
         words.append(f"above {measure.above}")
-    if measure.window is not None:
-        words.append(f"in the first {measure.window}")
+    if measures.MEASURES[measure.kind].has_interval:
+        words += _interval_words(measure.interval)
     return " ".join(words)
+
+
+def _interval_words(interval: Interval | None) -> list[str]:
+    match interval:
+        case "whole":
+            return ["in the whole run"]
+        case "second_half":
+            return ["in the second half"]
+        case (begin, end):
+            return [f"from {begin} to {end}"]
+        case _:
+            return []
 
 
 def read_result(folder: Path) -> Result:

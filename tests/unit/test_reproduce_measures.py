@@ -64,7 +64,7 @@ def take(run: Run, kind: str, **more: Any) -> float:
 
 RATIOS = (
     ("outcast_ratio", {}),
-    ("late_outcast_ratio", {}),
+    ("outcast_ratio", {"interval": "second_half"}),
     ("class_ratio", {"hops": 2}),
     ("group_ratio", {"group": 0}),
     ("compared_groups", {"by": "hops", "label": "3-hop", "over": "2-hop"}),
@@ -76,7 +76,7 @@ def test_a_starved_class_is_the_strongest_effect_and_not_left_out(
     analysed: RunDirectory, tmp_path: Path, kind: str, more: dict[str, Any]
 ) -> None:
     run = changed(analysed, tmp_path, {2: 0.0, 3: 1e8})
-    half = 2 if kind.startswith("late") else 1
+    half = 2 if "interval" in more else 1
     assert take(run, kind, **more) == pytest.approx(1e8 / (half * ONE_SEGMENT_BPS))
 
 
@@ -86,7 +86,7 @@ def test_the_opposite_is_as_far_on_the_other_side(
 ) -> None:
     run = changed(analysed, tmp_path, {2: 1e8, 3: 0.0})
     others = run.summary.classes["3"].flows
-    half = 2 if kind.startswith("late") else 1
+    half = 2 if "interval" in more else 1
     assert take(run, kind, **more) == pytest.approx(half * ONE_SEGMENT_BPS / others / 1e8)
 
 
@@ -132,7 +132,8 @@ def test_only_the_second_half_is_late(analysed: RunDirectory, tmp_path: Path) ->
     pl.read_parquet(path).with_columns(
         goodput_bps=pl.when(early).then(pl.col("flow") * 1e9).otherwise("goodput_bps")
     ).write_parquet(path)
-    assert take(run, "late_outcast_ratio") == 1
+    assert take(run, "outcast_ratio", interval="second_half") == 1
+    assert take(run, "outcast_ratio", interval="whole") == take(run, "outcast_ratio")
 
 
 def test_the_longest_dense_blackout_and_its_queue(analysed: RunDirectory, tmp_path: Path) -> None:
@@ -251,6 +252,7 @@ def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
         title="",
         source="",
         reported="",
+        interval="all_active",
         points=(point,),
         quick=Mode(repetitions=3),
         full=Mode(repetitions=3),
@@ -303,7 +305,7 @@ def test_a_measure_can_name_a_group_of_any_kind(analysed: RunDirectory) -> None:
     whole = run.summary.groups["port"]["s1-eth3"].mean_goodput_bps
     assert take(run, "group_goodput_bps", **port) == whole
     part = run.summary.windows[window].groups["port"]["s1-eth3"].mean_goodput_bps
-    assert take(run, "group_goodput_bps", **port, window=window) == part
+    assert take(run, "group_goodput_bps", **port, interval=("0s", window)) == part
     ratio = take(run, "compared_groups", **port, over="s1-eth2")
     assert ratio == pytest.approx(take(run, "outcast_ratio"))
     assert math.isnan(take(run, "group_goodput_bps", by="name", label="bbr"))

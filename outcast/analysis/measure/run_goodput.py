@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval
-from outcast.plan.grouping import controls
+from outcast.plan.grouping import Comparison, controls
 from outcast.records.captures import AnyManifest
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import (
@@ -63,11 +63,11 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
     return sum(analysis.counters.hosts[host].delta(counter) for host in hosts)
 
 
-def group_summaries(analysis: Analysis, goodput_bps: Mapping[int, float]) -> Groups:
+def _group_summaries(manifest: AnyManifest, goodput_bps: Mapping[int, float]) -> Groups:
     """The goodput of every group of every kind. `goodput_bps` is by flow."""
     return {
         kind: {label: _goodput_of(records, goodput_bps) for label, records in groups.items()}
-        for kind, groups in analysis.manifest.groups.items()
+        for kind, groups in manifest.groups.items()
     }
 
 
@@ -83,12 +83,13 @@ def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float])
     )
 
 
-def compared(analysis: Analysis, goodput_bps: Mapping[int, float]) -> CompareSummary | None:
+def _compared(
+    manifest: AnyManifest, comparison: Comparison | None, goodput_bps: Mapping[int, float]
+) -> CompareSummary | None:
     """The two groups of the headline, and the ratio of their mean goodput."""
-    comparison = analysis.comparison
     if comparison is None:
         return None
-    groups = analysis.manifest.groups.get(comparison.kind, {})
+    groups = manifest.groups.get(comparison.kind, {})
     first, second = (
         _goodput_of(groups[label], goodput_bps).mean_goodput_bps if label in groups else None
         for label in comparison.groups
@@ -104,28 +105,48 @@ def compared(analysis: Analysis, goodput_bps: Mapping[int, float]) -> CompareSum
 def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
     """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
     total = flow_bytes(analysis, interval)
-    goodput = {flow: 8 * value / interval.seconds for flow, value in total.items()}
+    goodput_bps = {flow: 8 * value / interval.seconds for flow, value in total.items()}
+    summary = summed_up(analysis.manifest, goodput_bps, interval, analysis.comparison)
+    if not with_counts:
+        return summary
+    counted = {
+        str(hops): summary.classes[str(hops)].model_copy(
+            update={
+                "timeouts": host_counts(analysis, records, "TcpExtTCPTimeouts"),
+                "retransmits": host_counts(analysis, records, "TcpRetransSegs"),
+            }
+        )
+        for hops, records in by_class(analysis.manifest).items()
+    }
+    return summary.model_copy(update={"classes": counted})
+
+
+def summed_up(
+    manifest: AnyManifest,
+    goodput_bps: Mapping[int, float],
+    interval: Interval,
+    comparison: Comparison | None,
+) -> Window:
+    """The classes' and groups' goodput over an interval, from that of every flow."""
     classes = {}
     means = {}
-    for hops, records in by_class(analysis.manifest).items():
-        shares = [goodput[record.flow] for record in records]
+    for hops, records in by_class(manifest).items():
+        shares = [goodput_bps[record.flow] for record in records]
         means[hops] = sum(shares) / len(shares)
         classes[str(hops)] = ClassSummary(
             flows=len(shares),
             mean_goodput_bps=means[hops],
             min_goodput_bps=min(shares),
-            timeouts=host_counts(analysis, records, "TcpExtTCPTimeouts") if with_counts else None,
-            retransmits=host_counts(analysis, records, "TcpRetransSegs") if with_counts else None,
+            timeouts=None,
+            retransmits=None,
         )
     return Window(
         start_s=interval.start_ns / 1e9,
         end_s=interval.end_ns / 1e9,
-        jain_index=jain_index(
-            [goodput[record.flow] for record in analysis.manifest.compared_flows]
-        ),
-        total_goodput_bps=sum(goodput.values()),
+        jain_index=jain_index([goodput_bps[record.flow] for record in manifest.compared_flows]),
+        total_goodput_bps=sum(goodput_bps.values()),
         classes=classes,
         outcast_ratio=outcast_ratio(means),
-        groups=group_summaries(analysis, goodput),
-        compare=compared(analysis, goodput),
+        groups=_group_summaries(manifest, goodput_bps),
+        compare=_compared(manifest, comparison, goodput_bps),
     )

@@ -11,7 +11,7 @@ from matplotlib.figure import FigureBase
 
 from outcast.records.run import Run
 from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval, label_of, panels
-from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.reproduce.recipe import Interval, Measure, Point, Recipe
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
 from outcast.view.palette import class_colours, flow_colours, run_colours
@@ -21,17 +21,22 @@ LONGEST_CHAIN = 5
 
 
 def draw_window_bars(axes: Axes, runs: Sequence[Run], *, per_host: bool = False) -> None:
-    """Draws the mean goodput of each class in each window."""
-    windows = list(runs[0].summary.windows) or [""]
+    """Draws the mean goodput of each class in each window, and in the second half.
+
+    Windows count from when all flows are active.
+    """
+    parts: dict[str, Interval] = {name: ("0s", name) for name in runs[0].summary.windows}
+    parts["2nd half"] = "second_half"
     groups = []
     for hops, colour in class_colours(hops_of(runs[0])).items():
         means = [
-            interval(runs, Measure(kind="class_goodput_bps", hops=hops, window=window or None))
-            for window in windows
+            interval(runs, Measure(kind="class_goodput_bps", hops=hops, interval=part))
+            for part in parts.values()
         ]
         unit = 1e6 / (_flows_per_host(runs[0], hops) if per_host else 1.0)
         groups.append(Bars(label_of(hops), colour, *bounds(means, unit)))
-    draw_bars(axes, groups, windows)
+    draw_bars(axes, groups, list(parts))
+    axes.set_xlabel("from when all flows are active")
     axes.set_ylabel("Mbps a host" if per_host else "Mbps a flow")
     axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
     axes.legend(fontsize=7, ncols=len(groups), loc="upper left")

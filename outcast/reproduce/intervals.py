@@ -1,0 +1,142 @@
+"""The part of a run that a measure covers, and whether the run was stationary there.
+
+Goodput of a part comes from throughput.parquet, in whole bins of `analysis.bin`. So it needs no
+capture, and a run that an older outcast analysed has it too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from outcast.analysis.measure.run_goodput import summed_up
+from outcast.analysis.run_analysis import Interval as Span
+from outcast.plan.grouping import Comparison
+from outcast.records.run import Run
+from outcast.records.summary import Summary, Window
+from outcast.reproduce.recipe import Interval
+from outcast.units import parse_time_ns
+
+PARTS = 10
+"""Into so many equal parts `is_stationary` cuts an interval."""
+_SIGNIFICANT_Z = 1.96
+"""The 5 % level of a test on two sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRates:
+    """What each flow of a run got in every bin of a part of it.
+
+    Attributes:
+        goodput_bytes: array of [flow, bin], in the order of `flows`.
+        flows: the flows' numbers.
+        span: from the first bin's start to the last bin's end, after the traffic's start.
+    """
+
+    flows: tuple[int, ...]
+    goodput_bytes: npt.NDArray[np.float64]
+    span: Span
+
+
+def span_of(run: Run, interval: Interval | None) -> Span:
+    """An interval in nanoseconds after the traffic's start; None is `all_active`."""
+    begin, end = round(run.summary.start_s * 1e9), round(run.summary.end_s * 1e9)
+    match interval:
+        case "whole":
+            return Span(0, round(run.summary.duration_s * 1e9))
+        case "second_half":
+            return Span((begin + end) // 2, end)
+        case None | "all_active":
+            return Span(begin, end)
+        case first, last:
+            return Span(begin + parse_time_ns(first), begin + parse_time_ns(last))
+
+
+def covered(run: Run, interval: Interval | None) -> Summary | Window | None:
+    """Goodput by class and group in a part of a run; None if no bin lies in it as a whole."""
+    summary, span = run.summary, span_of(run, interval)
+    parts: tuple[Summary | Window, ...] = (summary, *summary.windows.values())
+    for known in parts:
+        if (round(known.start_s * 1e9), round(known.end_s * 1e9)) == (span.start_ns, span.end_ns):
+            return known
+    rates = rates_in(run, span)
+    if rates is None:
+        return None
+    seconds = rates.span.seconds
+    totals = rates.goodput_bytes.sum(axis=1).tolist()
+    compare = summary.compare
+    return summed_up(
+        run.manifest,
+        {flow: 8 * total / seconds for flow, total in zip(rates.flows, totals, strict=True)},
+        rates.span,
+        None if compare is None else Comparison(compare.by, compare.groups),
+    )
+
+
+def rates_in(run: Run, span: Span) -> FlowRates | None:
+    """The bins that lie in a span as a whole; None if there is none, or no flow."""
+    table = run.table("throughput").select("flow", "t", "goodput_bps")
+    starts = table["t"].unique().sort().to_numpy()
+    edges = np.append(starts, round(run.summary.duration_s * 1e9))
+    inside = np.flatnonzero((edges[:-1] >= span.start_ns) & (edges[1:] <= span.end_ns))
+    if not inside.size:
+        return None
+    flows = tuple(sorted(table["flow"].unique().to_list()))
+    bps = (
+        table.filter(pl.col("t").is_between(int(starts[inside[0]]), int(starts[inside[-1]])))
+        .sort("flow", "t")["goodput_bps"]
+        .to_numpy()
+        .reshape(len(flows), inside.size)
+    )
+    widths_s = np.diff(edges)[inside] / 1e9
+    return FlowRates(
+        flows, bps * widths_s / 8, Span(int(edges[inside[0]]), int(edges[inside[-1] + 1]))
+    )
+
+
+def is_stationary(run: Run, interval: Interval | None) -> bool | None:
+    """Whether the division of the link shows no trend over an interval.
+
+    The interval is cut into ten parts. In each, we take the share that the flows with the fewest
+    hops have of all goodput; if all flows have the same hops, all goodput. The run is stationary if
+    `trend_z` of these ten values is not significant at 5 %.
+
+    Returns:
+        None if the interval has fewer than ten bins, or if nothing arrived in a part of it.
+    """
+    rates = rates_in(run, span_of(run, interval))
+    if rates is None or rates.goodput_bytes.shape[1] < PARTS:
+        return None
+    edges = np.linspace(0, rates.goodput_bytes.shape[1], PARTS + 1).astype(int)[:-1]
+    parts = np.add.reduceat(rates.goodput_bytes, edges, axis=1)
+    widths = np.diff(np.append(edges, rates.goodput_bytes.shape[1]))
+    hops = {flow.flow: flow.hops for flow in run.manifest.compared_flows}
+    known = {count for count in hops.values() if count is not None}
+    total = parts.sum(axis=0)
+    if len(known) < 2:
+        return abs(trend_z(total / widths)) < _SIGNIFICANT_Z
+    if not total.all():
+        return None
+    nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
+    return abs(trend_z(parts[nearest].sum(axis=0) / total)) < _SIGNIFICANT_Z
+
+
+def trend_z(values: npt.NDArray[np.float64]) -> float:
+    """The Mann-Kendall test for a trend, as a standard normal deviate; 0 if all values are equal.
+
+    Mann, "Nonparametric tests against trend", Econometrica 13 (1945); the variance with ties is
+    that of Kendall, "Rank Correlation Methods" (1975). It asks no distribution of the values, and
+    a flow's share has none that is known. Values that depend on one another make it find trends
+    too often: means of ten parts do so little (docs/steady-state.md has the shares).
+    """
+    count = values.size
+    score = sum(int(np.sign(values[i + 1 :] - values[i]).sum()) for i in range(count))
+    ties = np.unique(values, return_counts=True)[1]
+    variance = count * (count - 1) * (2 * count + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()
+    if not score or not variance:
+        return 0.0
+    return float((score - math.copysign(1, score)) / math.sqrt(variance / 18))

@@ -1,0 +1,143 @@
+"""The part of a run that a measure covers, and the test for a trend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from outcast.analysis import analyze
+from outcast.records.run import Run
+from outcast.reproduce import intervals, measures, recipe
+from outcast.reproduce.recipe import Interval, Measure
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+DURATION_NS = 80_000_000
+BIN_NS = 1_000_000
+BINS = DURATION_NS // BIN_NS
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A golden run whose flows, say its records, are all active from 20 ms on."""
+    traffic = model.drop_tail(model.make_traffic(9, 1_000), 16_384, 10**9)
+    directory = write_run(tmp_path / "run", traffic, DURATION_NS)
+    analyze(directory)
+    tree = json.loads(directory.summary.read_text())
+    directory.summary.write_text(json.dumps(tree | {"start_s": 0.02, "windows": {}}))
+    return Run(directory.path)
+
+
+def with_shares(run: Run, lone_share: np.ndarray) -> Run:
+    """The run with 1 Gbps in all, of which the 2-hop flow has this share in each bin."""
+    flows = {flow.flow: flow.hops for flow in run.manifest.flows}
+    near = sum(hops == 2 for hops in flows.values())
+    starts = np.arange(BINS) * BIN_NS
+    pl.concat(
+        pl.DataFrame(
+            {
+                "flow": pl.Series([flow] * BINS, dtype=pl.Int32),
+                "t": starts,
+                "goodput_bps": 1e9 * lone_share / near
+                if hops == 2
+                else 1e9 * (1 - lone_share) / (len(flows) - near),
+            }
+        )
+        for flow, hops in flows.items()
+    ).write_parquet(run.directory.path / "throughput.parquet")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("interval", "begin_ms", "end_ms"),
+    [
+        ("whole", 0, 80),
+        ("all_active", 20, 80),
+        (None, 20, 80),
+        ("second_half", 50, 80),
+        (("10ms", "30ms"), 30, 50),
+    ],
+)
+def test_times_count_from_when_all_flows_are_active(
+    run: Run, interval: Interval | None, begin_ms: int, end_ms: int
+) -> None:
+    span = intervals.span_of(run, interval)
+    assert (span.start_ns, span.end_ns) == (begin_ms * 10**6, end_ms * 10**6)
+
+
+def test_goodput_of_a_part_is_that_of_its_bins(run: Run) -> None:
+    share = np.where(np.arange(BINS) < 30, 0.8, 0.2)
+    share[40:] = 0.5
+    part = intervals.covered(with_shares(run, share), ("5ms", "25ms"))
+    assert part is not None
+    # 25 to 45 ms: 5 bins of 0.8, 10 of 0.2, 5 of 0.5.
+    near = part.classes["2"]
+    assert near.mean_goodput_bps * near.flows == pytest.approx(1e9 * 0.425)
+    assert part.total_goodput_bps == pytest.approx(1e9)
+    assert part.groups["hops"]["2-hop"].mean_goodput_bps == near.mean_goodput_bps
+
+
+def test_only_whole_bins_count(run: Run) -> None:
+    part = intervals.covered(with_shares(run, np.full(BINS, 0.5)), ("500us", "3800us"))
+    assert part is not None
+    assert (part.start_s, part.end_s) == (0.021, 0.023)
+    assert intervals.covered(run, ("200us", "900us")) is None
+    assert np.isnan(measures.take(run, Measure(kind="outcast_ratio", interval=("200us", "900us"))))
+
+
+def test_a_run_whose_shares_drift_is_not_stationary(run: Run) -> None:
+    noise = np.random.default_rng(5).normal(0, 0.02, BINS)
+    flat = with_shares(run, 0.3 + noise)
+    assert intervals.is_stationary(flat, "all_active") is True
+    rising = with_shares(run, np.linspace(0.2, 0.6, BINS) + noise)
+    assert intervals.is_stationary(rising, "second_half") is False
+    started = np.where(np.arange(BINS) < 45, np.linspace(0.9, 0.3, BINS), 0.3)
+    settled = with_shares(run, started + noise)
+    assert intervals.is_stationary(settled, "all_active") is False
+    assert intervals.is_stationary(settled, "second_half") is True
+
+
+def test_few_bins_tell_nothing(run: Run) -> None:
+    assert intervals.is_stationary(with_shares(run, np.full(BINS, 0.5)), ("0ms", "9ms")) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "z"),
+    [
+        # S = 45, variance 125: (45 - 1) / sqrt(125).
+        (np.arange(10.0), 44 / np.sqrt(125)),
+        (np.arange(10.0)[::-1], -44 / np.sqrt(125)),
+        (np.ones(10), 0),
+        # S = 0 + 1 * 9; nine ties: 10*9*25 - 9*8*23 = 594.
+        (np.append(np.zeros(9), 1.0), 8 / np.sqrt(594 / 18)),
+    ],
+)
+def test_mann_kendall_by_hand(values: np.ndarray, z: float) -> None:
+    assert intervals.trend_z(values) == pytest.approx(z)
+
+
+def test_the_test_for_a_trend_is_as_strict_as_the_docs_say() -> None:
+    """docs/steady-state.md has these shares."""
+    draw = np.random.default_rng(1)
+    independent = [abs(intervals.trend_z(draw.normal(size=10))) > 1.96 for _ in range(2000)]
+    assert 0.02 < np.mean(independent) < 0.06
+
+
+def test_an_interval_ends_after_it_begins() -> None:
+    with pytest.raises(ValueError, match="interval: 200ms is not before 100ms"):
+        Measure(kind="outcast_ratio", interval=("200ms", "100ms"))
+    with pytest.raises(ValueError, match="not before"):
+        Measure.model_validate({"kind": "outcast_ratio", "interval": ["2s", "2s"]})
+
+
+def test_measures_have_the_recipes_interval_or_their_own() -> None:
+    found = recipe.load_all()["P5"].claims
+    assert {claim.measure.interval for claim in found} == {"second_half"}
+    fades = found[-1]
+    assert isinstance(fades, recipe.OrderClaim)
+    assert fades.lesser_measure is not None
+    assert fades.lesser_measure.interval == ("0s", "100ms")
