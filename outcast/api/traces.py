@@ -103,10 +103,9 @@ def trace(
         raise ConfigError(
             f"{path}: is no run directory; the events of an archive need a folder: -o DIR"
         )
-    there = RunDirectory(path).read_traced() if path.is_dir() else None
-    known = tuple(there.events) if there is not None else ()
-    if directory is None and there is not None and set(asked) <= set(known):
-        return KernelTrace(runs.open_run(path), there.events, None)
+    known = _recorded(RunDirectory(path)) if path.is_dir() else {}
+    if directory is None and known and set(asked) <= set(known):
+        return KernelTrace(runs.open_run(path), known, None)
     wanted = (*known, *(event for event in asked if event not in known))
     with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
@@ -131,6 +130,16 @@ def trace(
                 runs.open_run(path).write_report()
     where = path if directory is None else target
     return KernelTrace(runs.open_run(where), traced.events, explanation.captures)
+
+
+def _recorded(directory: RunDirectory) -> dict[str, int]:
+    """The events whose tables are there, with their numbers of rows."""
+    traced = directory.read_traced()
+    return {
+        event: rows
+        for event, rows in (traced.events if traced is not None else {}).items()
+        if (directory.trace / f"{table_name(event)}.parquet").exists()
+    }
 
 
 def _checked(events: tuple[str, ...]) -> tuple[str, ...]:

@@ -197,15 +197,26 @@ class Run:
             )
         return path / f"{name}.parquet"
 
-    def reading(self) -> AbstractContextManager[None]:
+    def reading(self, remedy: str | None = None) -> AbstractContextManager[None]:
         """Turns errors from tables into InputError, within a `with` block.
 
         A table may be broken. It may also be whole and lack a column, because another program or
         version wrote it.
+
+        Args:
+            remedy: what writes these tables anew; None stands for the analysis.
         """
         path = self.directory.path
-        remedy = f"; `outcast analyze {path}` writes them anew"
-        return refusing(f"{path}: its tables cannot be read", remedy)
+        if remedy is None:
+            remedy = f"`outcast analyze {path}` writes them anew"
+        return refusing(f"{path}: its tables cannot be read", f"; {remedy}")
+
+    def reading_events(self) -> AbstractContextManager[None]:
+        """As `reading`, for the tables of the kernel's events."""
+        path = self.directory.path
+        return self.reading(
+            f"remove {self.directory.trace}, then `outcast trace {path}` records them anew"
+        )
 
     @property
     def hops(self) -> list[int]:

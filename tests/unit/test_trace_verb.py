@@ -143,6 +143,23 @@ def test_a_run_is_traced_once_and_then_read(
     again = traced.run.table("trace/qdisc_dequeue")
     assert again.drop("order").equals(table.drop("order"))
     assert TracingEngine.runs == 2
+    # A table that is gone is recorded again, although traced.json names it.
+    traced.table_file("tcp:tcp_cong_state_set").unlink()
+    outcast.trace(run, ["tcp:tcp_cong_state_set"])
+    assert traced.table_file("tcp:tcp_cong_state_set").exists()
+    assert TracingEngine.runs == 3
+
+
+def test_a_broken_table_says_how_it_is_recorded_anew(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["trace", str(run), "--events", "qdisc:qdisc_dequeue"]
+    assert invoke(arguments) == 0
+    pl.DataFrame({"t_ns": [1]}).write_parquet(run / "trace/qdisc_dequeue.parquet")
+    capsys.readouterr()
+    assert invoke([*arguments, "--flow", "1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"remove {run}/trace, then `outcast trace {run}` records them anew")
 
 
 def test_events_are_listed_in_their_order(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

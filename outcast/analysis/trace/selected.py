@@ -71,7 +71,7 @@ def rows(run: Run, wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     kinds = wanted.events or events_of(run)
     require_flow(run, wanted.flow)
-    with run.reading():
+    with run.reading_events():
         yield from merge(
             *(_rows(run, event, wanted) for event in kinds), key=lambda row: row[1]["order"]
         )
@@ -94,7 +94,7 @@ def require_flow(run: Run, flow: int | None) -> None:
 def require_some(run: Run, wanted: Wanted) -> None:
     """Raises ConfigError if no event fits; the message says when there are some."""
     kinds = wanted.events or events_of(run)
-    with run.reading():
+    with run.reading_events():
         if any(scan(run, event, wanted).head(1).collect().height for event in kinds):
             return
         always = replace(wanted, span=None)

@@ -29,8 +29,6 @@ from outcast.records.tables import PartsWriter, refusing, scan_table
 from outcast.records.trace import Formats, Traced, table_name
 from outcast.records.trace_tables import COLUMNS, VERSION, column_name
 
-"""Rows of one table that are in memory before they are written."""
-
 _PARTS_FOLDER = ".parts"
 _ADDRESSES = ("saddr", "daddr", "saddr_v6", "daddr_v6")
 _IDENTITY = ("ip_id", "seq", "payload")
