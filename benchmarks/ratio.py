@@ -3,7 +3,7 @@ r"""Measures the outcast ratio of variants of an experiment over several seeds.
     .venv/bin/python benchmarks/ratio.py configs/fig3c.yaml --seeds 10 --jobs 2 -o FOLDER \
         --variant '12 rivals' --variant '6 rivals: flows.1.hosts=6'
 
-Prints for each variant the ratio of every seed, the geometric mean with a 95 % bootstrap interval
+Prints for each variant the ratio of every seed, the geometric mean with a 95 % interval
 over the seeds, the median, the mean goodput of each class, and how many runs can be trusted. The
 mean is geometric because the ratio is positive and skewed. Finished runs in FOLDER are not
 repeated. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import random
 import statistics
 import subprocess
 import sys
@@ -23,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from outcast.analysis.statistics import Interval, central
+
 OUTCAST = Path(__file__).parents[1] / ".venv/bin/outcast"
-RESAMPLES = 10_000
 BUSY_DEADLINE_S = 300.0
 """How long to wait for the end of another realtime run on this machine."""
 
@@ -47,11 +46,11 @@ def run(config: Path, target: Path, settings: list[str]) -> dict[str, Any] | str
     return summary
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 2.5 and 97.5 percentiles of the mean, by bootstrap."""
-    draw = random.Random(1)
-    means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+def shown(interval: Interval, digits: int) -> str:
+    """The value with its interval, as `5.20 [4.30, 6.30]`."""
+    bounds = [interval.value, interval.low, interval.high]
+    value, low, high = ("-" if bound is None else f"{bound:.{digits}f}" for bound in bounds)
+    return f"{value} [{low}, {high}]"
 
 
 def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> None:
@@ -62,16 +61,14 @@ def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> Non
         print(f"  {error}")
     if not ratios:
         return
-    low, high = interval([math.log(ratio) for ratio in ratios])
     print(f"  ratios {' '.join(f'{ratio:.2f}' for ratio in ratios)}")
     print(
-        f"  geometric mean {statistics.geometric_mean(ratios):.2f} "
-        f"[{math.exp(low):.2f}, {math.exp(high):.2f}], median {statistics.median(ratios):.2f}"
+        f"  geometric mean {shown(central(ratios, 'geometric'), 2)}, "
+        f"median {statistics.median(ratios):.2f}"
     )
     for hops in summaries[0]["classes"]:
         means = [summary["classes"][hops]["mean_goodput_bps"] / 1e6 for summary in summaries]
-        low, high = interval(means)
-        print(f"  {hops}-hop mean {statistics.fmean(means):.1f} Mbps [{low:.1f}, {high:.1f}]")
+        print(f"  {hops}-hop mean {shown(central(means), 1)} Mbps")
     total = statistics.fmean(summary["total_goodput_bps"] / 1e6 for summary in summaries)
     jain = statistics.fmean(summary["jain_index"] for summary in summaries)
     trusted = sum(summary["capture"]["trusted"] for summary in summaries)

@@ -89,7 +89,7 @@ def command(
     output: Path | None,
     columns: bool,
 ) -> None:
-    """Print the means over the repetitions of the sweep in DIR, with 95 % bootstrap intervals."""
+    """Print the means over the repetitions of the sweep in DIR, with their 95 % intervals."""
     from outcast.analysis.statistics import Kind
     from outcast.sweep import dataset, draw, groups, render
     from outcast.sweep.labels import Labels
@@ -152,7 +152,7 @@ def _print(
     console = terminal.console()
     shown, plural = _named(center, against)
     console.print(render.table(summed, shown, labels))
-    lines = [f"{plural}, with 95 % bootstrap intervals over the runs; a single run has no interval"]
+    lines = [f"{plural}, with 95 % intervals over the runs; a single run has no interval"]
     if any(groups.are_copies(group) for group in summed):
         lines.append(
             "where all runs of a group gave the same values, they count as one run, and the "

@@ -239,7 +239,18 @@ def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:
 
 
 def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
-    return statistics.central(numbers(frame, name, kind), kind)
+    sample = numbers(frame, name, kind)
+    return statistics.central(sample, kind, _limits(name, sample))
+
+
+def _limits(name: str, sample: Sequence[float]) -> statistics.Limits:
+    """What a column's values can be: rates, times and counts are not negative.
+
+    Correlations and clocks' offsets can be, which is seen from their values.
+    """
+    if min(sample, default=0) < 0:
+        return statistics.UNLIMITED
+    return (0.0, 1.0) if name.endswith(("jain_index", "_share")) else (0.0, math.inf)
 
 
 def grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any], pl.DataFrame]]:

@@ -125,8 +125,8 @@ def _results(
         element(
             "p",
             (
-                "Means over the runs of each point, with 95 % bootstrap intervals. With few runs "
-                "the intervals are too narrow."
+                "Means over the runs of each point, with 95 % intervals (Student's t). With few "
+                "runs they are wide."
                 if max(group.runs for group in summed) > 1
                 else "Each point has one run, so chance is in every number, and no interval says "
                 "how much."

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,9 @@ def test_means_by_the_swept_keys(sweep: Path, capsys: pytest.CaptureFixture[str]
     found = told[0]["values"]["outcast_ratio"]
     assert found["runs"] == told[0]["runs"] == len(summaries) == 3
     assert found["center"] == pytest.approx(np.mean(summaries))
-    assert min(summaries) <= found["low"] < found["center"] < found["high"] <= max(summaries)
+    # Of three runs, Student's t reaches far; a ratio is not negative.
+    assert 0 == found["low"] < min(summaries)
+    assert found["center"] < max(summaries) < found["high"]
 
 
 def test_runs_that_are_all_the_same_are_no_sample() -> None:
@@ -103,7 +104,7 @@ def test_a_table_for_people(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     status, out, _ = results(capsys, str(sweep))
     assert status == 0
     assert "2-hop mean goodput, Mbps" in out
-    assert "95 % bootstrap intervals over the runs" in out
+    assert "95 % intervals over the runs" in out
 
 
 def test_a_swept_mapping_stands_as_one_would_write_it(
@@ -318,15 +319,15 @@ finite = st.floats(-1e6, 1e6)
 
 
 @settings(deadline=None)  # The machine may be busy.
-@given(st.lists(finite, min_size=2, max_size=20), st.sampled_from(["mean", "median"]))
-def test_an_interval_is_within_what_was_measured(values: list[float], kind: Any) -> None:
-    found = statistics.central(values, kind)
+@given(st.lists(finite, min_size=2, max_size=20))
+def test_a_medians_interval_is_within_what_was_measured(values: list[float]) -> None:
+    found = statistics.central(values, "median")
     assert found.value is not None
     assert found.low is not None
     assert found.high is not None
     margin = 1e-6
     assert min(values) - margin <= found.low <= found.high <= max(values) + margin
-    assert found == statistics.central(values, kind)
+    assert found == statistics.central(values, "median")
 
 
 @settings(deadline=None)  # The machine may be busy.
@@ -336,19 +337,6 @@ def test_a_geometric_mean_is_that_of_the_logarithms(values: list[float]) -> None
     assert found.value == pytest.approx(float(np.exp(np.mean(np.log(values)))))
     turned = statistics.central([1 / value for value in values], "geometric")
     assert turned.value == pytest.approx(1 / found.value)
-
-
-def test_the_interval_covers_the_mean_about_as_often_as_it_says() -> None:
-    # 300 samples of 20 from an exponential distribution of mean 1. The percentile bootstrap is
-    # known to cover less than 95 % of such skewed ones; seeds 1 to 8 gave 0.887 to 0.923.
-    draw = random.Random(1)
-    hits = 0
-    for _ in range(300):
-        found = statistics.central([draw.expovariate(1) for _ in range(20)])
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= 1 <= found.high
-    assert 0.85 <= hits / 300 <= 0.97
 
 
 def test_few_runs_have_no_interval() -> None:
