@@ -370,8 +370,8 @@ def _spread(distribution: Spread | None, unit: float) -> SpreadSummary | None:
 
 
 def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
-    first_bps = port.record.queue.rate_bps
-    packet_ns = packet_time_ns(port.joined, 0, first_bps)
+    first_bps, framing = port.record.queue.rate_bps, port.record.queue.framing
+    packet_ns = packet_time_ns(port.joined, 0, first_bps, framing)
     packet_times: int | I64 = packet_ns
     rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
     if rate is not None and first_bps and not rate.is_constant:
@@ -381,7 +381,7 @@ def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
             times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
         packet_times = times.astype(np.int64)
         whole = np.array([0, traffic.duration_ns], np.int64)
-        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None)
+        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
     arrivals = phases(port.joined, port.chains, 0, packet_times)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,

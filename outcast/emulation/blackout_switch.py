@@ -131,4 +131,5 @@ def on_ns(experiment: Experiment, plan: Plan) -> int:
         return 0
     port, before = plan.ends[blackout.at]
     link = plan.links[before, port]
-    return blackout.drops * link.frame_bytes * 8 * 10**9 // link.rate_bps
+    wire_bytes = link.framing.wire_bytes(link.frame_bytes)
+    return blackout.drops * wire_bytes * 8 * 10**9 // link.rate_bps

@@ -102,6 +102,7 @@ def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
                 node=node,
                 neighbour=neighbour,
                 rate_bps=plan.links[node, neighbour].rate_bps,
+                overhead_bytes=plan.links[node, neighbour].framing.added_bytes,
                 flows=crossing.flows,
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,

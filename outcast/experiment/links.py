@@ -28,6 +28,7 @@ from outcast.experiment.parts import (
     UserFile,
 )
 from outcast.experiment.queues import Queue
+from outcast.experiment.wire import FRAMINGS, Framing, Overhead
 
 MOST_DELAY_NS = 10**9
 MOST_LOSS = 0.5
@@ -58,12 +59,13 @@ class Link:
     """The settings of one direction of a link.
 
     Attributes:
-        rate_bps: bits per second, Ethernet headers included.
+        rate_bps: bits per second, of which `overhead` says what they carry.
         delay_ns, jitter_ns: None stands for the engine's default.
         loss: the share of the packets that are lost on the wire.
         mtu_bytes: the largest IP packet; both directions have the same.
         queue: the queue at the sending port; None where `queue` and `queues` decide.
         loss_changes: whether an event changes the loss.
+        overhead: what counts besides the frame.
     """
 
     rate_bps: int
@@ -73,6 +75,12 @@ class Link:
     mtu_bytes: int = STANDARD_MTU_BYTES
     queue: Queue | None = None
     loss_changes: bool = False
+    overhead: Overhead = "none"
+
+    @property
+    def framing(self) -> Framing:
+        """How many bytes' time a frame takes."""
+        return FRAMINGS[self.overhead]
 
     @property
     def frame_bytes(self) -> int:
@@ -80,9 +88,14 @@ class Link:
         return self.mtu_bytes + ETHERNET_HEADER_BYTES
 
     @property
+    def frame_ns(self) -> int:
+        """The transmission time of a full frame."""
+        return self.framing.wire_bytes(self.frame_bytes) * 8 * 10**9 // self.rate_bps
+
+    @property
     def half_frame_ns(self) -> int:
         """Half the transmission time of a full frame."""
-        return self.frame_bytes * 8 * 10**9 // self.rate_bps // 2
+        return self.frame_ns // 2
 
     def changed(self, own: LinkKeys) -> Link:
         """A copy with other values for the keys that `own` has."""
@@ -290,6 +303,12 @@ class Links(Part):
         description="the delay varies by up to this, up and down. Default: in the virtual engine "
         "the largest value that cannot reorder packets (docs/virtual.md says why), else 0",
     )
+    overhead: Overhead = Field(
+        default="ethernet",
+        description="what takes time on a link besides the frame. ethernet: preamble, check "
+        "sequence and gap, so that a full frame takes that of 1538 bytes; none: nothing, so that "
+        "it takes that of 1514. Queues' limits are in bytes of frames either way",
+    )
     clock_offset_ppm: float = Field(
         default=0.0,
         ge=0,
@@ -316,7 +335,14 @@ class Links(Part):
     @property
     def everywhere(self) -> Link:
         """The settings of links that no layer and no override changes."""
-        return Link(self.rate_bps, self.delay_ns, self.jitter_ns, self.loss, self.mtu_bytes)
+        return Link(
+            self.rate_bps,
+            self.delay_ns,
+            self.jitter_ns,
+            self.loss,
+            self.mtu_bytes,
+            overhead=self.overhead,
+        )
 
     def between(self, layers: str) -> Link:
         """The settings of the links between two layers, as `edge-aggregation`."""

@@ -435,9 +435,23 @@ _Dumper.add_representer(
 )
 
 
+_BEFORE_THE_KEY: Mapping[str, Mapping[str, Any]] = {"links": {"overhead": "none"}}
+"""What runs did before outcast had a key, where its default is something else."""
+
+
 def load_resolved(path: Path) -> Experiment:
-    """The experiment in a run directory's config.yaml. Raises InputError if it cannot be read."""
+    """The experiment in a run directory's config.yaml. Raises InputError if it cannot be read.
+
+    A key that outcast did not have when it made the run stands for what the run did.
+    """
     try:
-        return load(path)
+        source = read(path)
+        lacking = {
+            f"{part}.{key}": value
+            for part, keys in _BEFORE_THE_KEY.items()
+            for key, value in keys.items()
+            if isinstance(source.tree.get(part), dict) and key not in source.tree[part]
+        }
+        return source.changed(lacking).experiment()
     except ConfigError as error:
         raise InputError(str(error)) from None

@@ -10,6 +10,7 @@ from outcast import units
 from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfifo, Queue
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.htb import Htb
+from outcast.experiment.wire import FRAMINGS, Framing
 
 if TYPE_CHECKING:
     from outcast.plan.model import Plan
@@ -24,6 +25,7 @@ class PortQueue:
 
     Attributes:
         frame_bytes: the largest frame of its link, without the checksum.
+        framing: what a frame takes on the link besides its bytes.
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
     """
@@ -34,6 +36,7 @@ class PortQueue:
     jitter_ns: int
     queue: Queue
     frame_bytes: int = MTU_FRAME_BYTES
+    framing: Framing = FRAMINGS["none"]
     changes_delay: bool = False
 
     @property
@@ -84,6 +87,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         link.jitter_ns or 0,
         _with_room(queue, rate_bps, link.frame_bytes),
         frame_bytes=link.frame_bytes,
+        framing=link.framing,
         changes_delay=any(
             event.delay_ns is not None and event.concerns(node, neighbour)
             for event in experiment.events

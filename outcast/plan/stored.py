@@ -33,6 +33,7 @@ from outcast.experiment.links import (
 )
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.experiment.trace import MOST_EVENTS, EventName
+from outcast.experiment.wire import Overhead
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
@@ -106,6 +107,7 @@ class _Settings(_Part):
     mtu_bytes: Mtu = STANDARD_MTU_BYTES
     queue: Queue | None = None
     loss_changes: bool = False
+    overhead: Overhead = "none"
 
 
 class _Alike(_Part):
@@ -116,9 +118,9 @@ class _Alike(_Part):
 
 
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order. Format 1 had no `links`, format 2 no `events`."""
+    """The file's keys, in their order. Format 1 had no `links`, 2 no `events`, 3 no `overhead`."""
 
-    format: int = 3
+    format: int = 4
     graph: _Network
     routing: Annotated[str, _member_of(routes.KINDS)]
     hash_seed: int = Field(ge=0, lt=1 << 32)

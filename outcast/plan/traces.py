@@ -28,7 +28,6 @@ MOST_STEPS = 200_000
 """The most changes of one link's rate in a run."""
 BIN_MS = 10
 """The deliveries of a mahimahi trace are counted in bins of so many milliseconds."""
-_FRAME_BITS = MTU_FRAME_BYTES * 8
 _MS_NS = 10**6
 _TIMES_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _RATES_BPS = {
@@ -96,6 +95,8 @@ def read_all(experiment: Experiment) -> dict[int, Steps]:
     Raises:
         ConfigError: a file cannot be read, is no trace, or does not fit the duration.
     """
+    framing = experiment.links.everywhere.framing
+    frame_bits = 8 * framing.wire_bytes(MTU_FRAME_BYTES)
     by_override = {}
     for number, override in enumerate(experiment.links.overrides):
         if not isinstance(override.rate_bps, RateTrace):
@@ -103,11 +104,11 @@ def read_all(experiment: Experiment) -> dict[int, Steps]:
         where = f"links.overrides.{number}.rate.trace"
         path = override.rate_bps.trace
         try:
-            trace = read(path, repeat=override.rate_bps.repeat)
+            trace = read(path, frame_bits, repeat=override.rate_bps.repeat)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         try:
-            by_override[number] = steps(trace, experiment.duration_ns)
+            by_override[number] = steps(trace, experiment.duration_ns, frame_bits)
         except ValueError as error:
             raise ConfigError(f"{where}: {path} {error}") from None
     return by_override
@@ -127,11 +128,12 @@ def of_links(experiment: Experiment, by_override: Mapping[int, Steps]) -> tuple[
     )
 
 
-def read(path: Path, *, repeat: bool) -> Trace:
+def read(path: Path, frame_bits: int, *, repeat: bool) -> Trace:
     """A trace from its file.
 
     Args:
         path: the file.
+        frame_bits: what a delivery of a mahimahi trace takes on the link.
         repeat: whether a CSV begins again at its last row's time, whose rate then does not count.
 
     Raises:
@@ -144,7 +146,7 @@ def read(path: Path, *, repeat: bool) -> Trace:
     except InputError as error:
         raise ConfigError(str(error)) from None
     try:
-        return parse(text, repeat=repeat)
+        return parse(text, frame_bits, repeat=repeat)
     except _LineError as error:
         raise ConfigError(f"{path}:{error.line}: {error}") from None
 
@@ -157,7 +159,7 @@ class _LineError(ValueError):
         self.line = line
 
 
-def parse(text: str, *, repeat: bool) -> Trace:
+def parse(text: str, frame_bits: int, *, repeat: bool) -> Trace:
     """A trace from its text; see `read`. Raises ValueError with the attribute `line`."""
     lines = [
         (number, line.strip())
@@ -168,7 +170,7 @@ def parse(text: str, *, repeat: bool) -> Trace:
         raise _LineError(1, "is empty; allowed is a CSV of times and rates, or a mahimahi trace")
     if "," in lines[0][1]:
         return _csv(lines, repeat)
-    return _deliveries(lines)
+    return _deliveries(lines, frame_bits)
 
 
 def _csv(lines: Sequence[tuple[int, str]], repeat: bool) -> Trace:
@@ -249,7 +251,7 @@ def _worded(cell: str) -> Fraction:
     return Fraction(units.parse_rate_bps(cell))
 
 
-def _deliveries(lines: Sequence[tuple[int, str]]) -> Trace:
+def _deliveries(lines: Sequence[tuple[int, str]], frame_bits: int) -> Trace:
     """A trace from mahimahi's format.
 
     A packet that can be delivered at t milliseconds belongs to the bin that ends at t or after it.
@@ -279,16 +281,16 @@ def _deliveries(lines: Sequence[tuple[int, str]]) -> Trace:
     for place, count in counts.items():
         end_ms = min((place + 1) * BIN_MS, last)
         t_ns.append(begin_ms * _MS_NS)
-        rate_bps.append(Fraction(count * _FRAME_BITS * 1000, end_ms - begin_ms))
+        rate_bps.append(Fraction(count * frame_bits * 1000, end_ms - begin_ms))
         begin_ms = end_ms
     return Trace(tuple(t_ns), tuple(rate_bps), last * _MS_NS)
 
 
-def steps(trace: Trace, duration_ns: int) -> Steps:
+def steps(trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
     """The steps of a trace within a duration.
 
-    While a trace says 0, the rate is such that the shaper sends one frame in all that time, at its
-    beginning.
+    While a trace says 0, the rate is such that the shaper sends one frame, which takes `frame_bits`
+    on the link, in all that time, at its beginning.
 
     Raises:
         ValueError: the trace has too many steps for this duration, or never a rate above 0.
@@ -309,7 +311,7 @@ def steps(trace: Trace, duration_ns: int) -> Steps:
     if not any(wanted):
         raise ValueError("has no rate above 0 within the duration")
     rates = [
-        _kept(rate_bps or Fraction(_FRAME_BITS * 10**9, end - begin), up=not rate_bps)
+        _kept(rate_bps or Fraction(frame_bits * 10**9, end - begin), up=not rate_bps)
         for rate_bps, begin, end in zip(wanted, begins, ends, strict=True)
     ]
     carried = sum(

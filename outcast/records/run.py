@@ -340,6 +340,7 @@ class Run:
             whole = np.array([0, self.manifest.traffic.duration_ns], np.int64)
             mean_bps = int(rate.mean_bps(whole)[0])
             if mean_bps:
-                return record.queue.frame_bytes * 8 * 10**9 // mean_bps
+                queue = record.queue
+                return queue.framing.wire_bytes(queue.frame_bytes) * 8 * 10**9 // mean_bps
         phase = self.summary.phase.get(record.egress)
         return max(1, round(phase.packet_time_us * 1e3)) if phase else MTU_FRAME_BYTES * 8

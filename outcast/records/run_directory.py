@@ -37,6 +37,7 @@ from outcast import handed_in
 from outcast.errors import InputError
 from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
+from outcast.experiment.wire import Framing
 from outcast.files import sha256, write_text
 from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
@@ -203,6 +204,20 @@ class QueueRecord(_Record):
         le=1 << 16,
         description="the largest frame of its link, without the checksum",
     )
+    overhead_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 8,
+        description="what takes time on the link with every frame besides its bytes",
+    )
+    least_bytes: int = Field(
+        default=0, ge=0, le=1 << 8, description="the least that a frame takes, overhead included"
+    )
+
+    @property
+    def framing(self) -> Framing:
+        """How many bytes' time a frame takes on the link."""
+        return Framing(self.overhead_bytes, self.least_bytes)
 
 
 class BottleneckRecord(_Record):
@@ -262,9 +277,12 @@ CAPTURES = "captures"
 
 
 class Manifest(handed_in.Versioned):
-    """What ran. `requested` and `effective` map settings to values."""
+    """What ran. `requested` and `effective` map settings to values.
 
-    format: int = 3
+    Format 3 had no `overhead_bytes` of a queue.
+    """
+
+    format: int = 4
 
     @classmethod
     def require_format(cls, tree: Any) -> None:
@@ -465,6 +483,9 @@ class LinkRecord(_Record):
     node: _Name
     neighbour: _Name = Field(description="the node that it sends to")
     rate_bps: int = Field(gt=0, le=MOST_COUNT)
+    overhead_bytes: int = Field(
+        default=0, ge=0, le=1 << 8, description="what takes time with every frame besides its bytes"
+    )
     flows: list[_FlowNumber] = Field(
         description="numbers of the flows whose data crosses it by plan"
     )

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
+from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.measure.bins import queue_in_bins
 from outcast.analysis.measure.queue import Event, Queue
 from outcast.records.run_directory import RunDirectory
@@ -67,3 +68,26 @@ def test_bins_add_up_to_the_run(run: RunDirectory) -> None:
     throughput = pl.read_parquet(run.path / "throughput.parquet")
     sent = throughput.group_by("t").agg(pl.sum("throughput_bps")).sort("t")
     assert (sent["throughput_bps"] / 1e9).to_list() == pytest.approx(bins["utilisation"].to_list())
+
+
+def test_what_goes_with_a_frame_takes_its_share_of_the_link(run: RunDirectory) -> None:
+    def used() -> pl.DataFrame:
+        analyze(run)
+        return pl.read_parquet(run.path / "bins.parquet").select("t", "utilisation")
+
+    manifest = run.read_manifest()
+    frames = used()
+    (bottleneck,) = manifest.bottlenecks
+    queue = bottleneck.queue.model_copy(update={"overhead_bytes": 24, "least_bytes": 84})
+    studied = bottleneck.model_copy(update={"queue": queue})
+    run.write_manifest(manifest.model_copy(update={"bottlenecks": [studied]}))
+    try:
+        added = used()["utilisation"] - frames["utilisation"]
+        bin_ns = frames["t"][1]
+        (file,) = (run.path / "captures").glob("*.out.pcap")
+        left = read_capture("out", file).columns
+        first = left.stamp_ns - manifest.traffic.t_start_ns < bin_ns
+        added_bytes = sum(max(24, 84 - frame) for frame in left.frame_bytes[first].tolist())
+        assert added[0] == pytest.approx(added_bytes * 8 / bin_ns)
+    finally:
+        run.write_manifest(manifest)

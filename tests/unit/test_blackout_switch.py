@@ -16,9 +16,10 @@ LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 @pytest.mark.parametrize(
     ("at", "overrides", "expected_ns"),
     [
-        ("s1-eth2", [], 10 * 121_120),
-        ("s1-eth2", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 121_120),
-        ("s1-eth3", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 12_112),
+        ("s1-eth2", [], 10 * 123_040),
+        ("s1-eth2", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 123_040),
+        ("s1-eth3", ["links.layers={edge-edge: {rate: 1gbit}}"], 10 * 12_304),
+        ("s1-eth2", ["links.overhead=none"], 10 * 121_120),
         ("s1-eth3", ["blackout.by=packets"], 0),
     ],
 )

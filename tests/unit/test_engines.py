@@ -245,7 +245,8 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "override", "delay_ns", "jitter_ns"),
     [
-        ("virtual", "links={rate: 1gbit}", 25_000, 6056),
+        ("virtual", "links={rate: 1gbit}", 25_000, 6152),
+        ("virtual", "links={rate: 1gbit, overhead: none}", 25_000, 6056),
         ("virtual", "links={rate: 1gbit, delay: 500ns}", 500, 500),
         ("virtual", "links={rate: 100mbit}", 25_000, 25_000),
         ("virtual", "links={rate: 1gbit, delay: 5us, jitter: 0us}", 5000, 0),

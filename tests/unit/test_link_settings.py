@@ -56,10 +56,11 @@ def test_an_override_is_of_both_directions_or_of_one() -> None:
         )
     )
     # The default jitter is the greatest that a link can have: half a full frame's time.
-    trunk = Link(10**8, 2 * 10**6, 60_560, loss=0.01)
+    trunk = Link(10**8, 2 * 10**6, 61_520, loss=0.01, overhead="ethernet")
     assert plan.links["s1", "s2"] == plan.links["s2", "s1"] == trunk
-    assert plan.links["h3", "s2"] == Link(10**7, 25_000, 25_000)
-    assert plan.links["s2", "h3"] == plan.links["s2", "h4"] == Link(10**9, 25_000, 6_056)
+    assert plan.links["h3", "s2"] == Link(10**7, 25_000, 25_000, overhead="ethernet")
+    usual = Link(10**9, 25_000, 6_152, overhead="ethernet")
+    assert plan.links["s2", "h3"] == plan.links["s2", "h4"] == usual
 
 
 def test_a_jitter_that_was_given_stays_as_long_as_it_fits() -> None:
@@ -70,7 +71,7 @@ def test_a_jitter_that_was_given_stays_as_long_as_it_fits() -> None:
             {"between": ["s1", "s2"], "rate": "10gbit"}, {"from": "h3", "to": "s2", "loss": 0.1}
         ),
     )
-    assert plan.links["s1", "s2"].jitter_ns == 605
+    assert plan.links["s1", "s2"].jitter_ns == 615
     assert plan.links["h3", "s2"].jitter_ns == 3000
 
 

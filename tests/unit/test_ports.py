@@ -45,14 +45,14 @@ def test_links_differ_by_layer_and_each_has_its_own_jitter() -> None:
     }
     assert seen == {
         "e0_0-eth1": (10**9, 5000, 5000),
-        # Half a frame takes 12.112 us there, and the delay is less.
+        # Half a frame takes 12.304 us there, and the delay is less.
         "e0_0-eth3": (5 * 10**8, 9000, 9000),
         "a0_0-eth1": (5 * 10**8, 9000, 9000),
         "a0_0-eth3": (10**10, 5000, 100),
         "c0_0-eth1": (10**10, 5000, 100),
     }
     # Half a frame at 10 Gbps.
-    assert at("c0_0-eth1", "links.layers={aggregation-core: {rate: 10gbit}}").jitter_ns == 605
+    assert at("c0_0-eth1", "links.layers={aggregation-core: {rate: 10gbit}}").jitter_ns == 615
 
 
 def test_a_hosts_port_has_its_own_links_rate_and_no_jitter() -> None:
@@ -108,8 +108,14 @@ def test_an_edges_own_settings_win_over_those_of_its_layers() -> None:
     plan.graph.edges[ends]["own"] = {"e0_0": {"rate": "100mbit", "delay": "1ms"}}
     links = resolve(whole, plan.graph)
     # The jitter of its layers is the greatest of theirs, so its own is the greatest of its own.
-    assert links[ends] == Link(rate_bps=10**8, delay_ns=10**6, jitter_ns=60_560)
-    assert links[ends[::-1]] == plan.links[ends[::-1]] == Link(5 * 10**8, 9000, 9000)
+    assert links[ends] == Link(
+        rate_bps=10**8, delay_ns=10**6, jitter_ns=61_520, overhead="ethernet"
+    )
+    assert (
+        links[ends[::-1]]
+        == plan.links[ends[::-1]]
+        == Link(5 * 10**8, 9000, 9000, overhead="ethernet")
+    )
 
 
 @pytest.mark.parametrize(

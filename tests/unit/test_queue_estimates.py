@@ -19,6 +19,7 @@ from outcast.analysis.measure.queue import (
     sojourn_spread,
     switch_latency_ns,
 )
+from outcast.experiment.wire import FRAMINGS
 from tests.golden import model
 from tests.golden.packets import P, capture
 
@@ -113,8 +114,9 @@ def test_phases_of_a_blackout(tmp_path: Path) -> None:
     )
     chains = port_chains(got)
     assert chains.drops.tolist() == [10]
-    assert packet_time_ns(got, 0, 10**9) == 12_112
-    assert packet_time_ns(got, 0, None) == 12_000
+    assert packet_time_ns(got, 0, 10**9, FRAMINGS["none"]) == 12_112
+    assert packet_time_ns(got, 0, 10**9, FRAMINGS["ethernet"]) == 12_304
+    assert packet_time_ns(got, 0, None, FRAMINGS["none"]) == 12_000
     found = phases(got, chains, 0, 12_000)
     assert set(np.round(found.phase[found.lost] * 12)) == {5}
     assert set(np.round(found.phase[~found.lost] * 12)) == {2}

@@ -42,9 +42,14 @@ def qdisc(handle: int, kind: str, options: Any, **more: Any) -> Shown:
     )
 
 
-def tbf(rate_bps: int = 10**8, burst_bytes: int = 1600) -> Shown:
-    ticks = burst_bytes * 8 * 10**9 // rate_bps // TICK_NS
-    return qdisc(2, "tbf", Shown(TCA_TBF_PARMS={"rate": rate_bps // 8, "buffer": ticks}))
+def tbf(
+    rate_bps: int = 10**8, burst_bytes: int = 1600, added_bytes: int = 24, least_bytes: int = 84
+) -> Shown:
+    """As the kernel shows it: the burst as the time that a frame of its length takes."""
+    ticks = (burst_bytes + added_bytes) * 8 * 10**9 // rate_bps // TICK_NS
+    parameters = {"rate": rate_bps // 8, "buffer": ticks}
+    parameters |= {"rate_overhead": added_bytes, "rate_mpu": least_bytes}
+    return qdisc(2, "tbf", Shown(TCA_TBF_PARMS=parameters))
 
 
 def bfifo(limit_bytes: int) -> Shown:
@@ -59,7 +64,7 @@ def bfifo(limit_bytes: int) -> Shown:
             "{kind: tbf, limit: 16KB}",
             [
                 "qdisc replace dev s1-eth1 root handle 2: "
-                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "tbf rate 100000000bit burst 1600 limit 1073741824 overhead 24 mpu 84",
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: bfifo limit 16384",
             ],
         ),
@@ -68,7 +73,7 @@ def bfifo(limit_bytes: int) -> Shown:
             [
                 "qdisc replace dev s1-eth1 root handle 2: htb default 1",
                 "class replace dev s1-eth1 parent 2: classid 2:1 htb rate 100000000bit "
-                "ceil 100000000bit burst 2000 cburst 2000 quantum 1514",
+                "ceil 100000000bit burst 2000 cburst 2000 quantum 1514 overhead 24 mpu 84",
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: pfifo limit 11",
             ],
         ),
@@ -76,7 +81,7 @@ def bfifo(limit_bytes: int) -> Shown:
             "{kind: red, limit: 64KB}",
             [
                 "qdisc replace dev s1-eth1 root handle 2: "
-                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "tbf rate 100000000bit burst 1600 limit 1073741824 overhead 24 mpu 84",
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: red limit 65536 min 7570 "
                 "max 22710 avpkt 1514 burst 48 probability 0.1",
             ],
@@ -85,7 +90,7 @@ def bfifo(limit_bytes: int) -> Shown:
             "{kind: sfq, limit: 11 packets}",
             [
                 "qdisc replace dev s1-eth1 root handle 2: "
-                "tbf rate 100000000bit burst 1600 limit 1073741824",
+                "tbf rate 100000000bit burst 1600 limit 1073741824 overhead 24 mpu 84",
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: sfq limit 11 divisor 4 perturb 0",
             ],
         ),
@@ -123,6 +128,9 @@ def test_what_the_kernel_shows_is_returned() -> None:
         ([tbf(rate_bps=10**7), bfifo(16384)], "rate_bps"),
         ([tbf(), bfifo(16383)], "limit_bytes"),
         ([tbf(burst_bytes=1500), bfifo(16384)], "burst"),
+        ([tbf(added_bytes=0), bfifo(16384)], "overhead_bytes: requested 24, the kernel shows 0"),
+        # Kernels before Linux 5.17 ignore mpu (psched_l2t_ns in include/net/sch_generic.h).
+        ([tbf(least_bytes=0), bfifo(16384)], "least_bytes: requested 84, the kernel shows 0"),
         ([tbf(burst_bytes=3000), bfifo(16384)], "burst_bytes"),
         ([tbf()], "qdisc 3:"),
         ([bfifo(16384)], "qdisc 2:"),
@@ -394,6 +402,8 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
     def htb(burst_bytes: int) -> list[Shown]:
         ticks = burst_bytes * 8 * 10**9 // gigabit // TICK_NS
         parameters = {"rate": gigabit // 8, "ceil": gigabit // 8, "buffer": ticks}
+        for which in ("rate", "ceil"):
+            parameters |= {f"{which}_overhead": 24, f"{which}_mpu": 84}
         return [
             qdisc(2, "htb", None),
             Shown(

@@ -26,7 +26,7 @@ FRAME_BITS = 1514 * 8
 
 
 def parsed(text: str, *, repeat: bool = False) -> traces.Trace:
-    return traces.parse(text, repeat=repeat)
+    return traces.parse(text, FRAME_BITS, repeat=repeat)
 
 
 def refusal(text: str, *, repeat: bool = False) -> tuple[int, str]:
@@ -47,13 +47,13 @@ def test_a_csv_has_its_units_in_the_header_or_in_its_rows() -> None:
 def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does() -> None:
     trace = parsed("time_s,rate_kbps\n0,500\n0.1,800\n0.2,1\n", repeat=True)
     assert (trace.t_ns, trace.period_ns) == ((0, 100 * MS), 200 * MS)
-    steps = traces.steps(trace, 450 * MS)
+    steps = traces.steps(trace, 450 * MS, FRAME_BITS)
     assert steps.t_ns == (0, 100 * MS, 200 * MS, 300 * MS, 400 * MS)
     assert steps.rate_bps == (500_000, 800_000, 500_000, 800_000, 500_000)
 
 
 def test_a_last_rate_goes_on_and_equal_rates_are_one_step() -> None:
-    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS)
+    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS, FRAME_BITS)
     assert (steps.t_ns, steps.rate_bps) == ((0, 20 * MS), (5_000_000, 8_000_000))
     assert steps.mean_bps == 7_400_000
 
@@ -76,12 +76,12 @@ def test_every_unit_of_a_header(header: str, row: str, t_ns: int, rate_bps: int)
 
 def test_a_step_at_the_end_of_the_run_is_none() -> None:
     text = "time_ms,rate_mbps\n0,5\n100,8\n"
-    assert traces.steps(parsed(text), 100 * MS).t_ns == (0,)
-    assert traces.steps(parsed(text), 100 * MS + 1).t_ns == (0, 100 * MS)
+    assert traces.steps(parsed(text), 100 * MS, FRAME_BITS).t_ns == (0,)
+    assert traces.steps(parsed(text), 100 * MS + 1, FRAME_BITS).t_ns == (0, 100 * MS)
 
 
 def test_while_the_rate_is_zero_one_frame_is_sent() -> None:
-    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS)
+    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS, FRAME_BITS)
     assert steps.t_ns == (0, 10 * MS, 30 * MS)
     assert FRAME_BITS <= steps.rate_bps[1] * 0.02 < FRAME_BITS + 1
     assert steps.mean_bps == 4_000_000
@@ -152,7 +152,7 @@ def test_the_bytes_of_any_second_are_those_of_the_trace(times: list[int], begin:
     """Within a bin at either end, because a packet is spread over its bin."""
     times = sorted(times)
     period = times[-1]
-    steps = traces.steps(parsed("\n".join(map(str, times))), 6000 * MS)
+    steps = traces.steps(parsed("\n".join(map(str, times))), 6000 * MS, FRAME_BITS)
     ends = [*steps.t_ns[1:], 6000 * MS]
 
     def carried(until_ns: int) -> float:
@@ -182,9 +182,9 @@ def test_the_bytes_of_any_second_are_those_of_the_trace(times: list[int], begin:
 def test_a_trace_has_a_bounded_number_of_steps() -> None:
     text = "time_us,rate_mbps\n0,1\n1,2\n2,1\n"
     with pytest.raises(ValueError, match="more than 200000 steps within 1s"):
-        traces.steps(parsed(text, repeat=True), 10**9)
+        traces.steps(parsed(text, repeat=True), 10**9, FRAME_BITS)
     with pytest.raises(ValueError, match="no rate above 0"):
-        traces.steps(parsed("time_ms,rate_mbps\n0,0\n"), 10**9)
+        traces.steps(parsed("time_ms,rate_mbps\n0,0\n"), 10**9, FRAME_BITS)
 
 
 def planned(folder: Path, rate: str, *more: str) -> tuple[experiment.Experiment, Plan]:

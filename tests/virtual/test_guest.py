@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment
+from outcast.emulation import queues
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import world
 from outcast.engines.guest.world import World
@@ -27,6 +28,9 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.build import prepare_check
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
+from outcast.experiment import Pfifo
+from outcast.experiment.wire import FRAMINGS, Overhead
+from outcast.plan.ports import PortQueue
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
 
@@ -416,6 +420,7 @@ def delays(a_ns: int, b_ns: int) -> str:
     return "\n".join(lines)
 
 
+HOST_PORT = Pfifo.model_validate({"kind": "pfifo", "limit": "1000 packets"})
 ECHO = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -446,25 +451,43 @@ def test_a_round_trip_is_the_sum_of_its_delays(
     assert all(0 <= time_ns - there_ns - back_ns <= 20 for time_ns in times_ns), times_ns
 
 
-@pytest.mark.parametrize("rate_bps", [1_000_000_000, 100_000_000, 123_456_000])
+@pytest.mark.parametrize(
+    ("rate_bps", "overhead", "payload_bytes", "wire_bytes"),
+    [
+        (1_000_000_000, "none", 1472, 1514),
+        (100_000_000, "none", 1472, 1514),
+        (123_456_000, "none", 1472, 1514),
+        (1_000_000_000, "ethernet", 1472, 1538),
+        # Frames of 58 bytes, which Ethernet fills up.
+        (1_000_000_000, "ethernet", 16, 84),
+    ],
+)
 def test_shaped_packets_leave_as_the_arithmetic_says(
-    kernel: Path, tmp_path: Path, rate_bps: int
+    kernel: Path,
+    tmp_path: Path,
+    rate_bps: int,
+    overhead: Overhead,
+    payload_bytes: int,
+    wire_bytes: int,
 ) -> None:
     """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
+    port = PortQueue("va", rate_bps, 0, 0, HOST_PORT, framing=FRAMINGS[overhead])
+    shaper = "\n".join(f"ip netns exec a tc {line}" for line in queues.commands(port))
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
-        's.setsockopt(1, 7, 4000000); [s.sendto(bytes(1472), ("10.0.0.2", 9)) for _ in range(200)]'
+        f"s.setsockopt(1, 7, 4000000); data = bytes({payload_bytes});"
+        '[s.sendto(data, ("10.0.0.2", 9)) for _ in range(200)]'
     )
     script = f"""{LINK}
-    ip netns exec a tc qdisc add dev va root tbf rate {rate_bps}bit burst 1600 limit 1000000
+    {shaper}
     ip netns exec b tcpdump -Z root -i vb -w link.pcap --time-stamp-precision=nano udp 2>&1 &
     sleep 1; ip netns exec a python3 -c '{send}'; sleep 1; kill -INT $!; wait $!"""
     output(kernel, tmp_path, script)
     times_ns = capture_times_ns((tmp_path / "link.pcap").read_bytes())
     assert len(times_ns) == 200
-    frame_ns = 1514 * 8 * 10**9 / rate_bps
-    # The first two frames find the tokens of a full burst.
-    steady = times_ns[2:]
+    frame_ns = wire_bytes * 8 * 10**9 / rate_bps
+    # The first frames find the tokens of a full burst.
+    steady = times_ns[1700 // wire_bytes + 1 :]
     mean_ns = (steady[-1] - steady[0]) / (len(steady) - 1)
     assert abs(mean_ns / frame_ns - 1) < 1e-4
     gaps_ns = [b - a for a, b in itertools.pairwise(steady)]

@@ -13,11 +13,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.queue import Event, Queue
 from outcast.analysis.measure.throughput import Series, series
 from outcast.analysis.run_analysis import Analysis, PortAnalysis
+from outcast.experiment.wire import Framing
 from outcast.records.run_directory import FlowRecord
 
 
@@ -107,9 +108,10 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
     """One row per bottleneck port and bin.
 
     Returns:
-        `t` and `port`; `utilisation`, the bytes of frames that left, as the queue counts them, over
-        what the link could carry, null where it was down; `queue_mean_bytes` (over time) and
-        `queue_max_bytes`; and the packets that came in and were `forwarded` or `dropped`.
+        `t` and `port`; `utilisation`, the bytes that left, with what goes with a frame on the link
+        where the link counts it, over what the link could carry, null where it was down;
+        `queue_mean_bytes` (over time) and `queue_max_bytes`; and the packets that
+        came in and were `forwarded` or `dropped`.
     """
     edges = edges_ns(analysis)
     return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
@@ -120,6 +122,7 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
     arrivals = port.joined.arrivals.stamp_ns - begin
     verdict = port.joined.verdict
     sent_bytes = port_series(analysis, port).frame_bytes.sum(axis=0)
+    sent_bytes += _added_bytes(port, begin + edges)
     mean, most = queue_in_bins(port.queue, begin + edges)
     width_s = np.diff(edges) / 1e9
     first_bps = port.record.queue.rate_bps
@@ -140,6 +143,24 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
             "dropped": np.histogram(arrivals[verdict == Verdict.DROPPED], edges)[0],
         }
     )
+
+
+def on_wire(frame_bytes: I32 | I64, framing: Framing) -> I64:
+    """The bytes' time that each frame takes on a link, from its length as a queue counts it."""
+    frames = np.asarray(frame_bytes, np.int64)
+    return np.asarray(np.maximum(frames + framing.added_bytes, framing.least_bytes), np.int64)
+
+
+def _added_bytes(port: PortAnalysis, edges_ns: I64) -> I64:
+    """What took time on the link besides the bytes of the frames that left, per bin."""
+    departures = port.joined.departures
+    first, last = np.searchsorted(departures.stamp_ns, [edges_ns[0], edges_ns[-1]]).tolist()
+    frames = departures.frame_bytes[first:last]
+    added = on_wire(frames, port.record.queue.framing) - frames
+    place = np.searchsorted(edges_ns, departures.stamp_ns[first:last], side="right") - 1
+    sums = np.zeros(edges_ns.size - 1, np.int64)
+    np.add.at(sums, place, added)
+    return sums
 
 
 def queue_in_bins(queue: Queue, edges_ns: I64) -> tuple[Array, I64]:
@@ -182,5 +203,6 @@ def utilisation(analysis: Analysis, port: PortAnalysis) -> float | None:
     first, last = np.searchsorted(
         departures.stamp_ns, [begin + analysis.interval.start_ns, begin + analysis.interval.end_ns]
     ).tolist()
-    sent_bytes = int(departures.frame_bytes[first:last].sum(dtype=np.int64))
+    wire_bytes = on_wire(departures.frame_bytes[first:last], port.record.queue.framing)
+    sent_bytes = int(wire_bytes.sum())
     return sent_bytes * 8 / (rate_bps * analysis.interval.seconds)

@@ -40,7 +40,10 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
     def utilisation(link: LinkRecord) -> float:
         rate = analysis.link_rate(link.port, link.rate_bps)
         rate_bps = float(rate.mean_bps(whole)[0])
-        return link.bytes * 8 / (rate_bps * seconds) if rate_bps else 0.0
+        # Of frames too short for Ethernet, which TCP sends only without timestamps, the counters
+        # do not tell the number, so what fills them up is not counted.
+        wire_bytes = link.bytes + link.overhead_bytes * link.packets
+        return wire_bytes * 8 / (rate_bps * seconds) if rate_bps else 0.0
 
     return pl.DataFrame(
         [

@@ -15,6 +15,7 @@ import numpy as np
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.blackout import Chains
+from outcast.experiment.wire import Framing
 
 LEAST_DROPS = 2
 BINS = 10
@@ -45,7 +46,7 @@ class Phases:
         return [round(float(count) / max(chosen.size, 1), 4) for count in counts]
 
 
-def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None) -> int:
+def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None, framing: Framing) -> int:
     """How long a frame of the most frequent length takes at the output's rate.
 
     Without a rate it is the median gap between departures.
@@ -53,7 +54,8 @@ def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None) -> int:
     mine = joined.departures.port == egress
     frames = joined.departures.frame_bytes[mine]
     if rate_bps and frames.size:
-        return int(int(np.bincount(frames).argmax()) * 8 * 10**9 // rate_bps)
+        wire_bytes = framing.wire_bytes(int(np.bincount(frames).argmax()))
+        return int(wire_bytes * 8 * 10**9 // rate_bps)
     gaps = np.diff(joined.departures.stamp_ns[mine])
     return int(np.median(gaps)) if gaps.size else 0
 

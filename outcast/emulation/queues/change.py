@@ -73,7 +73,8 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
 
     With `echo`, which htb alone has here, the kernel answers with the class as it then is.
     """
-    rate = _RATE.pack(0, _ETHERNET, 0, 0, 0, port.rate_bps // 8)
+    framing = port.framing
+    rate = _RATE.pack(0, _ETHERNET, framing.added_bytes, 0, framing.least_bytes, port.rate_bps // 8)
     burst_ticks = port.queue.burst_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
     if port.queue.shaper_kind == "tbf":
         first = port.queue.tc()[0]

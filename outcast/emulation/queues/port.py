@@ -18,6 +18,7 @@ from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, TICK_NS, Qdisc
+from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
 from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.run_directory import QueueRecord
@@ -41,19 +42,21 @@ def set_delay(port_queue: PortQueue) -> None:
 def commands(port_queue: PortQueue) -> list[str]:
     """The lines of a tc batch that set up the port's qdiscs below the delay of `set_delay`."""
     lines: list[str] = []
+    overhead = _overhead(port_queue.framing)
     queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
     parent = f"parent {DELAY_HANDLE}:1" if port_queue.has_netem else "root"
     if queue.shaper_kind == "tbf":
         lines.append(
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: "
-            f"tbf rate {rate} burst {queue.burst_bytes} limit {1 << 30}"
+            f"tbf rate {rate} burst {queue.burst_bytes} limit {1 << 30}{overhead}"
         )
     else:
         lines += [
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
             f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
             f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
-            f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}",
+            f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}"
+            f"{overhead}",
         ]
     lines += [
         f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
@@ -62,6 +65,13 @@ def commands(port_queue: PortQueue) -> list[str]:
         if isinstance(qdisc.options, str)
     ]
     return lines
+
+
+def _overhead(framing: Framing) -> str:
+    """The words that make a shaper count what goes with a frame; none where nothing does."""
+    if framing == FRAMINGS["none"]:
+        return ""
+    return f" overhead {framing.added_bytes} mpu {framing.least_bytes}"
 
 
 def set_by_netlink(port_queue: PortQueue) -> None:
@@ -132,7 +142,7 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         # A qdisc without settings shows none.
         return message.get_attr("TCA_OPTIONS") or ""  # type: ignore[attr-defined]
 
-    queue = port_queue.queue
+    queue, framing = port_queue.queue, port_queue.framing
     if port_queue.has_netem:
         shown_netem = options(DELAY_HANDLE, "netem")
         check("delay_ns", port_queue.delay_ns, _netem_number(shown_netem, netem.LATENCY64))
@@ -153,9 +163,16 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         check("htb classes", 1, len(classes))
         parameters = classes[0].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")  # type: ignore[attr-defined]
         check("ceil_bps", port_queue.rate_bps, parameters["ceil"] * 8)
+        check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
+        check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
         burst_ticks = parameters["buffer"]
     check("rate_bps", port_queue.rate_bps, parameters["rate"] * 8)
+    check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
+    check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
     burst_bytes = burst_ticks * TICK_NS * port_queue.rate_bps // (8 * 10**9)
+    if queue.shaper_kind == "tbf":
+        # TBF keeps the time that a frame as long as the burst takes (tbf_change).
+        burst_bytes -= framing.added_bytes
     effective["burst_bytes"] = burst_bytes
     rounding_bytes = -(-BURST_ROUNDING_NS * port_queue.rate_bps // (8 * 10**9))
     if abs(burst_bytes - queue.burst_bytes) > rounding_bytes:
@@ -193,4 +210,6 @@ def record(port_queue: PortQueue) -> QueueRecord:
         delay_ns=port_queue.delay_ns,
         drops=port_queue.queue.drops,
         frame_bytes=port_queue.frame_bytes,
+        overhead_bytes=port_queue.framing.added_bytes,
+        least_bytes=port_queue.framing.least_bytes,
     )

@@ -205,7 +205,7 @@ def sentences(run: Run) -> list[str]:
     first = (
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
         f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
-        f"{_delay(asked)}: {'; '.join(groups)}.{begin} The run lasts "
+        f"{_delay(asked)}{_overhead(asked)}: {'; '.join(groups)}.{begin} The run lasts "
         f"{spaced(format_time(manifest.traffic.duration_ns))}."
     )
     texts = [first]
@@ -273,6 +273,13 @@ def _delay(asked: dict[str, Any]) -> str:
         return ""
     more = f" (give or take up to {spaced(jitter)})" if jitter not in no_delay else ""
     return f", {spaced(delay)} of delay each{more}"
+
+
+def _overhead(asked: dict[str, Any]) -> str:
+    """What the links count besides frames, where they do."""
+    if asked.get("links.overhead") != "ethernet":
+        return ""
+    return ", on which preamble, check sequence and gap take time too"
 
 
 def _queue(run: Run, record: BottleneckRecord) -> str:

@@ -1,0 +1,80 @@
+"""What a frame takes on a link: the arithmetic, what the shapers are told, and old runs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outcast import experiment, netlink, workflow
+from outcast.emulation import queues
+from outcast.emulation.queues.change import rate_request
+from outcast.errors import ConfigError
+from outcast.experiment.wire import FRAMINGS
+from outcast.plan import ports
+from outcast.plan.make import make_plan
+
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "wire_bytes"),
+    [
+        (1514, 1538),
+        (9014, 9038),
+        # An acknowledgement with timestamps, one without, which is filled up, and an ARP request.
+        (66, 90),
+        (60, 84),
+        (54, 84),
+        (42, 84),
+    ],
+)
+def test_preamble_check_sequence_and_gap_take_time(frame_bytes: int, wire_bytes: int) -> None:
+    assert FRAMINGS["ethernet"].wire_bytes(frame_bytes) == wire_bytes
+    assert FRAMINGS["none"].wire_bytes(frame_bytes) == frame_bytes
+
+
+@pytest.mark.parametrize(("overhead", "frame_ns"), [("ethernet", 12_304), ("none", 12_112)])
+def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
+    loaded = experiment.load(FIG3C, [f"links.overhead={overhead}"])
+    plan = make_plan(loaded)
+    assert {link.frame_ns for link in plan.links.values()} == {frame_ns}
+    # 941 and 956 Mbps.
+    assert round(1448 * 8e3 / frame_ns) == {"ethernet": 941, "none": 956}[overhead]
+    port = ports.switch_queue(loaded, plan, "e0_0-eth1")
+    assert queues.record(port).framing == FRAMINGS[overhead]  # type: ignore[index]
+    # The limit stays in bytes of frames.
+    assert queues.commands(port)[-1].endswith("bfifo limit 16384")
+
+
+def test_a_run_from_before_the_key_had_none(tmp_path: Path) -> None:
+    loaded = workflow.resolve(experiment.load(FIG3C), "virtual")
+    file = tmp_path / "config.yaml"
+    file.write_text(experiment.dump(loaded))
+    assert experiment.load_resolved(file) == loaded
+    tree = yaml.safe_load(file.read_text())
+    assert tree["links"].pop("overhead") == "ethernet"
+    file.write_text(yaml.safe_dump(tree))
+    assert experiment.load_resolved(file).links.overhead == "none"
+    # A configuration without the key is no run.
+    assert experiment.load(file).links.overhead == "ethernet"
+
+
+def test_another_overhead_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"links\.overhead.*'ethernet' or 'none'"):
+        experiment.load(FIG3C, ["links.overhead=atm"])
+
+
+@pytest.mark.parametrize("kind", ["tbf", "htb"])
+def test_a_change_of_rate_keeps_the_overhead(kind: str) -> None:
+    loaded = experiment.load(FIG3C, [f"queue={{kind: {kind}, limit: 16KB}}", "links.rate=1gbit"])
+    port = ports.switch_queue(loaded, make_plan(loaded), "e0_0-eth1")
+    request = rate_request(7, replace(port, rate_bps=5 * 10**8))
+    options = netlink.attribute(request[36:], 2) or b""
+    parameters = netlink.attribute(options, 1) or b""
+    # Struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes a second.
+    told = struct.unpack_from("=BBHhHI", parameters)
+    assert told == (0, 1, 24, 0, 84, 62_500_000)
