@@ -86,7 +86,7 @@ def test_a_run_is_complete_and_agrees_with_the_counters(
     assert summary["capture"]["inferred_drops"] == summary["capture"]["qdisc_drops"]
     assert summary["capture"]["tcpdump_kernel_drops"] == 0
     # At most the payload of back-to-back frames, and of the burst that was saved up before.
-    assert 0 < summary["total_goodput_bps"] < 1.01 * 10**8 * 1448 / 1514
+    assert 0 < summary["total_goodput_bps"] < 1.01 * 10**8 * 1448 / 1538
     assert {"boot", "setup", "traffic", "analysis"} <= set(summary["wall_s"])
     manifest = json.loads((target / "manifest.json").read_text())
     assert manifest["effective"]["bottleneck.rate_bps"] == 10**8

@@ -33,19 +33,20 @@ def settings_of(manifest: dict[str, Any], port: str) -> dict[str, Any]:
 
 
 def test_over_subscription_limits_and_every_port_is_read_back(tmp_path: Path) -> None:
-    """Twelve flows share one link of 20 Mbps. Payload is 1448 of a frame's 1514 bytes."""
+    """Twelve flows share one link of 20 Mbps. Payload is 1448 of 1538 bytes."""
     summary, manifest = run(
         *("fattree-12", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
         *("links.layers={edge-aggregation: {rate: 20mbit}}", "flows=[{from: 6-hop}]"),
         "queues=[{at: aggregation, queue: {kind: pfifo, limit: 20 packets}}]",
     )
-    limit_bps = 20e6 * 1448 / 1514
+    limit_bps = 20e6 * 1448 / 1538
     assert 0 < summary["total_goodput_bps"] <= 1.01 * limit_bps
     assert manifest["bottlenecks"][0]["switch"].startswith("a0_")
     assert manifest["bottlenecks"][0]["queue"]["limit_packets"] == 20
     down = settings_of(manifest, manifest["bottlenecks"][0]["egress"])
     assert (down["rate_bps"], down["qdisc 3:"]) == (20_000_000, "pfifo")
     receivers = settings_of(manifest, "e0_0-eth1")
+    assert (down["overhead_bytes"], down["least_bytes"]) == (24, 84)
     assert (receivers["rate_bps"], receivers["qdisc 3:"]) == (100_000_000, "bfifo")
     uplink = settings_of(manifest, "e1_0-eth3")
     assert (uplink["rate_bps"], uplink["qdisc 3:"]) == (20_000_000, "bfifo")
