@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -125,6 +126,18 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(RootError, match=r"the guest's root cannot compile our code: .*cannot exec"):
         provide(tmp_path, Fails())
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*given: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(code, "_fill", write)
+    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/cache'"):
+        provide(tmp_path)
     assert list((tmp_path / "cache").iterdir()) == []
 
 

@@ -112,6 +112,7 @@ def provide(
 
     Raises:
         RootError: the root's Python does not work on this machine.
+        OSError: the cache cannot be written to; it names the cache.
     """
     folder = folder or default_folder()
     contents = {
@@ -125,9 +126,12 @@ def provide(
     layer = find(key, folder)
     if layer is None:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-        ) as name:
+        with (
+            files.about(folder),
+            tempfile.TemporaryDirectory(
+                prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+            ) as name,
+        ):
             whole = Path(name) / "whole"
             _fill(whole / _LAYER, contents, root, run or SystemPrograms())
             files.write_text(whole / _LIST, files_list.dumps(files_list.scan(whole / _LAYER)))

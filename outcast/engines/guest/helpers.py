@@ -105,15 +105,19 @@ def provide(
 
     Raises:
         GuestError: the compiler failed, or its guest did.
+        OSError: the cache cannot be written to; it names the cache.
     """
     ready = find(compiler.key, folder)
     if ready is not None:
         return ready
     folder = folder or default_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
-    ) as name:
+    with (
+        files.about(folder),
+        tempfile.TemporaryDirectory(
+            prefix=_UNFINISHED, dir=folder, ignore_cleanup_errors=True
+        ) as name,
+    ):
         place, whole = Path(name) / "place", Path(name) / "whole"
         place.mkdir()
         whole.mkdir()
