@@ -19,8 +19,9 @@ from typing import Literal
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
 from outcast.errors import ConfigError, InputError, OutcastError, RunError
-from outcast.experiment import Experiment, dump
+from outcast.experiment import Experiment, Noise, Transport, dump
 from outcast.experiment.links import RateTrace
+from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
 from outcast.plan import traces
 from outcast.plan.make import make_plan, plan_of_command
@@ -59,17 +60,36 @@ SAMPLES_EVERY_NS = {"virtual": 10_000_000, "realtime": 100_000_000}
 
 
 def resolve(experiment: Experiment, engine: Literal["realtime", "virtual"]) -> Experiment:
-    """The experiment with every default filled in: engine, delay, jitter, sampling interval."""
-    # On an exact clock flows lock on to one another's phase, and one flow can hold the whole link
-    # for good. docs/virtual.md has the measurement behind the default jitter.
-    is_virtual = engine == "virtual"
-    links = experiment.links.resolved(
-        VIRTUAL_DELAY_NS if is_virtual else 0, greatest_jitter=is_virtual
-    )
+    """The experiment with every default filled in: engine, delay, noise, sampling interval."""
+    noise = experiment.noise.resolved(engine)
+    links = experiment.links.resolved(VIRTUAL_DELAY_NS if engine == "virtual" else 0, noise)
+    # A key of the links wins, and the configuration then says so in both places.
+    noise = noise.model_copy(update={"oscillators_ppm": links.clock_offset_ppm})
+    if experiment.links.jitter_ns is not None and not noise.greatest_jitter:
+        noise = noise.model_copy(update={"switch_latency_ns": links.jitter_ns})
     samples = experiment.samples
     if samples.every_ns is None:
         samples = samples.model_copy(update={"every_ns": SAMPLES_EVERY_NS[engine]})
-    return experiment.model_copy(update={"links": links, "engine": engine, "samples": samples})
+    return experiment.model_copy(
+        update={
+            "links": links,
+            "noise": noise,
+            "transport": _with_offloads(experiment, noise),
+            "engine": engine,
+            "samples": samples,
+        }
+    )
+
+
+def _with_offloads(experiment: Experiment, noise: Noise) -> Transport:
+    """TCP's settings, with the profile's offloads if none are given and nothing forbids them."""
+    base = experiment.transport
+    if base.offloads is not None:
+        return base
+    transports = [base, *map(experiment.group_transport, range(len(experiment.flows)))]
+    cuts = experiment.blackout is not None or any(tcp.tcprand is not None for tcp in transports)
+    on = noise.profile is not None and PROFILES[noise.profile].offloads
+    return base.model_copy(update={"offloads": on and not cuts})
 
 
 def default_directory(experiment: Experiment) -> Path:

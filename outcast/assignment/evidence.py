@@ -72,7 +72,7 @@ def departures(
     folder: Folder, identity: Identity, task: tasks.Task, manifest: Manifest
 ) -> list[str]:
     """How a run differs from what the task asks for. Raises InputError without its config.yaml."""
-    run_config = experiment.load_resolved(folder.run(task).config)
+    run_config = experiment.load_finished(folder.run(task).config)
     wrong = tasks.departures(task, run_config, identity.seed)
     if manifest.seed != run_config.seed:
         wrong.append(f"manifest.json says seed {manifest.seed}, config.yaml {run_config.seed}")

@@ -61,7 +61,7 @@ def compare(submitted: RunDirectory, runner: Runner, target: Path) -> Replayed:
     obstacle = runner.obstacle(manifest)
     if obstacle:
         return Replayed("impossible", obstacle)
-    fresh = runner.run(experiment.load_resolved(submitted.config), target)
+    fresh = runner.run(experiment.load_finished(submitted.config), target)
     again = fresh.read_manifest()
     wrong = _difference(submitted, fresh)
     if not wrong:

@@ -19,7 +19,7 @@ def requested(experiment: Experiment) -> dict[str, Any]:
     """The settings that the configuration asks for, as one flat object."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     flat: dict[str, Any] = {}
-    for section in ("topology", "links", "queue", "routing", "transport", "samples"):
+    for section in ("topology", "links", "noise", "queue", "routing", "transport", "samples"):
         flat.update({f"{section}.{key}": value for key, value in tree[section].items()})
     flat.update({f"bottleneck.{key}": value for key, value in tree.get("bottleneck", {}).items()})
     for section in ("queues", "flows", "workloads", "programs"):

@@ -60,6 +60,7 @@ def replace_root(
     jitter_ns: int,
     limit_packets: int,
     loss: Loss | None = None,
+    jitter_seed: int | None = None,
 ) -> None:
     """Makes netem the root qdisc of an interface in the calling thread's network namespace.
 
@@ -71,6 +72,7 @@ def replace_root(
             order.
         limit_packets: how many packets can wait.
         loss: which packets are lost before they wait.
+        jitter_seed: of netem's own generator, where no loss has one.
 
     Raises:
         RunError: the kernel refused; the error has its reason.
@@ -85,6 +87,7 @@ def replace_root(
             limit_packets=limit_packets,
             in_order=jitter_ns > 0,
             loss=loss,
+            seed=jitter_seed,
         ),
     )
 
@@ -96,6 +99,7 @@ def options(
     limit_packets: int,
     in_order: bool,
     loss: Loss | None = None,
+    seed: int | None = None,
 ) -> bytes:
     """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another."""
     encoded = _PARAMETERS.pack(0, limit_packets, loss.in_kernel if loss else 0, 0, 0, 0)
@@ -104,6 +108,7 @@ def options(
     if in_order:
         encoded += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
         encoded += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
-    if loss:
-        encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", loss.seed))
+    seed = loss.seed if loss else seed
+    if seed is not None:
+        encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", seed))
     return encoded

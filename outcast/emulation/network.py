@@ -288,7 +288,7 @@ class Network:
                 for host, settings in of_hosts.items()
             },
             recorded_sysctls=_with_dots(recorded),
-            offloads=base.offloads,
+            offloads=bool(base.offloads),
         )
 
     def _configure_host(
@@ -347,7 +347,7 @@ class Network:
         return min_rto_ms
 
     def _configure_offloads(self, interface: str) -> None:
-        on = self.experiment.transport.offloads
+        on = bool(self.experiment.transport.offloads)
         transport.set_offloads(interface, on=on)
         transport.check_offloads(interface, transport.read_offloads(interface), on=on)
 

@@ -25,10 +25,20 @@ from outcast.experiment.network import (
     NetworkLink,
     NetworkSwitch,
 )
+from outcast.experiment.noise import Noise
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, Limit
 from outcast.experiment.programs import Program, Ready
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
-from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
+from outcast.experiment.reader import (
+    Source,
+    dump,
+    json_schema,
+    load,
+    load_finished,
+    load_resolved,
+    read,
+    validate,
+)
 from outcast.experiment.routing import Routing
 from outcast.experiment.sweep import Sweep
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
@@ -75,6 +85,7 @@ __all__ = [
     "NetworkHost",
     "NetworkLink",
     "NetworkSwitch",
+    "Noise",
     "Origin",
     "OwnKeys",
     "OwnTopology",
@@ -98,6 +109,7 @@ __all__ = [
     "dump",
     "json_schema",
     "load",
+    "load_finished",
     "load_resolved",
     "read",
     "validate",

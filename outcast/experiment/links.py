@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from outcast import units
+from outcast.experiment.noise import MOST_PPM, Noise
 from outcast.experiment.parts import (
     ETHERNET_HEADER_BYTES,
     UNIT_SCHEMA,
@@ -300,8 +301,7 @@ class Links(Part):
     jitter_ns: TimeNs | None = Field(
         default=None,
         alias="jitter",
-        description="the delay varies by up to this, up and down. Default: in the virtual engine "
-        "the largest value that cannot reorder packets (docs/virtual.md says why), else 0",
+        description="the delay varies by up to this, up and down. Default: as `noise` says",
     )
     overhead: Overhead = Field(
         default="ethernet",
@@ -309,11 +309,12 @@ class Links(Part):
         "sequence and gap, so that a full frame takes that of 1538 bytes; none: nothing, so that "
         "it takes that of 1514. Queues' limits are in bytes of frames either way",
     )
-    clock_offset_ppm: float = Field(
-        default=0.0,
+    clock_offset_ppm: float | None = Field(
+        default=None,
         ge=0,
-        le=1000,
-        description="every port's rate is off by up to this, as an oscillator; drawn from the seed",
+        le=MOST_PPM,
+        description="every port's rate is off by up to this, as an oscillator; drawn from the "
+        "seed. Default: as `noise` says",
     )
     loss: Loss = Field(default=0.0, description=_LOSS)
     mtu_bytes: Mtu = Field(default=STANDARD_MTU_BYTES, alias="mtu", description=_MTU)
@@ -349,26 +350,33 @@ class Links(Part):
         own = dict(self.layers.given()).get(layers, LayerLinks())
         return self.everywhere.changed(own)
 
-    def resolved(self, default_delay_ns: int, *, greatest_jitter: bool) -> Links:
+    def resolved(self, default_delay_ns: int, noise: Noise) -> Links:
         """A copy that leaves nothing to the engine's defaults.
 
         Args:
             default_delay_ns: the delay where none is given.
-            greatest_jitter: whether the jitter, where none is given, is `greatest_jitter_ns`
-                instead of 0.
+            noise: gives the clock offset and the jitter where none is given. The jitter stays
+                None where each link takes as much of the switches' variation as its delay lets it.
         """
 
-        def filled(link: Link) -> dict[str, int]:
+        def filled(link: Link) -> dict[str, int | None]:
             delay_ns = default_delay_ns if link.delay_ns is None else link.delay_ns
             jitter_ns = link.jitter_ns
-            if jitter_ns is None:
-                greatest_ns = replace(link, delay_ns=delay_ns).greatest_jitter_ns()
-                jitter_ns = greatest_ns if greatest_jitter else 0
+            if jitter_ns is None and noise.greatest_jitter:
+                jitter_ns = replace(link, delay_ns=delay_ns).greatest_jitter_ns()
+            elif jitter_ns is None and not noise.switch_latency_ns:
+                jitter_ns = 0
             return {"rate_bps": link.rate_bps, "delay_ns": delay_ns, "jitter_ns": jitter_ns}
 
         layers = {
             name.replace("-", "_"): own.model_copy(update=filled(self.between(name)))
             for name, own in self.layers.given()
         }
-        every = filled(self.everywhere)
-        return self.model_copy(update={**every, "layers": self.layers.model_copy(update=layers)})
+        offset_ppm = self.clock_offset_ppm
+        return self.model_copy(
+            update={
+                **filled(self.everywhere),
+                "clock_offset_ppm": noise.oscillators_ppm if offset_ppm is None else offset_ppm,
+                "layers": self.layers.model_copy(update=layers),
+            }
+        )

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment.network import Network
+from outcast.experiment.noise import EngineName, Noise
 from outcast.experiment.parts import FOLDER
 from outcast.experiment.whole import Experiment
 
@@ -440,9 +441,9 @@ _BEFORE_THE_KEY: Mapping[str, Mapping[str, Any]] = {"links": {"overhead": "none"
 
 
 def load_resolved(path: Path) -> Experiment:
-    """The experiment in a run directory's config.yaml. Raises InputError if it cannot be read.
+    """The experiment in a folder's own config.yaml. Raises InputError if it cannot be read.
 
-    A key that outcast did not have when it made the run stands for what the run did.
+    A key that outcast did not have when it wrote the file stands for what it then did.
     """
     try:
         source = read(path)
@@ -455,3 +456,20 @@ def load_resolved(path: Path) -> Experiment:
         return source.changed(lacking).experiment()
     except ConfigError as error:
         raise InputError(str(error)) from None
+
+
+def load_finished(path: Path) -> Experiment:
+    """The experiment of a finished run, from its config.yaml. Raises InputError.
+
+    A run from before there were profiles had the noise that the `links` of its configuration spell
+    out: in the virtual engine that of the profile `jitter`.
+    """
+    experiment = load_resolved(path)
+    if experiment.noise.profile is not None:
+        return experiment
+    engine: EngineName = "realtime" if experiment.engine == "realtime" else "virtual"
+    noise = Noise(profile="exact" if engine == "realtime" else "jitter").resolved(engine)
+    offset_ppm = experiment.links.clock_offset_ppm
+    return experiment.model_copy(
+        update={"noise": noise.model_copy(update={"oscillators_ppm": offset_ppm})}
+    )

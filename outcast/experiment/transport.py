@@ -82,7 +82,11 @@ class Transport(Part):
     min_rto_ns: TimeNs = Field(default=200_000_000, alias="min_rto", description=_MIN_RTO)
     sack: bool = Field(default=True, description=_SACK)
     ecn: Ecn = Field(default=False, description=_ECN)
-    offloads: bool = Field(default=False, description="TSO, GSO, GRO and checksum offloads")
+    offloads: bool | None = Field(
+        default=None,
+        description="TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, "
+        "and false where tcprand or blackout need it",
+    )
     pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
     pacing_rate_bps: KernelRateBps | None = Field(
         default=None, alias="pacing_rate", description=_PACING_RATE

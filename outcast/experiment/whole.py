@@ -14,6 +14,7 @@ from outcast.experiment.guest import Guest
 from outcast.experiment.kernel import Kernel
 from outcast.experiment.links import Links
 from outcast.experiment.measure import Analysis, Capture, Samples
+from outcast.experiment.noise import Noise
 from outcast.experiment.parts import NAME_PATTERN, Part, TimeNs
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import Queue
@@ -40,6 +41,9 @@ class Experiment(Part):
     name: str = Field(pattern=NAME_PATTERN, description="name of the results")
     topology: Topology = Field(description="the hosts and switches, and which of them are linked")
     links: Links = Field(description="the links' rates and delays")
+    noise: Noise = Field(
+        default=Noise(), description="what keeps machines from marching in step; see docs/noise.md"
+    )
     queue: Queue = Field(description="the queue of every switch port")
     queues: tuple[QueueException, ...] = Field(
         default=(), description="exceptions to `queue`; the last one that names a port counts"

@@ -53,7 +53,12 @@ def resolve(
         if settings[one, other].mtu_bytes != settings[other, one].mtu_bytes:
             raise ConfigError(f"topology: link {one} to {other}: mtu: allowed is one for both ends")
     _override(experiment, settings, traces or {})
+    variation_ns = experiment.noise.switch_latency_ns
     for direction, link in settings.items():
+        if link.jitter_ns is None and variation_ns is not None:
+            settings[direction] = link = replace(
+                link, jitter_ns=min(variation_ns, link.delay_ns or 0)
+            )
         if any(
             event.loss is not None and event.concerns(*direction) for event in experiment.events
         ):

@@ -28,6 +28,7 @@ class PortQueue:
         framing: what a frame takes on the link besides its bytes.
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
+        jitter_seed: of the generator that draws the jitter; None for the kernel's own seed.
     """
 
     port: str
@@ -38,6 +39,7 @@ class PortQueue:
     frame_bytes: int = MTU_FRAME_BYTES
     framing: Framing = FRAMINGS["none"]
     changes_delay: bool = False
+    jitter_seed: int | None = None
 
     @property
     def has_netem(self) -> bool:
@@ -71,7 +73,7 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
     own = plan.links[host, switch].queue
     settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
-    return replace(settings, jitter_ns=0)
+    return replace(settings, jitter_ns=0, jitter_seed=None)
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
@@ -92,7 +94,19 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
             event.delay_ns is not None and event.concerns(node, neighbour)
             for event in experiment.events
         ),
+        jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
     )
+
+
+def _jitter_seed(experiment: Experiment, port: str) -> int | None:
+    """The seed of a port's jitter where `noise` gives it.
+
+    A jitter of `links`, or the greatest one, is drawn with a seed of the kernel's own, so that the
+    captures of configurations that have it stay as they were.
+    """
+    if experiment.links.jitter_ns is not None:
+        return None
+    return random.Random(f"{experiment.seed} jitter {port}").getrandbits(63)
 
 
 def _below_htb(queue: Queue) -> Queue:

@@ -141,7 +141,7 @@ class Run:
         """
         if isinstance(self.manifest, CapturesManifest):
             raise InputError(f"{self.directory.path}: holds joined captures; only runs have this")
-        return experiment.load_resolved(self.directory.config)
+        return experiment.load_finished(self.directory.config)
 
     @property
     def captured(self) -> CapturesManifest | None:

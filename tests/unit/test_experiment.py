@@ -266,7 +266,7 @@ def test_any_value_in_place_of_a_good_one(key: str, value: object) -> None:
 def test_the_json_schema_knows_every_key() -> None:
     schema = experiment.json_schema()
     assert set(schema["properties"]) == {
-        *("name", "topology", "links", "queue", "queues", "routing", "transport", "flows"),
+        *("name", "topology", "links", "noise", "queue", "queues", "routing", "transport", "flows"),
         *(
             "workloads",
             "guest",

@@ -36,6 +36,7 @@ def set_delay(port_queue: PortQueue) -> None:
             delay_ns=port_queue.delay_ns,
             jitter_ns=port_queue.jitter_ns,
             limit_packets=DELAY_LIMIT_PACKETS,
+            jitter_seed=port_queue.jitter_seed,
         )
 
 
@@ -150,6 +151,10 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         if port_queue.jitter_ns:
             rate = _netem_number(shown_netem, netem.RATE64)
             check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
+        shown_seed = _netem_number(shown_netem, netem.PRNG_SEED)
+        # Linux before 6.6 has no seed, and shows none.
+        if port_queue.jitter_seed is not None and shown_seed:
+            check("jitter_seed", port_queue.jitter_seed, shown_seed)
     if queue.shaper_kind == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]

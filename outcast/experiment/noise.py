@@ -1,0 +1,219 @@
+"""The noise of real machines: what keeps packets of different hosts from marching in step.
+
+A virtual clock is perfect, and nodes take no time. With equal rates and constant delays, packets of
+two inputs then arrive in the same order for thousands of frames (phase effects: Floyd and Jacobson,
+"On Traffic Phase Effects in Packet-Switched Gateways", 1992). Real machines have oscillators that
+differ, network cards that hold arrivals back, and switches whose inputs wait for one another.
+
+A profile names a testbed, and gives each of its numbers beside the source. Nothing here was chosen
+by what a run shows with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from outcast import units
+from outcast.experiment.parts import Part, TimeNs
+
+ProfileName = Literal["exact", "oscillators", "hosts-2011", "hosts-modern", "jitter"]
+EngineName = Literal["realtime", "virtual"]
+
+MOST_PPM = 1000
+MOST_INTERVAL_NS = 10**7
+"""Ten milliseconds. The slowest setting of a driver is 100 interrupts a second."""
+MOST_VARIATION_NS = 10**6
+
+
+class Interval(Part):
+    """A time that is drawn anew each time, uniformly from `least` to `most`."""
+
+    least_ns: TimeNs = Field(default=0, ge=0, alias="least", description="the shortest time")
+    most_ns: TimeNs = Field(
+        ge=0, le=MOST_INTERVAL_NS, alias="most", description="the longest time; 0us turns it off"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Interval:
+        if self.least_ns > self.most_ns:
+            raise ValueError(
+                f"least: allowed is up to most, which is {units.format_time(self.most_ns)}"
+            )
+        return self
+
+    def __bool__(self) -> bool:
+        """Whether there is any such time."""
+        return self.most_ns > 0
+
+    def __str__(self) -> str:
+        return f"{units.format_time(self.least_ns)} to {units.format_time(self.most_ns)}"
+
+
+def between(least: str, most: str) -> Interval:
+    """The interval between two times as people write them, such as `50us`."""
+    return Interval.model_validate({"least": least, "most": most})
+
+
+NEVER = between("0us", "0us")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The noise of a testbed.
+
+    Attributes:
+        about: what testbed, in a clause.
+        oscillators_ppm: by how much a port's clock is off at most.
+        interrupts: after how long a network card tells its host of arrivals.
+        sender: how long what a host sends waits before it leaves.
+        switch_latency_ns: by how much a switch's latency varies, up and down.
+        greatest_jitter: whether a switch's latency varies as much as it can without making packets
+            wait for one another, in place of `switch_latency_ns`.
+        offloads: whether hosts segment and merge in large units (TSO, GSO, GRO).
+        sources: where each number comes from, by the part's key.
+    """
+
+    about: str
+    oscillators_ppm: float = 0.0
+    interrupts: Interval = NEVER
+    sender: Interval = NEVER
+    switch_latency_ns: int = 0
+    greatest_jitter: bool = False
+    offloads: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+_OSCILLATORS = (
+    "IEEE 802.3, 40.6.1.2.6: a 1000BASE-T port sends 125 million symbols a second, give or take "
+    "0.01 %"
+)
+_NO_SENDER = (
+    "off, because no source has a number for these hosts, and the time between interrupts varies "
+    "by more than a host computes"
+)
+
+PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
+    {
+        "exact": Profile("no noise at all, as a simulator without any"),
+        "oscillators": Profile(
+            "exact machines, each with a clock of its own",
+            oscillators_ppm=100.0,
+            sources={"oscillators": _OSCILLATORS},
+        ),
+        "hosts-2011": Profile(
+            "the Outcast paper's testbed: NetFPGA switches, and Linux hosts of 2006 to 2012",
+            oscillators_ppm=100.0,
+            interrupts=between("50us", "250us"),
+            switch_latency_ns=760,
+            sources={
+                "oscillators": _OSCILLATORS,
+                "interrupts": (
+                    "Linux, drivers/net/e1000, e1000e and igb: by default 4,000 to 20,000 "
+                    "interrupts a second, by the traffic (commit 835bb1298311, 2006); before, a "
+                    "fixed 8,000, which lies between. The paper does not name the cards"
+                ),
+                "sender": _NO_SENDER,
+                "switch_latency": (
+                    "Naous et al., NetFPGA: Reusable Router Architecture (PRESTO 2008): one "
+                    "arbiter serves the inputs in turn, 8 bytes in each cycle of 8 ns. A frame "
+                    "that finds it busy waits for up to 1.52 us, the time of another full frame"
+                ),
+                "offloads": ("off, because the paper's frames are counted as they are on the wire"),
+            },
+        ),
+        "hosts-modern": Profile(
+            "Linux hosts and switches of today",
+            oscillators_ppm=100.0,
+            interrupts=between("2us", "64us"),
+            offloads=True,
+            sources={
+                "oscillators": _OSCILLATORS,
+                "interrupts": (
+                    "Linux, lib/dim/net_dim.c, NET_DIM_RX_CQE_PROFILES: 2 to 64 us, chosen by the "
+                    "traffic (mlx5 and others)"
+                ),
+                "sender": _NO_SENDER,
+                "switch_latency": (
+                    "off, because no source has a number; Zilberman et al., Where Has My Time "
+                    "Gone? (PAM 2017), look for latency in hosts instead"
+                ),
+                "offloads": "Linux: TSO, GSO and GRO are on by default (ethtool -k)",
+            },
+        ),
+        "jitter": Profile(
+            "no machine: a delay at each switch port that varies as much as it can while packets "
+            "keep their order, as the virtual engine had before there were profiles",
+            greatest_jitter=True,
+            sources={"switch_latency": "none; the number is the largest that can be had"},
+        ),
+    }
+)
+
+DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
+    {"virtual": "jitter", "realtime": "exact"}
+)
+"""The profile where none is given. Real machines have noise of their own."""
+
+
+class Noise(Part):
+    """The noise of hosts and switches. A part that is left out is as in the profile."""
+
+    profile: ProfileName | None = Field(
+        default=None,
+        description="whose noise; docs/noise.md has each number with its source. Default: "
+        f"{DEFAULTS['virtual']} in the virtual engine, {DEFAULTS['realtime']} in real time",
+    )
+    oscillators_ppm: float | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_PPM,
+        alias="oscillators",
+        description="every port's rate is off by up to this, in ppm; drawn from the seed. "
+        "`links.clock_offset_ppm` wins",
+    )
+    interrupts: Interval | None = Field(
+        default=None,
+        description="a host is told of arrivals this long after the first one, and gets all of "
+        "them at once",
+    )
+    sender: Interval | None = Field(
+        default=None,
+        description="what a host sends leaves this long after its first packet, all of it at once",
+    )
+    switch_latency_ns: TimeNs | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_VARIATION_NS,
+        alias="switch_latency",
+        description="a packet's delay at a switch's port varies by up to this, up and down; a link "
+        "with less delay varies by that. `links.jitter` wins",
+    )
+
+    def resolved(self, engine: EngineName) -> Noise:
+        """A copy that leaves nothing to the profile, but for the jitter that depends on a link."""
+        name = self.profile or DEFAULTS[engine]
+        profile = PROFILES[name]
+        latency_ns = None if profile.greatest_jitter else profile.switch_latency_ns
+        defaults = {
+            "profile": name,
+            "oscillators_ppm": profile.oscillators_ppm,
+            "interrupts": profile.interrupts,
+            "sender": profile.sender,
+            "switch_latency_ns": latency_ns,
+        }
+        given = {key: getattr(self, key) for key in defaults if getattr(self, key) is not None}
+        return self.model_copy(update={**defaults, **given})
+
+    @property
+    def greatest_jitter(self) -> bool:
+        """Whether a switch's latency varies as much as each link lets it."""
+        return (
+            self.switch_latency_ns is None
+            and self.profile is not None
+            and PROFILES[self.profile].greatest_jitter
+        )
