@@ -78,7 +78,7 @@ def test_a_switch_varies_by_the_profiles_number_and_no_host_does() -> None:
 
 
 def test_the_jitter_of_before_is_the_greatest_with_the_kernels_seed() -> None:
-    whole = resolved("noise.profile=jitter", "links={rate: 1gbit}")
+    whole = resolved("noise.profile=jitter", "links={rate: 1gbit, overhead: none}")
     port = switch_queue(whole, make_plan(whole), "s1-eth1")
     assert (port.jitter_ns, port.jitter_seed) == (6056, None)
     assert port_rate_bps(whole, "s1-eth1", 10**9) == 10**9
