@@ -138,6 +138,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         ],
         interval=Interval(0, traffic.duration_ns),
         all_active=False,
+        windows_from_ns=None,
         sockets=None,
         port_samples=None,
         rates=Rates(),

@@ -105,6 +105,10 @@ class Analysis:
     Attributes:
         group_by: the grouping that tables and figures show.
         comparison: the groups that the headline compares; None if there is only one hop class.
+        interval: what the main figures cover.
+        all_active: whether that is shorter than the duration, because flows start or end within it.
+        windows_from_ns: the instant from which all flows are active, from which windows count; None
+            if there is none.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
         rates: what the traces of links set.
         whole: joined captures before they were parted by outputs; None for a run.
@@ -120,6 +124,7 @@ class Analysis:
     ports: list[PortAnalysis]
     interval: Interval
     all_active: bool
+    windows_from_ns: int | None
     sockets: pl.DataFrame | None
     port_samples: pl.DataFrame | None
     rates: Rates
@@ -141,7 +146,7 @@ def compute(
 
     Args:
         directory: what `outcast run` wrote.
-        windows_ns: lengths of the sub-intervals to summarize, from the traffic's start.
+        windows_ns: lengths of the sub-intervals to summarize, from when all flows are active.
         bin_ns: the width of the bins of throughput over time.
         group_by: a kind of `grouping.GROUPINGS`, or None for the default.
         compare: the labels of the two groups to compare, or None for the default.
@@ -171,7 +176,9 @@ def compute(
         _analyze_port(directory, manifest, record, part, elsewhere(manifest, counters, record))
         for record, part in joins
     ]
-    interval, all_active = _main_interval(manifest, ports)
+    together = _all_active(manifest, ports)
+    whole = Interval(0, manifest.traffic.duration_ns)
+    interval = together or whole
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
     return Analysis(
@@ -184,7 +191,8 @@ def compute(
         comparison=comparison,
         ports=ports,
         interval=interval,
-        all_active=all_active,
+        all_active=interval != whole,
+        windows_from_ns=None if together is None else together.start_ns,
         sockets=socket_table(sockets, manifest.flows, t_start_ns) if sockets.exists() else None,
         port_samples=port_table(queues, t_start_ns) if queues.exists() else None,
         rates=directory.read_rates(),
@@ -349,21 +357,20 @@ def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
     return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 
-def _main_interval(manifest: Manifest, ports: Sequence[PortAnalysis]) -> tuple[Interval, bool]:
-    """The interval that the main figures cover, and whether it is shorter than the duration.
+def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval | None:
+    """When all flows are active: from the last one's start to the first one's end.
 
-    It is the whole duration if all flows start and end together. Otherwise it is the time during
-    which all flows are active, or the whole duration if there is no such time. A flow of a given
-    size is active until its last new byte left the bottleneck. Flows of programs do not count.
+    A flow of a given size is active until its last new byte left the bottleneck. Flows of programs
+    and generated ones do not count, because nobody plans that they are there at one time.
+
+    Returns:
+        None if there is no such time, or no flow.
     """
-    whole = Interval(0, manifest.traffic.duration_ns)
-    begin, end = 0, whole.end_ns
+    begin, end = 0, manifest.traffic.duration_ns
     for record in manifest.planned_flows:
         span = _active(manifest, ports, record)
         begin, end = max(begin, span.start_ns), min(end, span.end_ns)
-    if (begin, end) == (0, whole.end_ns) or end <= begin:
-        return whole, False
-    return Interval(begin, end), True
+    return Interval(begin, end) if manifest.planned_flows and begin < end else None
 
 
 def active(analysis: Analysis, record: FlowRecord) -> Interval:

@@ -78,9 +78,10 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         total_goodput_bps=main.total_goodput_bps,
         classes=_with_tcp(analysis, main.classes),
         outcast_ratio=main.outcast_ratio,
+        windows_from="start" if analysis.windows_from_ns is None else "all active",
         windows={
-            format_time(width): window(analysis, Interval(0, width), with_counts=False)
-            for width in analysis.windows_ns
+            format_time(part.end_ns - part.start_ns): window(analysis, part, with_counts=False)
+            for part in _windows(analysis)
         },
         drops=_port_drops(analysis),
         losses=losses,
@@ -104,6 +105,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         programs=program_summary(analysis),
         warnings=[
             *loss_warnings(losses, measured),
+            *_window_warnings(analysis),
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),
         ],
@@ -127,6 +129,43 @@ def _without_timeouts(groups: Groups) -> Groups:
         kind: {label: part.model_copy(update=unknown) for label, part in labels.items()}
         for kind, labels in groups.items()
     }
+
+
+def _windows(analysis: Analysis) -> list[Interval]:
+    """The configured windows that end within the duration.
+
+    They count from when all flows are active; from the traffic's start if there is no such time.
+    """
+    begin = analysis.windows_from_ns or 0
+    parts = [Interval(begin, begin + width) for width in analysis.windows_ns]
+    return [part for part in parts if part.end_ns <= analysis.manifest.traffic.duration_ns]
+
+
+def _window_warnings(analysis: Analysis) -> list[str]:
+    """What keeps windows from being what their names say."""
+    if not analysis.windows_ns:
+        return []
+    warnings = []
+    parts = _windows(analysis)
+    if analysis.windows_from_ns is None and analysis.manifest.planned_flows:
+        warnings.append(
+            "windows count from the traffic's start, because at no time all flows were active"
+        )
+    elif any(part.end_ns > analysis.interval.end_ns for part in parts):
+        warnings.append(
+            f"windows that end after {format_time(analysis.interval.end_ns)} are not of all flows, "
+            "because the first one ended then"
+        )
+    kept = {part.end_ns - part.start_ns for part in parts}
+    missing = [width for width in analysis.windows_ns if width not in kept]
+    if missing:
+        begin = format_time(analysis.windows_from_ns or 0)
+        names = ", ".join(map(format_time, missing))
+        warnings.append(
+            f"windows {names} are left out, because all flows are active only from {begin} on, and "
+            "they would end after the duration"
+        )
+    return warnings
 
 
 def _held(analysis: Analysis) -> list[str]:

@@ -46,7 +46,7 @@ class Analysis(Part):
     windows_ns: tuple[Annotated[TimeNs, Field(gt=0)], ...] = Field(
         default=(),
         alias="windows",
-        description="times from the start, for each of which goodput is summed up",
+        description="times from when all flows are active, for each of which goodput is summed up",
     )
     bin_ns: TimeNs = Field(
         default=100_000_000,

@@ -361,7 +361,7 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
-    format: int = 3
+    format: int = 4
     name: str
     engine: Literal["realtime", "virtual"] | None = Field(
         description="null for joined captures, which no engine of ours made"
@@ -381,7 +381,14 @@ class Summary(handed_in.Versioned):
     )
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
-    windows: dict[str, Window] = Field(description="by length, for example `100ms`")
+    windows_from: Literal["start", "all active"] = Field(
+        default="start",
+        description="from when windows count: the traffic's start, as in files before format 4, or "
+        "the instant from which all flows are active",
+    )
+    windows: dict[str, Window] = Field(
+        description="by length, for example `100ms`; `start_s` and `end_s` say where each lies"
+    )
     drops: dict[str, PortDrops] = Field(description="by input port")
     losses: LossSummary | None = Field(
         default=None,

@@ -23,7 +23,7 @@ from outcast.units import parse_time_ns
 
 PARTS = 10
 """Into so many equal parts `is_stationary` cuts an interval."""
-_SIGNIFICANT_Z = 1.96
+SIGNIFICANT_Z = 1.96
 """The 5 % level of a test on two sides."""
 
 
@@ -118,11 +118,11 @@ def is_stationary(run: Run, interval: Interval | None) -> bool | None:
     known = {count for count in hops.values() if count is not None}
     total = parts.sum(axis=0)
     if len(known) < 2:
-        return abs(trend_z(total / widths)) < _SIGNIFICANT_Z
+        return abs(trend_z(total / widths)) < SIGNIFICANT_Z
     if not total.all():
         return None
     nearest = [row for row, flow in enumerate(rates.flows) if hops.get(flow) == min(known)]
-    return abs(trend_z(parts[nearest].sum(axis=0) / total)) < _SIGNIFICANT_Z
+    return abs(trend_z(parts[nearest].sum(axis=0) / total)) < SIGNIFICANT_Z
 
 
 def trend_z(values: npt.NDArray[np.float64]) -> float:

@@ -185,6 +185,58 @@ def test_staggered_flows_are_compared_while_all_are_active(run: RunDirectory) ->
     edit(run.manifest, stagger)
     summary = analyze(run)
     assert (summary.interval, summary.start_s, summary.end_s) == ("all active", 0.02, 0.08)
+    # A window counts from when all are active, and says where it lies.
+    window = summary.windows["50ms"]
+    assert (summary.windows_from, window.start_s, window.end_s) == ("all active", 0.02, 0.07)
+
+
+@pytest.mark.parametrize(
+    ("flows", "windows_from", "starts", "warning"),
+    [
+        ({1: {"start_ns": 30_000_000}}, "all active", [0.03], None),
+        ({1: {"start_ns": 60_000_000}}, "all active", [], "50ms are left out, because all flows"),
+        (
+            {0: {"duration_ns": 40_000_000}},
+            "all active",
+            [0],
+            "that end after 40ms are not of all flows",
+        ),
+        (
+            {0: {"duration_ns": 20_000_000}, 1: {"start_ns": 30_000_000}},
+            "start",
+            [0],
+            "because at no time all flows were active",
+        ),
+    ],
+)
+def test_windows_that_are_not_of_all_flows_are_named(
+    run: RunDirectory,
+    flows: dict[int, dict[str, int]],
+    windows_from: str,
+    starts: list[float],
+    warning: str | None,
+) -> None:
+    def change(tree: Any) -> None:
+        for flow, keys in flows.items():
+            record = tree["flows"][flow] | keys
+            if "duration_ns" not in keys:
+                record["duration_ns"] = DURATION_NS - record["start_ns"]
+            tree["flows"][flow] = record
+
+    edit(run.manifest, change)
+    summary = analyze(run)
+    assert summary.windows_from == windows_from
+    assert [window.start_s for window in summary.windows.values()] == starts
+    told = [text for text in summary.warnings if text.startswith("windows")]
+    assert len(told) == (warning is not None)
+    assert warning is None or warning in told[0]
+
+
+def test_a_summary_of_before_format_4_has_windows_from_the_start(run: RunDirectory) -> None:
+    tree = json.loads(analyze(run).model_dump_json())
+    del tree["windows_from"]
+    run.summary.write_text(json.dumps(tree | {"format": 3}))
+    assert Run(run.path).summary.windows_from == "start"
 
 
 def test_a_flow_of_so_many_bytes_is_active_until_its_last_new_byte(

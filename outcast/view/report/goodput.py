@@ -175,14 +175,20 @@ def _windows(run: Run) -> Element | None:
     rows: list[list[Part]] = []
     shown = run.groups[:MOST_COLUMNS]
     for name, window in run.summary.windows.items():
-        row: list[Part] = [name, _or_dash(window.jain_index, ".3f")]
+        where = f"{window.start_s:g}-{window.end_s:g} s"
+        row: list[Part] = [f"{name} ({where})", _or_dash(window.jain_index, ".3f")]
         row.append(format_ratio(main_ratio(window)))
         parts = window.grouped(run.summary.group_by)
         row += [format_bps(parts[group.label].mean_goodput_bps) for group in shown]
         rows.append(row)
     head = ["window", "Jain's index", ratio_name(run.summary)]
     head += [f"{group.title} mean" for group in shown]
-    return table("The same over windows from the start", head, rows)
+    begins = (
+        "the traffic's start"
+        if run.summary.windows_from == "start"
+        else "when all flows are active"
+    )
+    return table(f"The same over windows from {begins}", head, rows)
 
 
 def _or_dash(value: float | None, form: str) -> str:
