@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from outcast.reproduce.intervals import PARTS, SIGNIFICANT_Z, trend_z
+from outcast.reproduce.intervals import PARTS, has_trend
 
 SERIES = 400
 
@@ -27,8 +27,7 @@ def shares(draw: np.random.Generator, bins: int, phi: float) -> npt.NDArray[np.f
 
 def doubted(series: npt.NDArray[np.float64]) -> bool:
     """Whether the test finds a trend."""
-    parts = np.array([part.mean() for part in np.array_split(series, PARTS)])
-    return abs(trend_z(parts)) >= SIGNIFICANT_Z
+    return has_trend(np.array([part.mean() for part in np.array_split(series, PARTS)]))
 
 
 def main() -> None:

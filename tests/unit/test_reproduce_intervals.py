@@ -106,25 +106,22 @@ def test_few_bins_tell_nothing(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "z"),
+    ("values", "trend"),
     [
-        # S = 45, variance 125: (45 - 1) / sqrt(125).
-        (np.arange(10.0), 44 / np.sqrt(125)),
-        (np.arange(10.0)[::-1], -44 / np.sqrt(125)),
-        (np.ones(10), 0),
-        # S = 0 + 1 * 9; nine ties: 10*9*25 - 9*8*23 = 594.
-        (np.append(np.zeros(9), 1.0), 8 / np.sqrt(594 / 18)),
+        (np.arange(10.0), True),
+        (np.arange(10.0)[::-1], True),
+        (np.ones(10), False),
+        (np.array([1.0, 3, 2, 4, 1, 3, 2, 4, 1, 3]), False),
     ],
 )
-def test_mann_kendall_by_hand(values: np.ndarray, z: float) -> None:
-    assert intervals.trend_z(values) == pytest.approx(z)
+def test_a_trend_rises_or_falls(values: np.ndarray, trend: bool) -> None:
+    assert intervals.has_trend(values) is trend
 
 
-def test_the_test_for_a_trend_is_as_strict_as_the_docs_say() -> None:
-    """docs/steady-state.md has these shares."""
+def test_the_test_for_a_trend_is_as_strict_as_it_says() -> None:
     draw = np.random.default_rng(1)
-    independent = [abs(intervals.trend_z(draw.normal(size=10))) > 1.96 for _ in range(2000)]
-    assert 0.02 < np.mean(independent) < 0.06
+    doubted = [intervals.has_trend(draw.normal(size=10)) for _ in range(1000)]
+    assert 0.03 < np.mean(doubted) < 0.07
 
 
 def test_an_interval_ends_after_it_begins() -> None:
