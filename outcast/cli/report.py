@@ -39,7 +39,7 @@ def command(directory: Path) -> None:
 
 
 def _write_reproduction(directory: Path) -> Path:
-    from outcast.reproduce import index, recipe, reproduce
+    from outcast.reproduce import index, recipe, reproduce, together
 
     recipes = list(recipe.load_all().values())
-    return index.write_index(directory, reproduce.stored(directory, recipes))
+    return index.write_index(directory, together.rows(reproduce.stored(directory, recipes)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outcast.reproduce.recipe import Recipe
-    from outcast.reproduce.result import Result
+    from outcast.reproduce.together import Row
 
 
 @click.command(
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--quick/--full",
     default=True,
-    help="Few seeds and short runs, or as many and as long as the findings are based on.",
+    help="Five seeds and short runs, or as many and as long as the findings are based on.",
 )
 @shared.jobs
 @click.option(
@@ -53,7 +53,8 @@ def command(
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
     from outcast.api.guest import provide
-    from outcast.reproduce import index, recipe, reproduce, runs
+    from outcast.reproduce import index, recipe, reproduce, runs, together
+    from outcast.reproduce.verdict import NO_VERDICT
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
 
@@ -76,17 +77,18 @@ def command(
     with locked(output) as store:
         with Display(terminal.console(stderr=True)) as display:
             failed = runs.make_missing(everything, store, jobs or os.cpu_count() or 1, display)
-        results = [
+        for figure in chosen:
             reproduce.conclude(figure, mode, runs_by_figure[figure.id], store, failed)
-            for figure in chosen
-        ]
-        for result in results:
-            _show(console, result, output)
-        page = index.write_index(output, reproduce.stored(output, list(recipes.values())))
+        shown = together.rows(reproduce.stored(output, list(recipes.values())))
+        asked = [row for row in shown if row.result.id in runs_by_figure]
+        for row in asked:
+            _show(console, row, output)
+        console.print(together.control_text(shown), soft_wrap=True)
+        page = index.write_index(output, shown)
     terminal.echo_path(page)
-    without = [result.id for result in results if result.verdict is None]
+    without = [row.result.id for row in asked if row.verdict is None]
     if without:
-        raise RunError(f"no verdict on {', '.join(without)}: runs are missing; see {page}")
+        raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
@@ -105,17 +107,20 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
     return table
 
 
-def _show(console: Console, result: Result, output: Path) -> None:
+def _show(console: Console, row: Row, output: Path) -> None:
     from outcast.reproduce import index
+    from outcast.reproduce.verdict import verdict_text
 
+    result = row.result
     console.print()
     console.print(f"{result.id}: {result.title}", style="bold")
     console.print(f"reported: {result.reported}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("claim", "measured, 95 % interval", "verdict"):
+    for column in ("claim", index.MEASURED, "p, adjusted", "verdict"):
         table.add_column(column)
-    for claim in result.claims:
-        table.add_row(claim.text, index.measured_text(claim), index.verdict_text(claim.verdict))
+    for claim in row.claims:
+        measured, p = index.measured_text(claim.record), index.p_text(claim.p)
+        table.add_row(claim.record.text, measured, p, verdict_text(claim.verdict))
     console.print(table)
     for failure in result.failures:
         console.print(
@@ -124,7 +129,7 @@ def _show(console: Console, result: Result, output: Path) -> None:
             markup=False,
         )
     console.print(
-        f"verdict: {index.verdict_text(result.verdict)} ({index.seeds_text(result)}); "
+        f"verdict: {verdict_text(row.verdict)} ({row.tally}; {index.seeds_text(result)}); "
         f"{output / result.id / result.figure}",
         highlight=False,
         soft_wrap=True,

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outcast.files import write_text
-from outcast.reproduce import recipe, reproduce
-from outcast.reproduce.index import measured_text, seeds_text, verdict_text
+from outcast.reproduce import recipe, reproduce, together
+from outcast.reproduce.index import MEASURED, measured_text, p_text, remarks, seeds_text
 from outcast.reproduce.result import Result
+from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
 PREFACE = """# The sources' figures, run again
@@ -31,29 +32,35 @@ IMAGES = "images/reproduction"
 
 def markdown(results: Sequence[Result]) -> str:
     """The results as Markdown: a table of all, and a section for each."""
+    shown = together.rows(results)
     lines = [
-        "| id | experiment | reported | main claim, measured | verdict | mode |",
-        "|" + "---|" * 6,
+        together.control_text(shown),
+        "",
+        "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
+        "|" + "---|" * 7,
     ]
-    for result in results:
-        main = result.claims[0]
+    for row in shown:
+        result, main = row.result, row.result.claims[0]
         lines.append(
             f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
-            f"| {main.text}: {measured_text(main)} | {verdict_text(result.verdict)} "
-            f"| {result.mode} |"
+            f"| {main.text}: {measured_text(main)} | {verdict_text(row.verdict)} "
+            f"| {row.tally} | {result.mode} |"
         )
-    for result in results:
+    for row in shown:
+        result = row.result
         lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]
-        lines.append(f"Verdict: **{verdict_text(result.verdict)}** ({seeds_text(result)}).")
+        lines.append(
+            f"Verdict: **{verdict_text(row.verdict)}** ({row.tally}; {seeds_text(result)})."
+        )
         lines += ["", f"![{result.title}]({IMAGES}/{result.id}.png)"]
-        lines += ["", "| claim | rule | measured, 95 % interval | verdict |", "|" + "---|" * 4]
+        lines += ["", f"| claim | rule | {MEASURED} | p, adjusted | verdict |", "|" + "---|" * 5]
         lines += [
-            f"| {c.text} | {c.rule} | {measured_text(c)} | {verdict_text(c.verdict)} |"
-            for c in result.claims
+            f"| {claim.record.text} | {claim.record.rule} | {measured_text(claim.record)} "
+            f"| {p_text(claim.p)} | {verdict_text(claim.verdict)} |"
+            for claim in row.claims
         ]
-        for title, text in (("Differs from the source", result.differs), ("Why", result.reason)):
-            if text:
-                lines += ["", f"{title}: {text}"]
+        for title, text in remarks(result):
+            lines += ["", f"{title}: {' '.join(text.split())}"]
         for failure in result.failures:
             lines += ["", f"Left out: {failure.label}, seed {failure.seed}: {failure.reason}"]
         lines += [

@@ -8,25 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outcast.files import write_text
+from outcast.reproduce import together
 from outcast.reproduce.result import ClaimRecord, Result, number
-from outcast.reproduce.verdict import Verdict
+from outcast.reproduce.together import Row
+from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import document, section
 from outcast.view.report.pictures import picture
 
+MEASURED = "measured, 95 % interval"
 _BADGES = {
     Verdict.REPRODUCED: ("✓", "good"),
     Verdict.OTHER_SIZE: ("≈", "doubtful"),
-    Verdict.NOT_SEEN: ("✗", "bad"),
+    Verdict.INCONCLUSIVE: ("?", "doubtful"),
+    Verdict.CONTRADICTED: ("✗", "bad"),
     None: ("–", "none"),
 }
-
-
-def verdict_text(verdict: Verdict | None) -> str:
-    """The verdict in words; `no result` if there is none."""
-    return "no result" if verdict is None else str(verdict)
 
 
 def measured_text(claim: ClaimRecord) -> str:
@@ -42,6 +41,21 @@ def measured_text(claim: ClaimRecord) -> str:
     return f"{text}; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
 
 
+def p_text(p: float | None) -> str:
+    """A p-value, adjusted for all claims of a page."""
+    return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def remarks(result: Result) -> list[tuple[str, str]]:
+    """What the recipe says of the comparison: a title and a text for each remark."""
+    known = (
+        ("Differs from the source", result.differs),
+        ("Why", result.reason),
+        ("Not judged", result.unjudged),
+    )
+    return [(title, text) for title, text in known if text]
+
+
 def seeds_text(result: Result) -> str:
     """The number of runs and the range of their seeds."""
     runs = sum(len(point.seeds) for point in result.points)
@@ -50,14 +64,16 @@ def seeds_text(result: Result) -> str:
     return f"{runs} runs, seeds {span}"
 
 
-def write_index(folder: Path, results: Sequence[Result]) -> Path:
+def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
+    results = [row.result for row in shown]
     rows: list[list[Part]] = [
         [
-            element("a", result.id, href=f"#{result.id}"),
-            _badge(result.verdict),
-            result.title,
-            _long(result.reported),
+            element("a", row.result.id, href=f"#{row.result.id}"),
+            _badge(row.verdict),
+            row.tally,
+            row.result.title,
+            _long(row.result.reported),
             element(
                 "data",
                 element("span", f"{main.text}: ", class_="soft"),
@@ -65,26 +81,27 @@ def write_index(folder: Path, results: Sequence[Result]) -> Path:
                 value="-" if main.mean is None else repr(main.mean),
             ),
         ]
-        for result in results
-        for main in result.claims[:1]
+        for row in shown
+        for main in row.result.claims[:1]
     ]
-    head = ["id", "verdict", "experiment", "reported", "main claim, measured"]
+    head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
     verdicts = section(
         "verdicts",
         "Verdicts",
         element(
             "p",
             "Each row has the source's statement, the measured value of its main claim (mean and "
-            "95 % interval over the seeds), and the verdict on all its claims. A click on a "
+            "95 % interval over the seeds), and the verdicts on all its claims. A click on a "
             "heading sorts.",
         ),
+        element("p", together.control_text(shown)),
         element("div", table("All rows", head, rows, 9), class_="prose sortable"),
     )
     contents = [("verdicts", "Verdicts"), *((result.id, result.id) for result in results)]
     page = document(
         "Reproduction",
-        _header(results),
-        [verdicts, *(_row(result, folder) for result in results), _again(folder, results)],
+        _header(shown),
+        [verdicts, *(_row(row, folder) for row in shown), _again(folder, results)],
         scripts=["sort.js"],
         contents=[*contents, ("again", "Run it again")],
     )
@@ -93,8 +110,9 @@ def write_index(folder: Path, results: Sequence[Result]) -> Path:
     return path
 
 
-def _header(results: Sequence[Result]) -> list[Element]:
-    count = Counter(result.verdict for result in results)
+def _header(shown: Sequence[Row]) -> list[Element]:
+    results = [row.result for row in shown]
+    count = Counter(row.verdict for row in shown)
     failed = [(result.id, failure) for result in results for failure in result.failures]
     modes = sorted({result.mode for result in results})
     key = element("dl", class_="key")
@@ -148,15 +166,17 @@ def _long(text: str) -> Element:
     return element("span", text, class_="long")
 
 
-def _row(result: Result, folder: Path) -> Element:
+def _row(row: Row, folder: Path) -> Element:
+    result = row.result
     claims: list[list[Part]] = [
         [
-            element("span", claim.text, class_="name"),
+            element("span", claim.record.text, class_="name"),
             _badge(claim.verdict),
-            measured_text(claim),
-            _long(claim.rule),
+            measured_text(claim.record),
+            p_text(claim.p),
+            _long(claim.record.rule),
         ]
-        for claim in result.claims
+        for claim in row.claims
     ]
     failures = [
         element("li", f"{failure.label}, seed {failure.seed}: {failure.reason}")
@@ -165,19 +185,17 @@ def _row(result: Result, folder: Path) -> Element:
     return section(
         result.id,
         f"{result.id}: {result.title}",
-        element("p", _badge(result.verdict), f" {seeds_text(result)}, {result.mode} mode."),
+        element(
+            "p", _badge(row.verdict), f" {row.tally}; {seeds_text(result)}, {result.mode} mode."
+        ),
         element("p", f"{result.source}. Reported: {result.reported}."),
         _figure(result, folder),
         element(
             "div",
-            table("Claims", ["claim", "verdict", "measured, 95 % interval", "rule"], claims, 9),
+            table("Claims", ["claim", "verdict", MEASURED, "p, adjusted", "rule"], claims, 9),
             class_="prose",
         ),
-        *(
-            element("p", element("strong", f"{title}: "), text)
-            for title, text in (("Differs from the source", result.differs), ("Why", result.reason))
-            if text
-        ),
+        *(element("p", element("strong", f"{title}: "), text) for title, text in remarks(result)),
         element("p", "Runs left out:") if failures else None,
         element("ul", *failures) if failures else None,
         _points(result),

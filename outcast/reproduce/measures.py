@@ -14,6 +14,7 @@ import polars as pl
 
 from outcast.analysis.measure import fairness
 from outcast.analysis.measure.blackout import is_dense
+from outcast.analysis.statistics import Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
@@ -210,6 +211,24 @@ def long_chains_per_flow(run: Run, measure: Measure) -> float:
     return long / of_class.flows if of_class else math.nan
 
 
+def burst_ratio(run: Run, measure: Measure) -> float:
+    """How much longer a class's chains of consecutive drops are than chance makes them.
+
+    The mean length of a flow's chains times the share of packets that got through. If drops have no
+    memory, chains have 1 / (1 - loss) drops on average, and the ratio is 1 (McGowan, Burst Ratio: A
+    Measure of Bursty Loss on Packet-Based Networks, US patent 6,931,017, 2005; ITU-T G.107, 3.1).
+    """
+    chains = _chains(run, measure.hops)
+    of_class = run.table("flows").filter(pl.col("hops") == measure.hops)["flow"]
+    entered = (
+        run.scan("packets").filter(pl.col("flow").is_in(of_class.implode())).select(pl.len())
+    ).collect()
+    drops, packets = sum(length * count for length, count in chains.items()), int(entered.item())
+    if not drops or drops >= packets:
+        return math.nan
+    return drops / sum(chains.values()) * (1 - drops / packets)
+
+
 def dense_blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops of one input while others got through, the most drops first.
 
@@ -351,6 +370,7 @@ MEASURES: dict[str, Kind] = {
         (chain_share, False, False),
         (long_chain_share, False, False),
         (long_chains_per_flow, False, False),
+        (burst_ratio, True, False),
         (longest_blackout, False, False),
         (queue_span_in_longest_blackout, False, False),
         (class_ratio, True, True),
@@ -381,6 +401,23 @@ def take(run: Run, measure: Measure) -> float:
         return MEASURES[measure.kind].function(run, measure)
     except NoValueError:
         return math.nan
+
+
+_LIMITS: dict[str, Limits] = {
+    "window_correlation": (-1.0, 1.0),
+    **dict.fromkeys(
+        (
+            *("jain_index", "sender_jain_index", "chain_share", "long_chain_share", "least_of_far"),
+            *("x2_queued", "y2_queued", "both_queued", "neither_queued"),
+        ),
+        (0.0, 1.0),
+    ),
+}
+
+
+def limits(measure: Measure) -> Limits:
+    """The least and the greatest value that a measure can have; rates and counts start at 0."""
+    return _LIMITS.get(measure.kind, (0.0, math.inf))
 
 
 def is_logarithmic(measure: Measure) -> bool:

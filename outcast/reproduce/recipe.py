@@ -26,6 +26,9 @@ from outcast.units import parse_time_ns
 
 FOLDER = Path(__file__).parent / "recipes"
 
+LEAST_RUNS = 5
+"""No verdict rests on fewer runs of a point, each with a seed of its own."""
+
 Interval = Literal["whole", "all_active", "second_half"] | tuple[str, str]
 """The part of a run that a measure covers; docs/steady-state.md has each recipe's, and why.
 
@@ -100,6 +103,16 @@ class _Claim(_Part):
     measure: Measure
 
 
+def _quotient_of_equals(over: str | None, none: float) -> None:
+    if over is not None and none != 1:
+        raise ValueError(f"none: {none:g}; a quotient of two points is 1 without an effect")
+
+
+_VACUOUS = (
+    "vacuous, because it holds at {none:g}, its value without the effect; allowed is {allowed}"
+)
+
+
 class SizeClaim(_Claim):
     """An effect has a reported size. The measure is compared with the value without an effect."""
 
@@ -110,29 +123,66 @@ class SizeClaim(_Claim):
     none: float = Field(description="the value that the measure would have without an effect")
     within: float = Field(default=1.5, gt=1, description="a factor up to which values are equal")
 
+    @property
+    def accepted(self) -> tuple[float, float]:
+        """The least and the greatest value that count as the reported size."""
+        least, greatest = sorted((self.reported / self.within, self.reported * self.within))
+        return least, greatest
+
+    @model_validator(mode="after")
+    def _needs_the_effect(self) -> SizeClaim:
+        _quotient_of_equals(self.over, self.none)
+        least, greatest = self.accepted
+        if least <= self.none <= greatest:
+            allowed = f"a none below {least:g} or above {greatest:g}"
+            raise ValueError(f"{self.text!r}: {_VACUOUS.format(none=self.none, allowed=allowed)}")
+        return self
+
 
 class OrderClaim(_Claim):
-    """The measure at one point is greater than at another."""
+    """The measure at one point is greater than at another. Without the effect both are equal."""
 
     kind: Literal["order"] = "order"
     greater: str = Field(description="a point's label")
     lesser: str = Field(description="a point's label")
     lesser_measure: Measure | None = Field(default=None, description="default: the same measure")
 
+    @model_validator(mode="after")
+    def _two_values(self) -> OrderClaim:
+        if self.greater == self.lesser and self.lesser_measure in (None, self.measure):
+            raise ValueError(f"{self.text!r}: compares {self.greater!r} with itself")
+        return self
+
 
 class BoundClaim(_Claim):
-    """The measure is at least, or at most, a value."""
+    """The measure is at least, or at most, a value.
+
+    The value without the effect must not satisfy that. It may be the bound itself, as in "more than
+    its share": then the whole interval has to lie beyond it.
+    """
 
     kind: Literal["bound"] = "bound"
     at: str = Field(description="the point's label")
     over: str | None = Field(default=None, description="divide by the mean at this point")
     at_least: float | None = None
     at_most: float | None = None
+    none: float = Field(description="the value that the measure would have without the effect")
+
+    @property
+    def bound(self) -> float:
+        """The value that at_least or at_most gives."""
+        return self.at_least if self.at_least is not None else self.at_most or 0.0
 
     @model_validator(mode="after")
     def _one_bound(self) -> BoundClaim:
         if (self.at_least is None) == (self.at_most is None):
             raise ValueError("exactly one of at_least and at_most is needed")
+        _quotient_of_equals(self.over, self.none)
+        is_least = self.at_least is not None
+        if self.none > self.bound if is_least else self.none < self.bound:
+            kind, side = ("at_least", "from") if is_least else ("at_most", "up to")
+            allowed = f"{kind} {side} {self.none:g}"
+            raise ValueError(f"{self.text!r}: {_VACUOUS.format(none=self.none, allowed=allowed)}")
         return self
 
 
@@ -142,7 +192,7 @@ Claim = Annotated[SizeClaim | OrderClaim | BoundClaim, Field(discriminator="kind
 class Mode(_Part):
     """How much to run: the seeds for each point, and settings that shorten each run."""
 
-    repetitions: int = Field(ge=1)
+    repetitions: int = Field(ge=LEAST_RUNS)
     set: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -169,6 +219,9 @@ class Recipe(_Part):
     )
     differs: str = Field(default="", description="known differences from the source's set-up")
     reason: str = Field(default="", description="why the result differs, if that is known")
+    unjudged: str = Field(
+        default="", description="what the source also says and no claim judges, with the reason"
+    )
     points: Annotated[tuple[Point, ...], Field(min_length=1)]
     quick: Mode
     full: Mode
@@ -237,7 +290,12 @@ def load_all() -> dict[str, Recipe]:
 def _load(path: Path) -> Recipe:
     try:
         return Recipe.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError, OSError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        wrong = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{path}: {place}: {wrong}" if place else f"{path}: {wrong}") from None
+    except (yaml.YAMLError, OSError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
 
 

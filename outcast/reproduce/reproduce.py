@@ -46,7 +46,7 @@ def conclude(
         good[label].append(run)
         seeds[label].append(plan.seed)
     failures += _without_value(recipe, good, seeds)
-    judged, verdict = result.evaluate(recipe, good)
+    judged = result.evaluate(recipe, good)
     folder = store.path / recipe.id
     folder.mkdir(exist_ok=True)
     if any(good.values()):
@@ -63,8 +63,8 @@ def conclude(
         reported=recipe.reported,
         differs=recipe.differs,
         reason=recipe.reason,
+        unjudged=recipe.unjudged,
         mode=mode,
-        verdict=verdict,
         claims=[result.claim_record(claim, good) for claim in judged],
         points=[
             PointRecord(

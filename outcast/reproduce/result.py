@@ -25,7 +25,7 @@ from outcast.reproduce.recipe import (
     Recipe,
     SizeClaim,
 )
-from outcast.reproduce.verdict import Judged, Verdict, judge, overall
+from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
 
@@ -42,7 +42,11 @@ class ClaimRecord(_Record):
     mean: float | None
     low: float | None = Field(description="of the 95 % interval; null if there is none")
     high: float | None
-    verdict: Verdict | None
+    p: float | None = Field(description="of the verdict, by its interval alone; null without one")
+    verdict: Verdict | None = Field(
+        description="by this interval alone; null for fewer than five runs. A page with many "
+        "claims controls false discoveries too (outcast/reproduce/together.py)"
+    )
     stationary: tuple[int, int] | None = Field(
         default=None,
         description="of the claim's runs, how many show no trend over the interval, and how many "
@@ -78,7 +82,7 @@ class Result(_Record):
     differs: str
     reason: str
     mode: Literal["quick", "full"]
-    verdict: Verdict | None = Field(description="null if a claim has no value")
+    unjudged: str
     claims: list[ClaimRecord]
     points: list[PointRecord]
     failures: list[FailureRecord]
@@ -90,10 +94,8 @@ class Result(_Record):
     figure: str = "figure.png"
 
 
-def evaluate(
-    recipe: Recipe, runs: Mapping[str, Sequence[Run]]
-) -> tuple[list[Judged], Verdict | None]:
-    """The verdict on every claim and on the whole recipe, from trusted runs by point label."""
+def evaluate(recipe: Recipe, runs: Mapping[str, Sequence[Run]]) -> list[Judged]:
+    """The verdict on every claim, from trusted runs by point label."""
     judged = []
     for claim in recipe.claims:
         _, lesser_measure = measured_points(claim)[-1]
@@ -103,9 +105,10 @@ def evaluate(
                 _values(runs, claim.measure, recipe.points),
                 _values(runs, lesser_measure, recipe.points),
                 logarithmic=measures.is_logarithmic(claim.measure),
+                limits=measures.limits(claim.measure),
             )
         )
-    return judged, overall(judged)
+    return judged
 
 
 def _values(
@@ -137,6 +140,7 @@ def claim_record(judged: Judged, runs: Mapping[str, Sequence[Run]]) -> ClaimReco
         mean=interval.value,
         low=interval.low,
         high=interval.high,
+        p=judged.p,
         verdict=judged.verdict,
         stationary=_stationary(judged.claim, runs),
     )
@@ -167,9 +171,12 @@ def rule(claim: Claim) -> str:
             relation = "quotient" if measures.is_logarithmic(claim.measure) else "difference"
             return f"{name} at {claim.greater} above {other}at {claim.lesser} ({relation})"
         case BoundClaim():
-            if claim.at_least is not None:
-                return f"{name} at {_where(claim)} at least {number(claim.at_least)}"
-            return f"{name} at {_where(claim)} at most {number(claim.at_most or 0.0)}"
+            side = "at most" if claim.at_least is None else "at least"
+            without = f"; no effect would be {number(claim.none)}"
+            more = "more than" if side == "at least" else "less than"
+            if claim.none == claim.bound:
+                side, without = more, ", which would be no effect"
+            return f"{name} at {_where(claim)} {side} {number(claim.bound)}{without}"
         case _:
             return (
                 f"{name} at {_where(claim)}: reported {claim.reported:g}, no effect would be "

@@ -1,22 +1,40 @@
 """The verdict on a claim and on a recipe, by a fixed rule, from measured values alone.
 
-A claim of a size asks two questions. Is the effect there: does the whole 95 % interval lie on the
-reported side of the value without an effect? Has it the reported size: does the measured value lie
-between reported / within and reported * within? The width of the interval does not count for the
-second question, because noise is no agreement. The claim is *reproduced* if both hold, *same
-direction, other size* if only the first holds, and otherwise *not seen*.
+A claim accepts some values of its measure, and has one value that the measure would have without
+the effect:
 
-A claim of an order or of a bound is *reproduced* if the interval of the difference, or of the
-measure, lies wholly on the claimed side. Otherwise it is *not seen*.
+===== ================================================ ==========================================
+claim accepts                                          without the effect
+===== ================================================ ==========================================
+size  from reported / within to reported * within      `none`
+bound from at_least on, or up to at_most               `none`, which is not accepted, or the bound
+order a difference above 0; of ratios a quotient above 0, or 1
+      1
+===== ================================================ ==========================================
 
-A recipe is *not seen* if its first claim, the main one, is not seen. It is *reproduced* if all its
-claims are reproduced. Otherwise it is *same direction, other size*.
+The rule looks at the 95 % interval over the runs:
 
-Intervals are bootstrapped over seeds. With few runs they are too narrow;
-outcast/analysis/statistics.py says how much. A single run has no interval and gives no verdict.
-For ratios the logarithm is averaged, because they are positive and skewed. For other measures, the
-quotient of two points is the quotient of their means. Two measures of one point are compared run by
-run.
+* *reproduced*: the whole interval is accepted. For a size, the whole interval lies on the reported
+  side of `none`, and the measured value is accepted. The interval's width does not count for the
+  size, because noise is no agreement.
+* *same direction, other size*: the whole interval lies on the reported side of `none`, but nothing
+  of it is accepted; for a size, the measured value is not.
+* *contradicted*: nothing of the interval is accepted, and it does not lie on the reported side.
+* *inconclusive*: otherwise, because the interval holds both.
+
+A claim that holds without the effect says nothing. Such a *vacuous* claim is refused when its
+recipe is read (outcast/reproduce/recipe.py). Fewer than five runs give no verdict.
+
+`p` is the chance of an interval that is as conclusive although the value lies on the boundary that
+the verdict rests on. outcast/reproduce/together.py controls the false discoveries of all claims of
+a page with it.
+
+A recipe has the verdict of its first claim, the main one; but *same direction, other size* if the
+main claim is reproduced and another one is not.
+
+outcast/analysis/statistics.py makes the intervals. For ratios the logarithm is averaged, because
+they are positive and skewed. For other measures, the quotient of two points is the quotient of
+their means. Two measures of one point are compared run by run.
 """
 
 from __future__ import annotations
@@ -27,16 +45,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from outcast.analysis import statistics
-from outcast.analysis.statistics import Interval, Kind
-from outcast.reproduce.recipe import BoundClaim, Claim, OrderClaim, SizeClaim
+from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
+from outcast.reproduce.recipe import LEAST_RUNS, BoundClaim, Claim, OrderClaim, SizeClaim
 
 
 class Verdict(StrEnum):
-    """The three verdicts; the module's docstring has the rule."""
+    """The verdicts on what could be judged; the module's docstring has the rule."""
 
     REPRODUCED = "reproduced"
     OTHER_SIZE = "same direction, other size"
-    NOT_SEEN = "not seen"
+    INCONCLUSIVE = "inconclusive"
+    CONTRADICTED = "contradicted"
+
+
+NO_VERDICT = "no verdict"
+"""In the place of a verdict where a claim has fewer than five runs."""
+
+
+def verdict_text(verdict: Verdict | None) -> str:
+    """The verdict in words, which are the same wherever one is shown."""
+    return NO_VERDICT if verdict is None else str(verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +74,22 @@ class Judged:
     Attributes:
         measured: the measure; for an order the difference of two measures, or the quotient if they
             are ratios.
-        verdict: None if fewer than two runs gave a value.
+        verdict: None if fewer than five runs gave a value.
+        p: see the module's docstring; None without a verdict.
     """
 
     claim: Claim
     measured: Interval
     verdict: Verdict | None
+    p: float | None
 
 
-def estimate(values: Sequence[float], *, logarithmic: bool) -> Interval:
+def central(values: Sequence[float], *, logarithmic: bool, limits: Limits = UNLIMITED) -> Interval:
     """The mean of the finite values, with its interval; the geometric mean if `logarithmic`."""
-    return statistics.central(_known(values), _kind(logarithmic))
+    return statistics.central(_known(values), _kind(logarithmic), limits)
 
 
-def difference(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
-    """The difference of the first mean from the second; the quotient if `logarithmic`."""
-    return statistics.difference(_known(greater), _known(lesser), _kind(logarithmic))
-
-
-def paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Interval:
+def _paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bool) -> Estimate:
     """The mean difference (or quotient) of two measures of the same runs, taken run by run."""
     pairs = [
         (first, second)
@@ -72,7 +97,7 @@ def paired(greater: Sequence[float], lesser: Sequence[float], *, logarithmic: bo
         if math.isfinite(first) and math.isfinite(second)
     ]
     differences = [first / second if logarithmic else first - second for first, second in pairs]
-    return estimate(differences, logarithmic=logarithmic)
+    return statistics.estimate(differences, _kind(logarithmic))
 
 
 def _known(values: Sequence[float]) -> list[float]:
@@ -89,6 +114,7 @@ def judge(
     lesser_values: Mapping[str, Sequence[float]],
     *,
     logarithmic: bool,
+    limits: Limits = UNLIMITED,
 ) -> Judged:
     """The verdict on one claim.
 
@@ -97,62 +123,120 @@ def judge(
         values: by point label, the measure of every seed.
         lesser_values: the same for the second measure of an order.
         logarithmic: whether the measure is a ratio.
+        limits: the least and the greatest value that the measure can have.
     """
-    match claim:
-        case OrderClaim():
-            compare = paired if claim.greater == claim.lesser else difference
-            measured = compare(
-                values[claim.greater], lesser_values[claim.lesser], logarithmic=logarithmic
+    if isinstance(claim, OrderClaim):
+        greater, lesser = values[claim.greater], lesser_values[claim.lesser]
+        if claim.greater == claim.lesser:
+            estimate = _paired(greater, lesser, logarithmic=logarithmic)
+        else:
+            estimate = statistics.estimate_difference(
+                _known(greater), _known(lesser), _kind(logarithmic)
             )
-            seen = measured.low is not None and measured.low > (1.0 if logarithmic else 0.0)
-        case SizeClaim():
-            measured = _measured(claim, values, logarithmic)
-            verdict = _size_verdict(claim, measured) if measured.n > 1 else None
-            return Judged(claim, measured, verdict)
-        case BoundClaim():
-            measured = _measured(claim, values, logarithmic)
-            seen = (
-                measured.low is not None
-                and measured.high is not None
-                and (
-                    measured.low >= claim.at_least
-                    if claim.at_least is not None
-                    else measured.high <= (claim.at_most or 0.0)
-                )
-            )
-    if measured.n < 2:
-        return Judged(claim, measured, None)
-    return Judged(claim, measured, Verdict.REPRODUCED if seen else Verdict.NOT_SEEN)
+    else:
+        estimate = _measured(claim, values, logarithmic, limits)
+    measured = estimate.interval
+    if measured.n < LEAST_RUNS:
+        return Judged(claim, measured, None, None)
+    verdict = decide(claim, measured, logarithmic=logarithmic)
+    return Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
 
 
 def _measured(
-    claim: SizeClaim | BoundClaim, values: Mapping[str, Sequence[float]], logarithmic: bool
-) -> Interval:
+    claim: SizeClaim | BoundClaim,
+    values: Mapping[str, Sequence[float]],
+    logarithmic: bool,
+    limits: Limits,
+) -> Estimate:
+    here = _known(values[claim.at])
     if claim.over is None:
-        return estimate(values[claim.at], logarithmic=logarithmic)
+        return statistics.estimate(here, _kind(logarithmic), limits)
+    there = _known(values[claim.over])
     if logarithmic:
-        return difference(values[claim.at], values[claim.over], logarithmic=True)
-    return statistics.quotient(_known(values[claim.at]), _known(values[claim.over]))
+        return statistics.estimate_difference(here, there, "geometric")
+    return statistics.estimate_quotient(here, there)
 
 
-def _size_verdict(claim: SizeClaim, measured: Interval) -> Verdict:
-    if measured.low is None or measured.high is None:
-        return Verdict.NOT_SEEN
-    rises = claim.reported > claim.none
-    if not (measured.low > claim.none if rises else measured.high < claim.none):
-        return Verdict.NOT_SEEN
-    least, greatest = sorted((claim.reported / claim.within, claim.reported * claim.within))
-    is_equal = measured.value is not None and least <= measured.value <= greatest
-    return Verdict.REPRODUCED if is_equal else Verdict.OTHER_SIZE
-
-
-def overall(judged: Sequence[Judged]) -> Verdict | None:
-    """The verdict on a recipe; None if a claim has none."""
-    verdicts = [claim.verdict for claim in judged]
-    if not verdicts or None in verdicts:
-        return None
-    if verdicts[0] is Verdict.NOT_SEEN:
-        return Verdict.NOT_SEEN
-    if all(verdict is Verdict.REPRODUCED for verdict in verdicts):
+def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:
+    """The verdict that follows from a claim's measured interval."""
+    low, high, value = measured.low, measured.high, measured.value
+    if low is None or high is None or value is None:
+        return Verdict.INCONCLUSIVE
+    none = _none(claim, logarithmic)
+    least, greatest = _accepted(claim, none)
+    is_above = _rises(claim, none)
+    is_directed = low > none if is_above else high < none
+    if isinstance(claim, SizeClaim):
+        is_reproduced = is_directed and least <= value <= greatest
+        is_other_size = is_directed
+    else:
+        is_strict = claim.none == claim.bound if isinstance(claim, BoundClaim) else True
+        is_reproduced = least <= low and high <= greatest and (is_directed or not is_strict)
+        is_other_size = is_directed and (high < least or low > greatest)
+    if is_reproduced:
         return Verdict.REPRODUCED
-    return Verdict.OTHER_SIZE
+    if is_other_size:
+        return Verdict.OTHER_SIZE
+    if high < least or low > greatest:
+        return Verdict.CONTRADICTED
+    return Verdict.INCONCLUSIVE
+
+
+def _none(claim: Claim, logarithmic: bool) -> float:
+    if isinstance(claim, OrderClaim):
+        return 1.0 if logarithmic else 0.0
+    return claim.none
+
+
+def _accepted(claim: Claim, none: float) -> tuple[float, float]:
+    match claim:
+        case SizeClaim():
+            return claim.accepted
+        case BoundClaim() if claim.at_most is not None:
+            return -math.inf, claim.bound
+        case BoundClaim():
+            return claim.bound, math.inf
+        case OrderClaim():
+            return none, math.inf
+
+
+def _rises(claim: Claim, none: float) -> bool:
+    """Whether the claimed effect makes the measure greater than it is without."""
+    match claim:
+        case SizeClaim():
+            return claim.reported > none
+        case BoundClaim():
+            return claim.at_least is not None
+        case OrderClaim():
+            return True
+
+
+def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
+    """The least level at which the interval would give a verdict other than inconclusive."""
+    measured, none = estimate.interval, _none(claim, logarithmic)
+    if measured.value is None or measured.low is None:
+        return 1.0
+    least, greatest = _accepted(claim, none)
+    if measured.low == measured.high:
+        is_open = decide(claim, measured, logarithmic=logarithmic) is Verdict.INCONCLUSIVE
+        return 1.0 if is_open else 0.0
+    if not isinstance(claim, SizeClaim):
+        return estimate.p_value(claim.bound if isinstance(claim, BoundClaim) else none)
+    # Conclusive are intervals beyond `none` (a direction) and those before the accepted values.
+    rises = _rises(claim, none)
+    is_directed = measured.value > none if rises else measured.value < none
+    edge = least if rises else greatest
+    is_before = measured.value < edge if rises else measured.value > edge
+    tests = [estimate.p_value(none)] if is_directed else []
+    tests += [estimate.p_value(edge)] if is_before else []
+    return min(tests, default=1.0)
+
+
+def overall(verdicts: Sequence[Verdict | None]) -> Verdict | None:
+    """The verdict on a recipe from those on its claims; None if a claim has none."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    if not known or len(known) < len(verdicts):
+        return None
+    if known[0] is Verdict.REPRODUCED and set(known) != {Verdict.REPRODUCED}:
+        return Verdict.OTHER_SIZE
+    return known[0]

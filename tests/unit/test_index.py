@@ -13,10 +13,9 @@ import pytest
 from PIL import Image
 
 from outcast import cli
-from outcast.reproduce import index as reproduction
 from outcast.reproduce import recipe
 from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write_result
-from outcast.reproduce.verdict import Verdict
+from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep import index, state
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
@@ -193,7 +192,13 @@ def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> Non
 
 def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result:
     claim = ClaimRecord(
-        text="less <than> half", rule="ratio at least 2", mean=6.5, low=5, high=9, verdict=verdict
+        text="less <than> half",
+        rule="ratio at least 2",
+        mean=6.5,
+        low=5,
+        high=9,
+        p=None if verdict is None else 0.001,
+        verdict=verdict,
     )
     point = PointRecord(
         label="twelve", config="p3c", set={"duration": "1s"}, seeds=[1, 2], values={"ratio": [6, 7]}
@@ -205,8 +210,8 @@ def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result
         reported="7x below",
         differs="",
         reason="",
+        unjudged="That <this> holds",
         mode="quick",
-        verdict=verdict,
         claims=[claim],
         points=[point],
         failures=[FailureRecord(label="twelve", seed=3, reason="it <failed>")] * failures,
@@ -218,12 +223,12 @@ def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result
     )
 
 
-VERDICTS = (Verdict.REPRODUCED, Verdict.OTHER_SIZE, Verdict.NOT_SEEN, None)
+VERDICTS = (*Verdict, None)
 
 
 def make_reproduction(folder: Path) -> list[Result]:
     """A row for each verdict. The last has a failed run and no figure."""
-    names = list(recipe.load_all())[:4]
+    names = list(recipe.load_all())[:5]
     results = [
         make_result(name, verdict, verdict is None)
         for name, verdict in zip(names, VERDICTS, strict=True)
@@ -231,7 +236,7 @@ def make_reproduction(folder: Path) -> list[Result]:
     for result in results:
         (folder / result.id).mkdir(parents=True)
         write_result(folder / result.id, result)
-        if result.verdict is not None:
+        if result.claims[0].verdict is not None:
             Image.new("RGBA", (1200, 600), "#0072B2").save(folder / result.id / "figure.png")
     return results
 
@@ -248,18 +253,20 @@ def test_every_row_with_its_verdict_in_words_and_a_section(
     assert {result.id for result in results} <= set(checker.ids)
     table = text[text.index("All rows</caption>") : text.index("</table>")]
     rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
-    badges = ("good", "doubtful", "bad", "none")
+    badges = ("good", "doubtful", "doubtful", "bad", "none")
     for row, result, badge in zip(rows, results, badges, strict=True):
         assert f'href="#{result.id}"' in row
         assert f'class="badge {badge}"' in row
-        assert reproduction.verdict_text(result.verdict) in row
+        assert verdict_text(result.claims[0].verdict) in row
         assert "6.5 [5, 9]" in row
-    assert text.count("data:image/png;base64,") == 3
+    assert text.count("data:image/png;base64,") == 4
     assert "No figure, because no run has a result." in text
     top = text[: text.index("<nav")]
     assert "1 runs are left out" in top
-    assert f"{results[3].id}: twelve, seed 3: it &lt;failed&gt;" in top
+    assert f"{results[4].id}: twelve, seed 3: it &lt;failed&gt;" in top
     assert "less &lt;than&gt; half" in text
+    assert "That &lt;this&gt; holds" in text
+    assert "4 of 5 claims are judged together." in text
 
 
 def test_a_lighter_picture_looks_the_same(tmp_path: Path) -> None:

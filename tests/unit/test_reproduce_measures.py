@@ -241,9 +241,9 @@ def test_an_order_of_two_measures(analysed: RunDirectory, tmp_path: Path) -> Non
     )
     assert result.measured_points(claim)[1] == ("A", lesser)
     made = recipe_of(Point(label="A", config="none"), claim)
-    (judged,), verdict = result.evaluate(made, {"A": runs})
+    (judged,) = result.evaluate(made, {"A": runs})
     assert judged.measured.value == pytest.approx(3.5e6)
-    assert verdict is Verdict.REPRODUCED
+    assert judged.verdict is None
 
 
 def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
@@ -254,8 +254,8 @@ def recipe_of(point: Point, claim: recipe.Claim) -> recipe.Recipe:
         reported="",
         interval="all_active",
         points=(point,),
-        quick=Mode(repetitions=3),
-        full=Mode(repetitions=3),
+        quick=Mode(repetitions=5),
+        full=Mode(repetitions=5),
         claims=(claim,),
         picture=recipe.Picture(kind="window_bars"),
     )
@@ -293,9 +293,25 @@ def test_runs_without_a_value_and_without_trust_are_listed(
         (3, "has no outcast ratio"),
     ]
     assert found.points[0].values == {"outcast ratio": [10.0, None]}
-    assert found.verdict is None
-    ok = reproduce.conclude(made, "quick", [three[0], three[0]], store, {})
-    assert (ok.verdict, ok.failures) == (Verdict.REPRODUCED, [])
+    assert found.claims[0].verdict is None
+    ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {})
+    assert (ok.claims[0].verdict, ok.failures) == (Verdict.REPRODUCED, [])
+
+
+def test_the_burst_ratio_compares_chains_with_chance(
+    analysed: RunDirectory, tmp_path: Path
+) -> None:
+    run = changed(analysed, tmp_path, {})
+    tree = json.loads(run.directory.summary.read_text())
+    # 30 drops in 20 chains, of 100 packets: by chance a chain has 1 / 0.7 drops.
+    tree["flow_chains"] = {"2": {"1": 10, "2": 10}, "3": {}}
+    run.directory.summary.write_text(json.dumps(tree))
+    near = run.table("flows").filter(pl.col("hops") == 2)["flow"][0]
+    packets = pl.DataFrame({"flow": [near] * 100 + [99] * 50})
+    packets.write_parquet(run.directory.path / "packets.parquet")
+    run = Run(run.directory)
+    assert take(run, "burst_ratio", hops=2) == pytest.approx(1.5 * 0.7)
+    assert math.isnan(take(run, "burst_ratio", hops=3))
 
 
 def test_a_measure_can_name_a_group_of_any_kind(analysed: RunDirectory) -> None:

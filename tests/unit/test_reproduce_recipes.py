@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
 from outcast.reproduce import measures, model, pictures, recipe, result, runs
 from outcast.reproduce.recipe import Mode, OrderClaim, Point
+from outcast.reproduce.verdict import Verdict, decide
 from outcast.units import parse_time_ns
 
 RECIPES = recipe.load_all()
@@ -29,8 +32,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     assert all(each.experiment is None or each.experiment.seed == each.seed for each in wanted)
     found = RECIPES[name]
     repetitions = (found.quick if mode == "quick" else found.full).repetitions
-    # An interval needs several runs, and every run has a seed of its own.
-    assert repetitions >= 2
+    assert repetitions >= recipe.LEAST_RUNS
     for point in found.points:
         seeds = [each.seed for each in wanted if each.point == point]
         assert seeds == list(range(1, repetitions + 1))
@@ -45,7 +47,7 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
 
 def test_a_points_settings_go_before_the_modes():
     point = Point(label="A", config="none", set={"duration": "2s"})
-    settings = RECIPES["W4"].settings(point, Mode(repetitions=2, set={"duration": "9s", "seed": 5}))
+    settings = RECIPES["W4"].settings(point, Mode(repetitions=5, set={"duration": "9s", "seed": 5}))
     assert settings == {"duration": "2s", "seed": 5}
 
 
@@ -61,6 +63,63 @@ def test_measures_and_pictures_exist(name):
     ]
     asked += [found.picture.measure] if found.picture.measure else []
     assert {each.kind for each in asked} <= measures.MEASURES.keys()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_claim_holds_without_its_effect(name):
+    for claim in RECIPES[name].claims:
+        none = None if isinstance(claim, OrderClaim) else claim.none
+        # A ratio of equals is 1, and nobody may write another value to get a claim through.
+        if claim.measure.kind.endswith("_ratio") and none is not None:
+            assert none == 1, claim.text
+        if isinstance(claim, OrderClaim):
+            assert (claim.greater, claim.measure) != (claim.lesser, claim.lesser_measure)
+            continue
+        same = Interval(9, none, none, none)
+        assert decide(claim, same, logarithmic=False) is not Verdict.REPRODUCED, claim.text
+
+
+def test_the_claims_of_t15_and_others_that_were_vacuous_are_refused():
+    base = {"text": "no worse", "measure": {"kind": "jain_index"}}
+    refused = [
+        # T15, T12 and T11: no worse than CUBIC.
+        ({"kind": "bound", "at": "A", "over": "B", "at_least": 0.9, "none": 1}, "from 1"),
+        ({"kind": "bound", "at": "A", "over": "B", "at_most": 1.2, "none": 1}, "up to 1"),
+        # T8c: the index of fifteen flows of which one gets nothing.
+        ({"kind": "bound", "at": "A", "at_least": 0.85, "none": 0.933}, "from 0.933"),
+        # P15: 20 % of doubles, as with taildrop.
+        ({"kind": "size", "at": "A", "reported": 0.2, "none": 0.22}, "none below 0.133333"),
+    ]
+    for claim, allowed in refused:
+        adapter = TypeAdapter(recipe.Claim)
+        with pytest.raises(ValidationError, match=f"'no worse': vacuous, because .*{allowed}"):
+            adapter.validate_python({**base, **claim})
+    with pytest.raises(ValidationError, match="a quotient of two points is 1 without an effect"):
+        adapter.validate_python({**base, **refused[0][0], "none": 0.5})
+    with pytest.raises(ValidationError, match="compares 'A' with itself"):
+        adapter.validate_python({**base, "kind": "order", "greater": "A", "lesser": "A"})
+
+
+def test_a_recipe_with_a_vacuous_claim_is_refused_in_one_line(tmp_path, monkeypatch):
+    text = (recipe.FOLDER / "t17.yaml").read_text()
+    start = text.index("claims:")
+    claims = """claims:
+- kind: bound
+  text: no worse
+  measure: {kind: jain_index}
+  at: TCPRand
+  over: CUBIC
+  at_least: 0.9
+  none: 1
+"""
+    (tmp_path / "t17.yaml").write_text(text[:start] + claims + text[text.index("picture:") :])
+    monkeypatch.setattr(recipe, "FOLDER", tmp_path)
+    with pytest.raises(ConfigError) as refusal:
+        recipe.load_all()
+    assert str(refusal.value) == (
+        f"{tmp_path}/t17.yaml: claims.0.bound: 'no worse': vacuous, because it holds at 1, its "
+        "value without the effect; allowed is at_least from 1"
+    )
 
 
 def test_reported_numbers_stand_in_the_recipe_and_not_in_code():

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outcast.reproduce.recipe import BoundClaim, Measure, OrderClaim, SizeClaim
-from outcast.reproduce.verdict import Verdict, difference, estimate, judge, overall
+from outcast.analysis.statistics import Interval
+from outcast.reproduce import together, verdict
+from outcast.reproduce.recipe import BoundClaim, Claim, Measure, OrderClaim, SizeClaim
+from outcast.reproduce.verdict import Verdict, decide, judge, overall
 
 RATIO = Measure(kind="outcast_ratio")
 
@@ -16,143 +20,225 @@ def size(reported: float = 7, none: float = 1, over: str | None = None) -> SizeC
     return SizeClaim(text="7 times", measure=RATIO, at="A", over=over, reported=reported, none=none)
 
 
-def verdict_of(claim, values, logarithmic=True):
+def bound(none: float, **which: float) -> BoundClaim:
+    return BoundClaim(text="a bound", measure=RATIO, at="A", none=none, **which)
+
+
+ORDER = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
+
+
+def verdict_of(
+    claim: Claim, values: dict[str, list[float]], logarithmic: bool = True
+) -> Verdict | None:
     return judge(claim, values, values, logarithmic=logarithmic).verdict
 
 
-def test_a_size_as_reported_is_reproduced():
-    assert verdict_of(size(), {"A": [6.0, 7.5, 8.0, 6.5]}) is Verdict.REPRODUCED
+def decided(claim: Claim, low: float, value: float, high: float) -> Verdict:
+    return decide(claim, Interval(9, value, low, high), logarithmic=False)
 
 
-def test_a_size_in_the_same_direction_only():
-    assert verdict_of(size(), {"A": [2.0, 2.2, 1.9, 2.1]}) is Verdict.OTHER_SIZE
-    assert verdict_of(size(), {"A": [40.0, 44.0, 39.0]}) is Verdict.OTHER_SIZE
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((5, 7, 9), Verdict.REPRODUCED),
+        # The width does not count for the size: noise is no agreement.
+        ((1.1, 7, 50), Verdict.REPRODUCED),
+        ((1.1, 2, 9), Verdict.OTHER_SIZE),
+        ((20, 40, 90), Verdict.OTHER_SIZE),
+        # It holds both: no effect, and the reported size.
+        ((0.9, 3, 9), Verdict.INCONCLUSIVE),
+        ((0.1, 0.3, 5), Verdict.INCONCLUSIVE),
+        # Nothing of it is accepted, and it does not show the direction.
+        ((0.9, 1.1, 1.4), Verdict.CONTRADICTED),
+        ((0.2, 0.3, 0.4), Verdict.CONTRADICTED),
+    ],
+)
+def test_a_size(interval: tuple[float, float, float], expected: Verdict) -> None:
+    assert decided(size(), *interval) is expected
+    # The same upside down: a reported value below the one without an effect.
+    low, value, high = (1 / bound for bound in reversed(interval))
+    assert decided(size(reported=1 / 7), low, value, high) is expected
 
 
-def test_a_wide_interval_that_reaches_the_reported_size_is_no_agreement():
-    values = {"A": [1.5, 1.6, 1.4, 8.0]}
-    found = estimate(values["A"], logarithmic=True)
-    assert found.high is not None
-    assert found.high > 7 / 1.5
-    assert verdict_of(size(), values) is Verdict.OTHER_SIZE
+@pytest.mark.parametrize(
+    ("claim", "interval", "expected"),
+    [
+        (bound(1, at_least=1), (1.1, 2, 3), Verdict.REPRODUCED),
+        (bound(1, at_least=1), (1, 1, 1), Verdict.INCONCLUSIVE),
+        (bound(1, at_least=1), (0.9, 2, 3), Verdict.INCONCLUSIVE),
+        (bound(1, at_least=1), (0.3, 0.5, 0.9), Verdict.CONTRADICTED),
+        (bound(1, at_most=0.2), (0.1, 0.15, 0.2), Verdict.REPRODUCED),
+        (bound(1, at_most=0.2), (0.39, 0.41, 0.44), Verdict.OTHER_SIZE),
+        (bound(1, at_most=0.2), (0.15, 0.41, 0.6), Verdict.INCONCLUSIVE),
+        (bound(1, at_most=0.2), (0.8, 0.9, 1.1), Verdict.CONTRADICTED),
+        (bound(1, at_most=0.2), (1.1, 1.2, 1.3), Verdict.CONTRADICTED),
+        # A bound that is no effect's value can be reached exactly.
+        (bound(0.5, at_most=0), (0, 0, 0), Verdict.REPRODUCED),
+        (bound(0.5, at_most=0), (0, 0.02, 0.05), Verdict.INCONCLUSIVE),
+        (ORDER, (0.1, 1, 2), Verdict.REPRODUCED),
+        (ORDER, (-0.1, 1, 2), Verdict.INCONCLUSIVE),
+        (ORDER, (-0.9, -0.6, -0.3), Verdict.CONTRADICTED),
+    ],
+)
+def test_bounds_and_orders(
+    claim: Claim, interval: tuple[float, float, float], expected: Verdict
+) -> None:
+    assert decided(claim, *interval) is expected
 
 
-def test_a_size_whose_interval_holds_no_effect_is_not_seen():
-    assert verdict_of(size(), {"A": [0.9, 1.1, 1.3, 0.8]}) is Verdict.NOT_SEEN
+@pytest.mark.parametrize(
+    ("claim", "interval", "count", "expected"),
+    [
+        # T17, and T8a with rMin 50 at Qmax 20: stored results of November 2026.
+        (ORDER, (-0.946, -0.63, -0.281), 5, Verdict.CONTRADICTED),
+        (ORDER, (-0.0827, -0.0555, -0.0291), 10, Verdict.CONTRADICTED),
+        # T10 with 112 rivals, and the fat-tree of 8-port switches, if enough runs say so.
+        (bound(1, at_most=1), (1.07, 1.15, 1.24), 5, Verdict.CONTRADICTED),
+        (bound(1, at_least=1), (0.342, 0.508, 0.89), 5, Verdict.CONTRADICTED),
+    ],
+)
+def test_what_was_hidden_as_not_seen_is_contradicted(
+    claim: Claim, interval: tuple[float, float, float], count: int, expected: Verdict
+) -> None:
+    low, value, high = interval
+    assert decide(claim, Interval(count, value, low, high), logarithmic=False) is expected
 
 
-def test_the_opposite_is_not_seen():
-    assert verdict_of(size(), {"A": [0.2, 0.3, 0.25]}) is Verdict.NOT_SEEN
+def test_values_are_judged_by_their_interval() -> None:
+    assert verdict_of(size(), {"A": [6.0, 7.5, 8.0, 6.5, 7.0]}) is Verdict.REPRODUCED
+    assert verdict_of(size(), {"A": [2.0, 2.2, 1.9, 2.1, 2.0]}) is Verdict.OTHER_SIZE
+    assert verdict_of(size(), {"A": [0.9, 1.1, 1.3, 0.8, 1.0]}) is Verdict.CONTRADICTED
+    assert verdict_of(size(), {"A": [0.9, 5.1, 1.3, 30.0, 1.0]}) is Verdict.INCONCLUSIVE
 
 
-def test_a_reported_value_below_none():
-    claim = size(reported=0.85, none=1)
-    assert verdict_of(claim, {"A": [0.8, 0.84, 0.86]}) is Verdict.REPRODUCED
-    assert verdict_of(claim, {"A": [1.0, 1.1, 1.2]}) is Verdict.NOT_SEEN
+@pytest.mark.parametrize("claim", [size(), bound(1, at_least=1), ORDER])
+@pytest.mark.parametrize("extra", [[], [math.nan], [math.nan] * 9])
+def test_fewer_than_five_runs_give_no_verdict(claim: Claim, extra: list[float]) -> None:
+    values = {"A": [7.0, 7.1, 7.2, 6.9, *extra], "B": [1.0] * 4}
+    judged = judge(claim, values, values, logarithmic=True)
+    assert (judged.verdict, judged.p) == (None, None)
+    assert verdict_of(claim, {"A": [], "B": []}) is None
 
 
-def test_a_single_run_supports_nothing():
-    assert verdict_of(size(), {"A": [7.0]}) is None
-    assert verdict_of(size(), {"A": [7.0, math.nan]}) is None
-    order = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
-    assert verdict_of(order, {"A": [7.0], "B": [1.0, 1.0]}) is None
-
-
-def test_no_run_gives_no_verdict():
-    assert verdict_of(size(), {"A": []}) is None
-    assert verdict_of(size(), {"A": [math.nan]}) is None
-
-
-def test_an_order_needs_the_whole_interval_of_the_difference():
-    order = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
-    assert verdict_of(order, {"A": [5.0, 6.0, 7.0], "B": [1.0, 1.1, 0.9]}) is Verdict.REPRODUCED
-    assert verdict_of(order, {"A": [1.0, 3.0, 0.5], "B": [1.0, 1.1, 0.9]}) is Verdict.NOT_SEEN
-
-
-def test_two_measures_of_the_same_runs_are_compared_run_by_run():
-    order = OrderClaim(text="more", measure=RATIO, greater="A", lesser="A", lesser_measure=RATIO)
-    more, less = [1.1, 5.1, 9.1, 30.1], [1.0, 5.0, 9.0, 30.0]
+def test_two_measures_of_the_same_runs_are_compared_run_by_run() -> None:
+    order = OrderClaim(
+        text="m", measure=RATIO, greater="A", lesser="A", lesser_measure=Measure(kind="rtt_ms")
+    )
+    more, less = [1.1, 5.1, 9.1, 30.1, 2.1], [1.0, 5.0, 9.0, 30.0, 2.0]
     got = judge(order, {"A": more}, {"A": less}, logarithmic=False)
     assert got.verdict is Verdict.REPRODUCED
     assert got.measured.low == pytest.approx(0.1)
     # Each lacks what the other has, so they differ by 6 and -4.
     got = judge(order, {"A": [8.0, 3.0]}, {"A": [2.0, 7.0]}, logarithmic=False)
-    assert (got.measured.value, got.measured.low) == (1, -4)
+    assert got.measured.value == 1
     got = judge(order, {"A": [8.0, math.nan, 2.0]}, {"A": [2.0, 7.0, 1.0]}, logarithmic=True)
     assert got.measured.n == 2
     assert got.measured.value == pytest.approx(8**0.5)
 
 
-def test_bounds():
-    at_least = BoundClaim(text="fair", measure=RATIO, at="A", at_least=0.9)
-    assert verdict_of(at_least, {"A": [0.95, 0.97, 0.99]}, False) is Verdict.REPRODUCED
-    assert verdict_of(at_least, {"A": [0.85, 0.97, 0.99]}, False) is Verdict.NOT_SEEN
-    at_most = BoundClaim(text="starved", measure=RATIO, at="A", at_most=0.2)
-    assert verdict_of(at_most, {"A": [0.1, 0.15]}, False) is Verdict.REPRODUCED
-
-
-def test_a_bound_of_zero_is_one():
-    never = BoundClaim(text="never", measure=RATIO, at="A", at_most=0)
-    assert verdict_of(never, {"A": [0.0, 0.0]}, False) is Verdict.REPRODUCED
-    assert verdict_of(never, {"A": [0.1, 0.0]}, False) is Verdict.NOT_SEEN
-
-
-def test_a_quotient_of_two_points():
+def test_a_quotient_of_two_points() -> None:
     claim = size(reported=0.5, none=1, over="B")
-    values = {"A": [5.0, 5.2, 4.8], "B": [10.0, 10.4, 9.6]}
+    values = {"A": [5.0, 5.2, 4.8, 5.1, 4.9], "B": [10.0, 10.4, 9.6, 10.1, 9.9]}
     judged = judge(claim, values, values, logarithmic=False)
     assert judged.verdict is Verdict.REPRODUCED
     assert judged.measured.value == pytest.approx(0.5, rel=0.01)
+    ratios = judge(claim, {"A": [1.0, 4.0], "B": [2.0, 8.0]}, {}, logarithmic=True)
+    assert ratios.measured.value == pytest.approx(0.5)
 
 
-def test_a_quotient_of_counts_is_that_of_their_means():
+def test_a_quotient_to_what_may_be_nothing_is_inconclusive() -> None:
     claim = size(reported=0.25, none=1, over="B")
-    values = {"A": [0.0, 2.0, 1.0, 1.0], "B": [4.0, 5.0, 3.0, 4.0]}
-    judged = judge(claim, values, values, logarithmic=False)
-    assert judged.measured.value == pytest.approx(0.25)
-    assert judged.verdict is Verdict.REPRODUCED
-    assert judge(claim, values, values, logarithmic=False) == judged
-
-
-def test_a_quotient_to_nothing_is_not_seen():
-    claim = size(reported=0.25, none=1, over="B")
-    for values in ({"A": [0.0, 0.0], "B": [0.0, 0.0]}, {"A": [1.0, 1.0], "B": [0.0, 8.0]}):
-        judged = judge(claim, values, values, logarithmic=False)
+    for other in ([0.0] * 5, [0.0, 0.0, 0.0, 0.0, 8.0]):
+        judged = judge(claim, {"A": [1.0] * 5, "B": other}, {}, logarithmic=False)
         assert judged.measured.low is None
-        assert judged.verdict is Verdict.NOT_SEEN
+        assert (judged.verdict, judged.p) == (Verdict.INCONCLUSIVE, 1.0)
 
 
-def test_a_quotient_of_ratios_is_that_of_their_geometric_means():
-    claim = size(reported=0.5, none=1, over="B")
-    values = {"A": [1.0, 4.0], "B": [2.0, 8.0]}
-    judged = judge(claim, values, values, logarithmic=True)
-    assert judged.measured.value == pytest.approx(0.5)
+samples = st.lists(st.floats(0.1, 100), min_size=5, max_size=9)
 
 
-def test_the_main_claim_decides_what_is_not_seen():
-    seen = judge(size(), {"A": [7.0, 7.1]}, {}, logarithmic=True)
-    unseen = judge(size(), {"A": [1.0, 0.9, 1.1]}, {}, logarithmic=True)
-    unknown = judge(size(), {"A": []}, {}, logarithmic=True)
-    assert overall([seen, seen]) is Verdict.REPRODUCED
-    assert overall([seen, unseen]) is Verdict.OTHER_SIZE
-    assert overall([unseen, seen]) is Verdict.NOT_SEEN
-    assert overall([seen, unknown]) is None
+@settings(deadline=None)  # The machine may be busy.
+@given(samples, samples, st.sampled_from([size(), size(over="B"), bound(1, at_least=1), ORDER]))
+def test_a_verdict_is_conclusive_exactly_where_p_is_small(
+    first: list[float], second: list[float], claim: Claim
+) -> None:
+    judged = judge(claim, {"A": first, "B": second}, {"B": second}, logarithmic=True)
+    assert judged.p is not None
+    if abs(judged.p - 0.05) > 1e-9:
+        assert (judged.verdict is not Verdict.INCONCLUSIVE) == (judged.p < 0.05)
 
 
-@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=20), st.booleans())
-def test_an_interval_holds_its_mean(values, logarithmic):
-    found = estimate(values, logarithmic=logarithmic)
-    assert found.value is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.value * (1 + 1e-9)
-    assert found.value <= found.high * (1 + 1e-9)
+def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are() -> None:
+    yes, size_, open_, no = Verdict
+    assert overall([yes, yes]) is yes
+    assert overall([yes, no]) is size_
+    assert overall([no, yes]) is no
+    assert overall([open_, yes]) is open_
+    assert overall([yes, None]) is None
+    assert overall([]) is None
 
 
-@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=10))
-def test_a_point_differs_from_itself_by_nothing(values):
-    found = difference(values, values, logarithmic=False)
-    assert found.value is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= 0 <= found.high
+# --- together
+
+
+def result_of(*claims: tuple[float | None, Verdict | None]) -> Any:
+    records = [
+        together.ClaimRecord(
+            text="c", rule="r", mean=1, low=1, high=1, p=p, verdict=verdict, stationary=None
+        )
+        for p, verdict in claims
+    ]
+    return together.Result.model_construct(id="X", claims=records)
+
+
+def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:
+    yes = Verdict.REPRODUCED
+    (alone,) = together.rows([result_of((0.03, yes))])
+    assert (alone.verdict, alone.claims[0].p) == (yes, 0.03)
+    many = [result_of((0.03, yes)), result_of((0.9, Verdict.INCONCLUSIVE), (0.0001, yes))]
+    first, second = together.rows(many)
+    # Among three claims 0.03 is 0.03 * 3 / 2 * (1 + 1/2 + 1/3).
+    assert first.claims[0].p == pytest.approx(0.0825)
+    assert first.verdict is Verdict.INCONCLUSIVE
+    assert second.tally == "1 reproduced, 1 inconclusive"
+    text = together.control_text([first, second])
+    assert text.startswith("3 of 3 claims are judged together.")
+    assert "1 of them would have another verdict" in text
+
+
+def test_claims_without_a_verdict_take_no_part_in_the_control() -> None:
+    (row,) = together.rows([result_of((0.03, Verdict.CONTRADICTED), (None, None))])
+    assert row.claims[0].verdict is Verdict.CONTRADICTED
+    assert (row.claims[1].verdict, row.verdict) == (None, None)
+    assert row.tally == "1 contradicted, 1 no verdict"
+    assert together.control_text([row]).startswith("1 of 2 claims")
+    assert together.adjust([]) == []
+
+
+def shares_of_wrong_verdicts(control: bool, draw: Any) -> float:
+    """Of conclusive verdicts on 40 claims of which 30 are of no effect, the wrong ones' share."""
+    values: Sequence[list[float]] = [
+        list(draw.normal(1.0 if number < 30 else 3.0, 0.5, 5)) for number in range(40)
+    ]
+    judged = [judge(bound(1, at_least=1), {"A": row}, {}, logarithmic=False) for row in values]
+    p = [claim.p or 0.0 for claim in judged]
+    small = [value <= 0.05 for value in (together.adjust(p) if control else p)]
+    return sum(small[:30]) / max(1, sum(small))
+
+
+def test_the_control_does_what_it_says_by_simulation() -> None:
+    import numpy as np
+
+    draw = np.random.default_rng(3)
+    assert np.mean([shares_of_wrong_verdicts(True, draw) for _ in range(60)]) <= 0.05
+    assert np.mean([shares_of_wrong_verdicts(False, draw) for _ in range(60)]) > 0.08
+
+
+def test_all_places_show_the_same_words() -> None:
+    assert [verdict.verdict_text(value) for value in (*Verdict, None)] == [
+        "reproduced",
+        "same direction, other size",
+        "inconclusive",
+        "contradicted",
+        "no verdict",
+    ]

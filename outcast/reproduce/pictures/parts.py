@@ -11,7 +11,7 @@ from outcast.analysis.statistics import Interval
 from outcast.records.run import Run
 from outcast.reproduce import measures
 from outcast.reproduce.recipe import Measure, Point, Recipe
-from outcast.reproduce.verdict import estimate
+from outcast.reproduce.verdict import central
 
 Runs = Mapping[str, Sequence[Run]]
 """The runs of every point, by its label."""
@@ -53,7 +53,8 @@ def interval(runs: Sequence[Run], measure: Measure, *, logarithmic: bool | None 
     """The measure's mean over runs with its interval; the geometric mean for a ratio."""
     if logarithmic is None:
         logarithmic = measures.is_logarithmic(measure)
-    return estimate([measures.take(run, measure) for run in runs], logarithmic=logarithmic)
+    values = [measures.take(run, measure) for run in runs]
+    return central(values, logarithmic=logarithmic, limits=measures.limits(measure))
 
 
 def measure_of(recipe: Recipe) -> Measure:

@@ -1,0 +1,101 @@
+"""The verdicts on all claims of a page, taken together.
+
+Many claims are tested at once, so some of their intervals leave out the truth by chance. The false
+discovery rate, the expected share of wrong ones among the conclusive verdicts, is held at 5 % by
+the procedure of Benjamini and Yekutieli (The Annals of Statistics 29, 2001). It holds however the
+tests depend on one another. These do, because claims share runs, and shares of a link add up to 1.
+A claim whose adjusted p is above 0.05 is inconclusive on this page, whatever its own interval says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outcast.reproduce.result import ClaimRecord, Result
+from outcast.reproduce.verdict import Verdict, overall, verdict_text
+
+RATE = 0.05
+"""The false discovery rate that is allowed, as the intervals' level."""
+
+
+@dataclass(frozen=True)
+class ShownClaim:
+    """A claim with the verdict that a page shows.
+
+    Attributes:
+        p: adjusted for all claims of the page; None without a verdict.
+    """
+
+    record: ClaimRecord
+    p: float | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A recipe's result with the verdicts that a page shows."""
+
+    result: Result
+    claims: tuple[ShownClaim, ...]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the recipe."""
+        return overall([claim.verdict for claim in self.claims])
+
+    @property
+    def tally(self) -> str:
+        """How many claims have which verdict, as `3 reproduced, 1 contradicted`."""
+        count = Counter(claim.verdict for claim in self.claims)
+        kinds: tuple[Verdict | None, ...] = (*Verdict, None)
+        return ", ".join(f"{count[kind]} {verdict_text(kind)}" for kind in kinds if count[kind])
+
+
+def rows(results: Sequence[Result]) -> list[Row]:
+    """The results with the verdicts of a page that shows all of them."""
+    known = [claim.p for result in results for claim in result.claims if claim.p is not None]
+    adjusted = iter(adjust(known))
+    return [
+        Row(
+            result,
+            tuple(
+                _shown(claim, None if claim.p is None else next(adjusted))
+                for claim in result.claims
+            ),
+        )
+        for result in results
+    ]
+
+
+def adjust(p_values: Sequence[float]) -> list[float]:
+    """The p-values adjusted for one another."""
+    from scipy import stats
+
+    if not p_values:
+        return []
+    return [float(p) for p in stats.false_discovery_control(p_values, method="by")]
+
+
+def _shown(record: ClaimRecord, p: float | None) -> ShownClaim:
+    if p is None:
+        return ShownClaim(record, None, None)
+    return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
+
+
+def control_text(shown: Sequence[Row]) -> str:
+    """What a page says of the control, with its numbers."""
+    claims = [claim for row in shown for claim in row.claims]
+    judged = [claim for claim in claims if claim.verdict is not None]
+    lost = [
+        claim
+        for claim in judged
+        if claim.verdict is Verdict.INCONCLUSIVE
+        and claim.record.verdict is not Verdict.INCONCLUSIVE
+    ]
+    return (
+        f"{len(judged)} of {len(claims)} claims are judged together. The false discovery rate is "
+        f"held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. {len(lost)} of "
+        "them would have another verdict by their own interval, and are inconclusive for that."
+    )
