@@ -250,6 +250,7 @@ class Network:
     def configure_hosts(self) -> HostSettings:
         """Sets addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
         route_min_rto_ms: dict[str, int] = {}
+        route_metrics: dict[str, dict[str, int]] = {}
         talks: dict[str, set[str]] = {}
         for src, dst in sorted(self.plan.pairs):
             talks.setdefault(src, set()).add(dst)
@@ -264,25 +265,34 @@ class Network:
                 settings = of_hosts.get(host, base)
                 own = host if settings.min_rto_ns != base.min_rto_ns else ""
                 with IPRoute() as netlink:
-                    route_min_rto_ms[own] = self._configure_host(
-                        netlink, host, talks.get(host, set()), settings
-                    )
+                    metrics = self._configure_host(netlink, host, talks.get(host, set()), settings)
+                route_min_rto_ms[own] = metrics.pop("rto_min")
+                own = host if transport.route_metrics(base) != metrics else ""
+                if metrics or own:
+                    route_metrics[own] = metrics
                 self._configure_offloads(f"{host}-eth0")
         first = next(iter(talks))
         with entered(self.netns(first)):
-            recorded = {name: transport.read_sysctl(name) for name in transport.RECORDED_SYSCTLS}
+            # What a group of flows sets at this host says nothing of the others.
+            others = [
+                name
+                for name in transport.RECORDED_SYSCTLS
+                if name not in transport.sysctls(of_hosts.get(first, base))
+            ]
+            recorded = {name: transport.read_sysctl(name) for name in others}
         for port in self._interfaces():
             self._configure_offloads(port)
         of_all = transport.sysctls(base)
         return HostSettings(
             route_min_rto_ms=route_min_rto_ms,
+            route_metrics=route_metrics,
             sysctls=_with_dots(of_all),
             own_sysctls={
                 host: _with_dots(
                     {
                         name: value
                         for name, value in transport.sysctls(settings).items()
-                        if value != of_all[name]
+                        if value != of_all.get(name)
                     }
                 )
                 for host, settings in of_hosts.items()
@@ -293,15 +303,18 @@ class Network:
 
     def _configure_host(
         self, netlink: IPRoute, host: str, talks_to: set[str], settings: Transport
-    ) -> int:
-        """Sets up a host in its namespace. Returns its route's minimum RTO in milliseconds."""
+    ) -> dict[str, int]:
+        """Sets up a host in its namespace. Returns its route's metrics; `rto_min` is in ms."""
         (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
         address = self.plan.ip(host)
         network = f"{address.partition('.')[0]}.0.0.0"
         netlink.link("set", index=1, state="up")
         netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
         netlink.link("set", index=index, state="up")
-        min_rto_ms = settings.min_rto_ns // 10**6
+        asked = {
+            "rto_min": settings.min_rto_ns // 10**6,
+            **transport.route_metrics(settings),
+        }
         netlink.route(
             "replace",
             dst=f"{network}/{PREFIX_LENGTH}",
@@ -311,7 +324,7 @@ class Network:
             proto="kernel",
             # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
             # ip-route(8) locks it silently.
-            metrics={"rto_min": min_rto_ms, "lock": _RTO_MIN_LOCK},
+            metrics={**asked, "lock": _RTO_MIN_LOCK},
         )
         for other in talks_to:
             netlink.neigh(
@@ -327,9 +340,9 @@ class Network:
             if message.get_attr("RTA_DST") == network
         ]
         metrics = routes[0].get_attr("RTA_METRICS") if len(routes) == 1 else None
-        shown_ms = metrics.get_attr("RTAX_RTO_MIN") if metrics is not None else None
-        if metrics is None or shown_ms != min_rto_ms:
-            raise ReadBackError(host, "rto_min of the route", f"{min_rto_ms}ms", f"{shown_ms}ms")
+        if metrics is None:
+            raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
+        transport.check_route(host, asked, metrics.get_attr)
         if not (metrics.get_attr("RTAX_LOCK") or 0) & _RTO_MIN_LOCK:
             raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
         known = {
@@ -344,7 +357,7 @@ class Network:
                     self.plan.mac(other),
                     known.get(self.plan.ip(other)),
                 )
-        return min_rto_ms
+        return asked
 
     def _configure_offloads(self, interface: str) -> None:
         on = bool(self.experiment.transport.offloads)

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from outcast.errors import FeatureMissingError, ReadBackError, did_you_mean
@@ -36,14 +36,71 @@ connections that a host opens and for those that it accepts."""
 
 
 def sysctls(transport: Transport) -> dict[str, str]:
-    """The settings of a host under /proc/sys/net: values by path (tcp(7), ip-sysctl)."""
+    """The settings of a host under /proc/sys/net: values by path (tcp(7), ip-sysctl).
+
+    What the configuration leaves out is left alone, so the kernel's own value stays.
+    """
+    era: dict[str, str] = {}
+    if transport.tail_loss_probe is not None:
+        era["ipv4/tcp_early_retrans"] = "3" if transport.tail_loss_probe else "0"
+    if transport.rack is not None:
+        era["ipv4/tcp_recovery"] = str(int(transport.rack))
+    if transport.pacing_ratio is not None:
+        era["ipv4/tcp_pacing_ss_ratio"] = str(transport.pacing_ratio.slow_start)
+        era["ipv4/tcp_pacing_ca_ratio"] = str(transport.pacing_ratio.avoidance)
+    if transport.small_queue_bytes is not None:
+        era["ipv4/tcp_limit_output_bytes"] = str(transport.small_queue_bytes)
     return {
         "ipv4/tcp_congestion_control": transport.congestion_control,
         "ipv4/tcp_sack": str(int(transport.sack)),
         "ipv4/tcp_ecn": _TCP_ECN[transport.ecn],
         # What one flow learns about a path must not shape the next flow of the same host.
         "ipv4/tcp_no_metrics_save": "1",
+        **era,
     }
+
+
+def route_metrics(transport: Transport) -> dict[str, int]:
+    """What is asked of a host's routes besides the minimum RTO, by ip-route(8)'s names.
+
+    `initcwnd` is in segments. `quickack` 1 acknowledges every segment at once.
+    """
+    metrics = {}
+    if transport.initial_window is not None:
+        metrics["initcwnd"] = transport.initial_window
+    if transport.delayed_acks is not None:
+        metrics["quickack"] = int(not transport.delayed_acks)
+    return metrics
+
+
+def check_route(host: str, asked: Mapping[str, int], shown: Callable[[str], int | None]) -> None:
+    """Raises ReadBackError where a route's metric differs from the request.
+
+    Args:
+        host: the host whose route it is.
+        asked: by ip-route(8)'s names; `rto_min` is in milliseconds.
+        shown: the kernel's value of an attribute as `RTAX_INITCWND`; None if it has none.
+    """
+    for name, value in asked.items():
+        # The kernel does not keep a metric of 0, because that is its default.
+        effective = shown(f"RTAX_{name.upper()}") or 0
+        if effective != value:
+            raise ReadBackError(host, f"{name} of the route", value, effective)
+
+
+def require_rack(transport: Transport, release: str) -> None:
+    """Raises FeatureMissingError where RACK is to be off and a kernel always has it.
+
+    From Linux 6.17 on the kernel takes the sysctl and ignores it (net/ipv4/tcp_input.c: nothing
+    reads TCP_RACK_LOSS_DETECTION; commit 1c120191dcec, "tcp: remove obsolete and unused RFC3517/
+    RFC6675 loss recovery code"). So it would show the value that was asked for.
+    """
+    version = re.match(r"([0-9]+)\.([0-9]+)", release)
+    if transport.rack is False and version and (int(version[1]), int(version[2])) >= (6, 17):
+        raise FeatureMissingError(
+            f"transport.rack: Linux {release} tells losses by time in any case, because Linux 6.17 "
+            "removed the older way; allowed is true, or a kernel before that"
+        )
 
 
 RECORDED_SYSCTLS = (

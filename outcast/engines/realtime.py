@@ -107,6 +107,7 @@ class RealtimeEngine:
         guest = cache.find()
         in_guest = guest.congestion_controls if guest is not None else None
         for tcp in transports:
+            transport.require_rack(tcp, os.uname().release)
             name = tcp.congestion_control
             refused = why(modules.congestion_control(name))
             # What a module registers, only the kernel knows once it is loaded.

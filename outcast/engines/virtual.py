@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from outcast.emulation import transport
 from outcast.engines import (
     INSIDE,
     EventReader,
@@ -83,6 +84,7 @@ class VirtualEngine:
             # What a module registers, only the kernel knows once it is loaded.
             if not compiled:
                 require_congestion_control(tcp.congestion_control, kernel)
+            transport.require_rack(tcp, kernel.release)
         programs.require(experiment, sees)
         boot.require(limits.processes(make_plan(experiment)))
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from outcast.experiment.parts import KernelRateBps, Part, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
@@ -20,6 +20,27 @@ _PACING = "what spaces a flow's packets over its RTT: TCP itself, or fq at the s
 _PACING_RATE = "upper limit; if left out, only the rate that TCP computes from cwnd and RTT"
 _MPTCP = "several TCP connections for one flow (RFC 8684)"
 _TCPRAND = "payloads of random sizes (TCPRand, section 4)"
+_INITIAL_WINDOW = (
+    "segments that a flow sends before the first acknowledgement. If left out, the kernel's own: "
+    "10 (RFC 6928), and 3 before Linux 2.6.39 (RFC 3390)"
+)
+_TAIL_LOSS_PROBE = (
+    "whether a sender probes for a lost tail before its RTO (RFC 8985, section 7), as Linux does "
+    "from 3.10 on with SACK; if left out, the kernel's own"
+)
+_RACK = (
+    "whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false only before "
+    "Linux 6.17, which always does; if left out, the kernel's own"
+)
+_PACING_RATIO = "by how much pacing is faster than window over RTT; if left out, the kernel's own"
+_DELAYED_ACKS = (
+    "whether receivers delay acknowledgements (RFC 1122, section 4.2.3.2); false acknowledges "
+    "every segment, as ns-2's usual receiver does; if left out, the kernel's own"
+)
+_SMALL_QUEUE = (
+    "most bytes of a flow that wait in the sender's own queues (TCP small queues, Linux 3.6 on); "
+    "if left out, the kernel's own"
+)
 
 Ecn = bool | Literal["accurate"]
 """No ECN, that of RFC 3168, or Accurate ECN."""
@@ -75,6 +96,13 @@ class Mptcp(Part):
     subflows: int = Field(default=2, ge=2, le=8, description="TCP connections of each flow")
 
 
+class PacingRatio(Part):
+    """The pacing rate in percent of window over RTT (ip-sysctl, tcp_pacing_ss_ratio)."""
+
+    slow_start: int = Field(default=200, ge=1, le=1000, description="below half of ssthresh")
+    avoidance: int = Field(default=120, ge=1, le=1000, description="above that")
+
+
 class Transport(Part):
     """TCP's settings at every host."""
 
@@ -93,6 +121,14 @@ class Transport(Part):
     )
     mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
     tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
+    initial_window: int | None = Field(default=None, ge=1, le=65535, description=_INITIAL_WINDOW)
+    tail_loss_probe: bool | None = Field(default=None, description=_TAIL_LOSS_PROBE)
+    rack: bool | None = Field(default=None, description=_RACK)
+    pacing_ratio: PacingRatio | None = Field(default=None, description=_PACING_RATIO)
+    delayed_acks: bool | None = Field(default=None, description=_DELAYED_ACKS)
+    small_queue_bytes: SizeBytes | None = Field(
+        default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
+    )
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
@@ -108,6 +144,12 @@ class Transport(Part):
             raise ValueError(
                 "pacing_rate: nothing is paced; it is allowed with pacing fq or internal"
             )
+        if self.pacing_ratio is not None and self.pacing == "none":
+            raise ValueError(
+                "pacing_ratio: nothing is paced; it is allowed with pacing fq or internal"
+            )
+        if self.tail_loss_probe and not self.sack:
+            raise ValueError("tail_loss_probe: the kernel probes only with sack: true")
         if self.mptcp is not None and (self.pacing == "internal" or self.pacing_rate_bps):
             raise ValueError(
                 "mptcp: the kernel takes no pacing rate for MPTCP sockets; allowed is pacing none, "
@@ -157,6 +199,14 @@ class GroupTransport(Part):
     )
     mptcp: Mptcp | None = Field(default=None, description=_MPTCP)
     tcprand: TcpRand | None = Field(default=None, description=_TCPRAND)
+    initial_window: int | None = Field(default=None, ge=1, le=65535, description=_INITIAL_WINDOW)
+    tail_loss_probe: bool | None = Field(default=None, description=_TAIL_LOSS_PROBE)
+    rack: bool | None = Field(default=None, description=_RACK)
+    pacing_ratio: PacingRatio | None = Field(default=None, description=_PACING_RATIO)
+    delayed_acks: bool | None = Field(default=None, description=_DELAYED_ACKS)
+    small_queue_bytes: SizeBytes | None = Field(
+        default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
+    )
 
     def over(self, base: Transport) -> Transport:
         """The settings of the group's flows: `base` with the group's own keys.
@@ -167,6 +217,7 @@ class GroupTransport(Part):
         tree = base.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.pacing == "none":
             tree.pop("pacing_rate", None)
+            tree.pop("pacing_ratio", None)
         tree |= self.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             return Transport.model_validate(tree)

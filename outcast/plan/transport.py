@@ -14,7 +14,11 @@ ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
 
 _ECN_KINDS: tuple[Ecn, ...] = (False, True, "accurate")
 """From the least to the most: an end with more also takes connections with less."""
-_OF_A_HOST = ("min_rto_ns", "sack", "ecn")
+_OF_A_SENDER = (
+    *("min_rto_ns", "sack", "ecn", "initial_window", "tail_loss_probe", "rack", "pacing_ratio"),
+    "small_queue_bytes",
+)
+"""What the senders of one host share."""
 
 
 class Sent(Protocol):
@@ -48,18 +52,19 @@ def receiver_kind(transport: Transport) -> ReceiverKind:
 def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
     """The settings of each host that takes part in a flow; other hosts have `base`.
 
-    Selective acknowledgements, ECN, the minimum RTO and fq belong to a host and not to a socket. A
-    receiver offers what any of its senders uses, because a connection has what both ends have.
+    Selective acknowledgements, ECN, the minimum RTO, the initial window, fq and what is set by
+    sysctl belong to a host and not to a socket. A receiver offers what any of its senders uses,
+    because a connection has what both ends have. Delayed acknowledgements belong to the receiver.
 
     Raises:
-        ConfigError: two groups of one sender ask for different settings of the host.
+        ConfigError: two groups of one host ask for different settings of it.
     """
     senders: dict[str, Transport] = {}
     receivers: dict[str, list[Transport]] = {}
     for flow in flows:
         receivers.setdefault(flow.dst, []).append(flow.transport)
         other = senders.setdefault(flow.src, flow.transport)
-        for name in _OF_A_HOST:
+        for name in _OF_A_SENDER:
             if getattr(other, name) != getattr(flow.transport, name):
                 raise ConfigError(f"flows: {_disagree(flow.src, name)}")
         if (other.pacing == "fq") != (flow.transport.pacing == "fq"):
@@ -68,7 +73,10 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
             other.mptcp != flow.transport.mptcp
         ):
             raise ConfigError(f"flows: {_disagree(flow.src, 'mptcp')}")
-    common = {"congestion_control": base.congestion_control}
+    common = {
+        "congestion_control": base.congestion_control,
+        "delayed_acks": base.delayed_acks,
+    }
     hosts = {host: settings.model_copy(update=common) for host, settings in senders.items()}
     for host, received in receivers.items():
         offered = {
@@ -78,7 +86,12 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
         mine = senders.get(host)
         if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
             raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
-        hosts[host] = (mine or base).model_copy(update={**common, **offered})
+        delayed = {settings.delayed_acks for settings in received}
+        if len(delayed) > 1:
+            raise ConfigError(f"flows: {_disagree(host, 'delayed_acks')}, received")
+        hosts[host] = (mine or base).model_copy(
+            update={**common, **offered, "delayed_acks": delayed.pop()}
+        )
     return hosts
 
 
@@ -88,5 +101,5 @@ def negotiated_ecn(one: Ecn, other: Ecn) -> Ecn:
 
 
 def _disagree(host: str, setting: str) -> str:
-    name = setting.removesuffix("_ns")
+    name = setting.removesuffix("_ns").removesuffix("_bytes")
     return f"groups that differ in {name} have flows of {host}; it is one setting of the host"

@@ -21,6 +21,7 @@ class HostSettings:
     Attributes:
         route_min_rto_ms: the minimum RTO of the hosts' routes. The empty name holds that of the
             configuration's `transport`; a host's name holds one that differs from it.
+        route_metrics: further metrics of these routes that were set, by ip-route(8)'s names.
         sysctls: values that were set at every host, by their names with dots.
         own_sysctls: by host, the values that differ there, because a group of flows asks for them.
         recorded_sysctls: values that influence TCP and that the run did not change.
@@ -32,6 +33,7 @@ class HostSettings:
     own_sysctls: Mapping[str, Mapping[str, str]]
     recorded_sysctls: Mapping[str, str]
     offloads: bool
+    route_metrics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
@@ -39,6 +41,11 @@ class HostSettings:
             **{
                 f"{host}.rto_min_route_ms" if host else "rto_min_route_ms": value_ms
                 for host, value_ms in self.route_min_rto_ms.items()
+            },
+            **{
+                f"{host}.{name}_route" if host else f"{name}_route": value
+                for host, metrics in self.route_metrics.items()
+                for name, value in metrics.items()
             },
             **self.sysctls,
             **{

@@ -20,6 +20,7 @@ SAMPLING = Sampling(every_ns=10_000_000, taken=36, missed=2, longest_ns=7)
 RECORD = Effective(
     hosts=HostSettings(
         route_min_rto_ms={"": 2, "h3": 200},
+        route_metrics={"": {"quickack": 1}, "h3": {"initcwnd": 3}},
         sysctls={"ipv4.tcp_sack": "1"},
         own_sysctls={"h3": {"ipv4.tcp_sack": "0"}, "h4": {}},
         recorded_sysctls={"ipv4.tcp_rmem": "1 2 3"},
@@ -46,6 +47,8 @@ def test_the_manifest_names_every_setting() -> None:
     assert list(RECORD.flat().items()) == [
         ("rto_min_route_ms", 2),
         ("h3.rto_min_route_ms", 200),
+        ("quickack_route", 1),
+        ("h3.initcwnd_route", 3),
         ("ipv4.tcp_sack", "1"),
         ("h3.ipv4.tcp_sack", "0"),
         ("ipv4.tcp_rmem", "1 2 3"),

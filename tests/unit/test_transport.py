@@ -166,3 +166,83 @@ def test_groups_of_one_host_that_disagree_are_refused(
     flows = [Sent("h2", Transport.model_validate(each)) for each in (one, other)]
     with pytest.raises(ConfigError, match=f"groups that differ in {setting} have flows of h2"):
         plan_transport.of_hosts(Transport(), flows)
+
+
+def test_what_is_left_out_is_left_to_the_kernel() -> None:
+    written = transport.sysctls(Transport())
+    assert not written.keys() & {*transport.RECORDED_SYSCTLS, "ipv4/tcp_pacing_ss_ratio"}
+    assert transport.route_metrics(Transport()) == {}
+
+
+def test_the_eras_tcp_is_sysctls_and_metrics_of_the_route() -> None:
+    era = Transport.model_validate(
+        {
+            "initial_window": 3,
+            "tail_loss_probe": False,
+            "rack": False,
+            "pacing": "internal",
+            "pacing_ratio": {"slow_start": 100},
+            "delayed_acks": False,
+            "small_queue": "128KB",
+        }
+    )
+    base = transport.sysctls(Transport())
+    assert transport.sysctls(era).items() - base.items() == {
+        ("ipv4/tcp_early_retrans", "0"),
+        ("ipv4/tcp_recovery", "0"),
+        ("ipv4/tcp_pacing_ss_ratio", "100"),
+        ("ipv4/tcp_pacing_ca_ratio", "120"),
+        ("ipv4/tcp_limit_output_bytes", "131072"),
+    }
+    assert transport.route_metrics(era) == {"initcwnd": 3, "quickack": 1}
+    modern = Transport(tail_loss_probe=True, rack=True, delayed_acks=True)
+    assert transport.sysctls(modern).items() >= {
+        ("ipv4/tcp_early_retrans", "3"),
+        ("ipv4/tcp_recovery", "1"),
+    }
+    assert transport.route_metrics(modern) == {"quickack": 0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"pacing_ratio": {}}, "pacing_ratio: nothing is paced"),
+        ({"sack": False, "tail_loss_probe": True}, "the kernel probes only with sack: true"),
+        ({"initial_window": 0}, "initial_window"),
+        ({"small_queue": "2GB"}, "small_queue"),
+    ],
+)
+def test_keys_of_the_era_that_do_not_fit(keys: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Transport.model_validate(keys)
+
+
+def test_a_metric_that_does_not_take_is_an_error() -> None:
+    shown = {"RTAX_RTO_MIN": 2, "RTAX_INITCWND": 3}
+    transport.check_route("h1", {"rto_min": 2, "initcwnd": 3, "quickack": 0}, shown.get)
+    with pytest.raises(ReadBackError, match=r"h1: initcwnd of the route: requested 4, .* shows 3"):
+        transport.check_route("h1", {"initcwnd": 4}, shown.get)
+    with pytest.raises(ReadBackError, match=r"quickack of the route: requested 1, .* shows 0"):
+        transport.check_route("h1", {"quickack": 1}, shown.get)
+
+
+def test_rack_cannot_be_off_where_the_kernel_ignores_that() -> None:
+    off = Transport(rack=False)
+    transport.require_rack(off, "6.1.0-32-amd64")
+    transport.require_rack(Transport(rack=True), "7.3.4")
+    for release in ("7.3.4", "6.17.0-1-amd64"):
+        with pytest.raises(FeatureMissingError, match=rf"transport.rack: Linux {release} tells"):
+            transport.require_rack(off, release)
+
+
+def test_the_era_belongs_to_a_host() -> None:
+    base = Transport()
+    era = Transport(initial_window=3, delayed_acks=False)
+    hosts = plan_transport.of_hosts(base, [Sent("h2", era)])
+    assert (hosts["h2"].initial_window, hosts["h2"].delayed_acks) == (3, None)
+    # Who receives acknowledges; who sends has the window.
+    assert (hosts["h1"].initial_window, hosts["h1"].delayed_acks) == (None, False)
+    with pytest.raises(ConfigError, match="differ in initial_window have flows of h2"):
+        plan_transport.of_hosts(base, [Sent("h2", era), Sent("h2", base)])
+    with pytest.raises(ConfigError, match=r"differ in delayed_acks have flows of h1.*, received"):
+        plan_transport.of_hosts(base, [Sent("h2", era), Sent("h3", base)])

@@ -141,3 +141,53 @@ def test_accurate_ecn_is_negotiated(tmp_path: Path) -> None:
     assert len(opening) == 13
     assert all(tcp[12] & ACCURATE_ECN and tcp[13] & asked == asked for tcp in opening)
     assert sum(ip[1] & 3 == CE for ip, _ in tcp_packets(tmp_path / "run")) > 10
+
+
+ERA = """
+name: era
+topology: {kind: linear, rivals: 1}
+links: {rate: 100mbit, delay: 2ms, overrides: [{from: s1, to: h1, loss: 0.25}]}
+queue: {kind: tbf, limit: 128KB}
+transport: {congestion_control: reno, delayed_acks: false, small_queue: 256KB}
+flows:
+  - from: 2-hop
+    per_host: 20
+    bytes: 5500B
+    transport: {initial_window: 3, tail_loss_probe: false}
+  - {from: 3-hop, per_host: 20, bytes: 5500B}
+duration: 200ms
+capture: {ports: all}
+analysis: {bin: 10ms}
+"""
+
+
+def test_the_eras_tcp_shows_on_the_wire(tmp_path: Path) -> None:
+    """Two senders whose flows lose a quarter of their packets behind the bottleneck."""
+    config = tmp_path / "era.yaml"
+    config.write_text(ERA)
+    target = tmp_path / "run"
+    guest_runs.run(config, target)
+    effective = guest_runs.manifest_of(target)["effective"]
+    assert (effective["h2.initcwnd_route"], effective["quickack_route"]) == (3, 1)
+    assert effective["h2.ipv4.tcp_early_retrans"] == "0"
+    assert effective["ipv4.tcp_limit_output_bytes"] == "262144"
+    # What leaves within half a round trip of 8 ms and 12 ms leaves before an acknowledgement.
+    start = pl.col("t_in") - pl.col("t_in").min().over("flow")
+    first = (
+        pl.read_parquet(target / "packets.parquet")
+        .filter(pl.col("payload") > 0)
+        .filter(pl.col("t_in") >= guest_runs.manifest_of(target)["traffic"]["t_start_ns"])
+        .filter(start < 4_000_000)
+        .group_by(pl.col("src").cast(pl.String), "flow")
+        .len()
+    )
+    flights = dict(first.group_by("src").agg(pl.col("len").max()).iter_rows())
+    assert flights == {"10.0.0.2": 3, "10.0.0.3": 4}
+    hosts = json.loads((target / "counters.json").read_text())["hosts"]
+    grown = {
+        host: {name: ends["after"][name] - ends["before"].get(name, 0) for name in ends["after"]}
+        for host, ends in hosts.items()
+    }
+    assert grown["h2"]["TcpExtTCPLossProbes"] == 0
+    assert grown["h3"]["TcpExtTCPLossProbes"] > 0
+    assert grown["h1"]["TcpExtDelayedACKs"] == 0
