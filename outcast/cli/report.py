@@ -31,7 +31,7 @@ def command(directory: Path) -> None:
         )
     if SweepDirectory(directory).config.exists():
         path = Sweep(directory).write_report(progress=True)
-    elif any(directory.glob("*/result.json")):
+    elif any(any(directory.glob(names)) for names in ("*/result.json", "*/noise/*/result.json")):
         path = _write_reproduction(directory)
     else:
         path = Run(directory).write_report()

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from outcast.cli import shared, terminal
 from outcast.errors import RunError
+from outcast.experiment.noise import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 @click.command(
     "reproduce",
     epilog=shared.examples(
-        "outcast reproduce --list", "outcast reproduce P10", "outcast reproduce all --full --jobs 2"
+        "outcast reproduce --list",
+        "outcast reproduce P10",
+        "outcast reproduce all --full --jobs 2",
+        "outcast reproduce P3 P10 --noise all",
     ),
 )
 @click.argument("figures", nargs=-1, metavar="FIGURE...|all")
@@ -34,6 +38,12 @@ if TYPE_CHECKING:
     "--quick/--full",
     default=True,
     help="Five seeds and short runs, or as many and as long as the findings are based on.",
+)
+@click.option(
+    "--noise",
+    multiple=True,
+    type=shared.Choice([*PROFILES, "all"]),
+    help="Run each FIGURE under this profile of noise instead of its own; can be given again.",
 )
 @shared.jobs
 @click.option(
@@ -46,14 +56,19 @@ if TYPE_CHECKING:
     help="Where results go; runs that are finished there are not repeated.",
 )
 def command(
-    figures: tuple[str, ...], listed: bool, quick: bool, jobs: int | None, output: Path
+    figures: tuple[str, ...],
+    listed: bool,
+    quick: bool,
+    noise: tuple[str, ...],
+    jobs: int | None,
+    output: Path,
 ) -> None:
     """Run the experiments behind FIGURE. Print what was reported, what is measured, the verdict.
 
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
     from outcast.api.guest import provide
-    from outcast.reproduce import index, recipe, reproduce, runs, together
+    from outcast.reproduce import index, recipe, reproduce, runs, state, together
     from outcast.reproduce.verdict import NO_VERDICT
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
@@ -67,7 +82,13 @@ def command(
         console.print(_listing(chosen))
         return
     mode: Literal["quick", "full"] = "quick" if quick else "full"
-    runs_by_figure = {figure.id: runs.planned_runs(figure, mode) for figure in chosen}
+    profiles: list[str | None] = [*PROFILES] if "all" in noise else [*dict.fromkeys(noise)]
+    runs_by_figure = {
+        (figure.id, profile): runs.planned_runs(figure, mode, profile)
+        for figure in chosen
+        # A computation has no noise.
+        for profile in (profiles if profiles and figure.has_runs else [None])
+    }
     everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
     shared.end_as_interrupted()
     for run in everything:
@@ -75,18 +96,21 @@ def command(
             provide(run.experiment, progress=True)
             break
     with locked(output) as store:
+        made_by = state.hold(store, state.present())
         with Display(terminal.console(stderr=True)) as display:
             failed = runs.make_missing(everything, store, jobs or os.cpu_count() or 1, display)
-        for figure in chosen:
-            reproduce.conclude(figure, mode, runs_by_figure[figure.id], store, failed)
+        for (name, profile), planned in runs_by_figure.items():
+            reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
         shown = together.rows(reproduce.stored(output, list(recipes.values())))
-        asked = [row for row in shown if row.result.id in runs_by_figure]
+        asked = [row for row in shown if (row.result.id, row.result.profile) in runs_by_figure]
         for row in asked:
             _show(console, row, output)
+        for name, band in together.over_noise(asked).items():
+            console.print(f"{name}: {together.band_text(band)}", soft_wrap=True)
         console.print(together.control_text(shown), soft_wrap=True)
         page = index.write_index(output, shown)
     terminal.echo_path(page)
-    without = [row.result.id for row in asked if row.verdict is None]
+    without = list(dict.fromkeys(row.result.id for row in asked if row.verdict is None))
     if without:
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
 
@@ -108,7 +132,7 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
 
 
 def _show(console: Console, row: Row, output: Path) -> None:
-    from outcast.reproduce import index
+    from outcast.reproduce import index, reproduce
     from outcast.reproduce.verdict import verdict_text
 
     result = row.result
@@ -129,8 +153,9 @@ def _show(console: Console, row: Row, output: Path) -> None:
             markup=False,
         )
     console.print(
-        f"verdict: {verdict_text(row.verdict)} ({row.tally}; {index.seeds_text(result)}); "
-        f"{output / result.id / result.figure}",
+        f"verdict: {verdict_text(row.verdict)} ({row.tally}; {index.seeds_text(result)}; "
+        f"noise {result.noise}); "
+        f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}",
         highlight=False,
         soft_wrap=True,
     )

@@ -13,7 +13,17 @@ from pathlib import Path
 
 from outcast.files import write_text
 from outcast.reproduce import recipe, reproduce, together
-from outcast.reproduce.index import MEASURED, measured_text, p_text, remarks, seeds_text
+from outcast.reproduce.index import (
+    ABOUT_BAND,
+    BAND,
+    MEASURED,
+    burst_text,
+    made_text,
+    measured_text,
+    p_text,
+    remarks,
+    seeds_text,
+)
 from outcast.reproduce.result import Result
 from outcast.reproduce.verdict import verdict_text
 
@@ -39,14 +49,26 @@ def markdown(results: Sequence[Result]) -> str:
         "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
         "|" + "---|" * 7,
     ]
-    for row in shown:
+    own = [row for row in shown if row.result.profile is None]
+    bands = together.over_noise(shown)
+    for row in own:
         result, main = row.result, row.result.claims[0]
         lines.append(
             f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
             f"| {main.text}: {measured_text(main)} | {verdict_text(row.verdict)} "
             f"| {row.tally} | {result.mode} |"
         )
-    for row in shown:
+    if bands:
+        lines += ["", "## Over noise", "", ABOUT_BAND, ""]
+        lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
+        lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
+        lines += [
+            f"| {row.result.id} | {row.result.noise} | {measured_text(row.result.claims[0])} "
+            f"| {burst_text(row.result)} | {verdict_text(row.verdict)} | {row.tally} |"
+            for band in bands.values()
+            for row in band
+        ]
+    for row in own:
         result = row.result
         lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]
         lines.append(
@@ -65,8 +87,7 @@ def markdown(results: Sequence[Result]) -> str:
             lines += ["", f"Left out: {failure.label}, seed {failure.seed}: {failure.reason}"]
         lines += [
             "",
-            f"`{result.command}`; outcast {result.outcast}, {result.engine} engine, "
-            f"kernel {result.kernel}.",
+            f"`{result.command}`; {made_text(result)}.",
         ]
     return "\n".join(lines) + "\n"
 

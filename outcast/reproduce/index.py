@@ -56,6 +56,11 @@ def remarks(result: Result) -> list[tuple[str, str]]:
     return [(title, text) for title, text in known if text]
 
 
+def made_text(result: Result) -> str:
+    """Which state, noise and engine made a result's runs."""
+    return f"{result.state}; noise {result.noise}; {result.engine} engine"
+
+
 def seeds_text(result: Result) -> str:
     """The number of runs and the range of their seeds."""
     runs = sum(len(point.seeds) for point in result.points)
@@ -66,7 +71,8 @@ def seeds_text(result: Result) -> str:
 
 def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
-    results = [row.result for row in shown]
+    own = [row for row in shown if row.result.profile is None]
+    results = [row.result for row in own]
     rows: list[list[Part]] = [
         [
             element("a", row.result.id, href=f"#{row.result.id}"),
@@ -81,7 +87,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
                 value="-" if main.mean is None else repr(main.mean),
             ),
         ]
-        for row in shown
+        for row in own
         for main in row.result.claims[:1]
     ]
     head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
@@ -97,17 +103,75 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
         element("p", together.control_text(shown)),
         element("div", table("All rows", head, rows, 9), class_="prose sortable"),
     )
-    contents = [("verdicts", "Verdicts"), *((result.id, result.id) for result in results)]
+    bands = _over_noise(shown)
+    contents = [
+        ("verdicts", "Verdicts"),
+        *(("noise", "Over noise") for _ in bands),
+        *((result.id, result.id) for result in results),
+    ]
     page = document(
         "Reproduction",
         _header(shown),
-        [verdicts, *(_row(row, folder) for row in shown), _again(folder, results)],
+        [verdicts, *bands, *(_row(row, folder) for row in own), _again(folder, results)],
         scripts=["sort.js"],
         contents=[*contents, ("again", "Run it again")],
     )
     path = folder / "index.html"
     write_text(path, page)
     return path
+
+
+def burst_text(result: Result) -> str:
+    """The burst ratio of the flows with the fewest hops, with its interval."""
+    burst = result.burst
+    if burst is None or burst.mean is None:
+        return "-"
+    text = f"{number(burst.mean)}"
+    if burst.low is not None and burst.high is not None:
+        text += f" [{number(burst.low)}, {number(burst.high)}]"
+    return f"{text} ({burst.hops}-hop)"
+
+
+BAND = ["id", "noise", "main claim, measured", "burst ratio", "verdict", "claims"]
+ABOUT_BAND = (
+    "The same rows under several profiles of noise. The burst ratio compares chains of drops, of "
+    "the flows with the fewest hops, with those of chance at the same loss rate: at 1 drops have "
+    "no memory."
+)
+
+
+def _over_noise(shown: Sequence[Row]) -> list[Element]:
+    """The section with recipes under several profiles; none if there is no such recipe."""
+    bands = together.over_noise(shown)
+    if not bands:
+        return []
+    rows: list[list[Part]] = [
+        [
+            row.result.id,
+            row.result.noise,
+            measured_text(row.result.claims[0]),
+            burst_text(row.result),
+            _badge(row.verdict),
+            row.tally,
+        ]
+        for band in bands.values()
+        for row in band
+    ]
+    return [
+        section(
+            "noise",
+            "Over noise",
+            element("p", ABOUT_BAND),
+            element(
+                "ul",
+                *(
+                    element("li", f"{name}: {together.band_text(band)}")
+                    for name, band in bands.items()
+                ),
+            ),
+            element("div", table("Rows by noise", BAND, rows, 9), class_="prose sortable"),
+        )
+    ]
 
 
 def _header(shown: Sequence[Row]) -> list[Element]:
@@ -203,7 +267,7 @@ def _row(row: Row, folder: Path) -> Element:
             "p",
             "Again: ",
             element("code", result.command),
-            f"; outcast {result.outcast}, {result.engine} engine, kernel {result.kernel}",
+            f"; {made_text(result)}",
             class_="note",
         ),
     )

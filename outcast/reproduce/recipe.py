@@ -254,6 +254,11 @@ class Recipe(_Part):
                 raise ValueError(f"the picture names the point {label!r}; there are {labels}")
         return self
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether a point of it is a run; otherwise all are computations."""
+        return any(point.config is not None for point in self.points)
+
     def settings(self, point: Point, mode: Mode) -> dict[str, Any]:
         """The overrides of a point's configuration. Those of the point win over the mode's."""
         return {**mode.set, **point.set}

@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from outcast import __version__
+from outcast.experiment.noise import PROFILES, Noise
 from outcast.records.run import Run
-from outcast.reproduce import measures, pictures, result, runs
+from outcast.reproduce import measures, pictures, result, runs, state, verdict
 from outcast.reproduce.measures import ModelRun
-from outcast.reproduce.recipe import Recipe
-from outcast.reproduce.result import FailureRecord, PointRecord, Result
+from outcast.reproduce.recipe import Measure, Recipe
+from outcast.reproduce.result import BurstRecord, FailureRecord, PointRecord, Result
 from outcast.reproduce.runs import PlannedRun
+from outcast.reproduce.state import MadeBy
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
 
 FIGURE = "figure.png"
+NOISE = "noise"
 
 
 def conclude(
@@ -26,19 +28,35 @@ def conclude(
     planned: Sequence[PlannedRun],
     store: SweepDirectory,
     failed: Mapping[str, Failure],
+    made_by: MadeBy,
+    noise: str | None = None,
 ) -> Result:
-    """Measures, judges and draws; writes `ID/result.json` and `ID/figure.png` into the store.
+    """Measures, judges and draws; writes result.json and figure.png into the recipe's folder.
 
     Left out of the values, and listed, are runs that failed, runs whose captures and counters
-    contradict each other, and runs without a value of a claim's measure.
+    contradict each other, runs without a value of a claim's measure, and all but one of the runs
+    that are equal packet for packet, because these are no repetitions.
+
+    Args:
+        recipe: what is judged.
+        mode: how much was run.
+        planned: its runs.
+        store: where the runs are, and where the result goes.
+        failed: by run name, why a run failed.
+        made_by: the outcast that made the runs.
+        noise: the profile that was asked for; None for the one that the configurations have.
+
+    Raises:
+        ConfigError: different kernels or roots made the runs.
     """
     good: dict[str, list[Run]] = {point.label: [] for point in recipe.points}
     seeds: dict[str, list[int]] = {point.label: [] for point in recipe.points}
     failures = []
+    packets: dict[tuple[str, ...], int] = {}
     for plan in planned:
         label = plan.point.label
         run = runs.finished(plan, store)
-        reason = _why_not(plan, run, failed)
+        reason = _why_not(plan, run, failed) or _copy_of(plan, run, packets)
         if reason is not None or run is None:
             reason = reason or "no result"
             failures.append(FailureRecord(label=label, seed=plan.seed, reason=reason))
@@ -47,14 +65,12 @@ def conclude(
         seeds[label].append(plan.seed)
     failures += _without_value(recipe, good, seeds)
     judged = result.evaluate(recipe, good)
-    folder = store.path / recipe.id
-    folder.mkdir(exist_ok=True)
+    folder = folder_of(store.path, recipe.id, noise)
+    folder.mkdir(parents=True, exist_ok=True)
     if any(good.values()):
         pictures.draw(recipe, good, folder / FIGURE)
     emulated = [run for of_point in good.values() for run in of_point if not _is_computed(run)]
     manifests = [run.directory.read_manifest() for run in emulated]
-    kernels = sorted({manifest.kernel.get("release", "unknown") for manifest in manifests})
-    versions = sorted({manifest.outcast for manifest in manifests} or {__version__})
     wall_s = sum(sum(run.summary.wall_s.values()) for run in emulated)
     conclusion = Result(
         id=recipe.id,
@@ -77,15 +93,58 @@ def conclude(
             for point in recipe.points
         ],
         failures=failures,
-        outcast=", ".join(versions),
-        kernel=", ".join(kernels) or "none",
+        state=state.of_runs(made_by, manifests),
+        profile=noise,
+        noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
+        burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(wall_s, 1),
-        command=f"outcast reproduce {recipe.id} --{mode}",
+        command=f"outcast reproduce {recipe.id} --{mode}" + (f" --noise {noise}" if noise else ""),
         figure=FIGURE,
     )
     result.write_result(folder, conclusion)
     return conclusion
+
+
+def folder_of(folder: Path, name: str, noise: str | None) -> Path:
+    """Where the result of a recipe goes: `ID`, or `ID/noise/PROFILE`."""
+    return folder / name if noise is None else folder / name / NOISE / noise
+
+
+def _profile(run: Run) -> str:
+    """The profile of a run's noise, and that it is changed if the configuration has own parts."""
+    noise, engine = run.experiment.noise, run.experiment.engine
+    if noise.profile is None or engine == "auto":
+        return "unknown"
+    plain = noise == Noise(profile=noise.profile).resolved(engine)
+    return noise.profile if plain else f"{noise.profile}, changed"
+
+
+def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:
+    """Why a run is no repetition: it has the packets of another seed. Notes the run's packets."""
+    if run is None or _is_computed(run):
+        return None
+    manifest = run.directory.read_manifest()
+    hashes = {**manifest.files, **manifest.dropped}
+    name = (plan.point.label, *(hashes[file] for file in sorted(hashes) if ".pcap" in file))
+    first = packets.setdefault(name, plan.seed)
+    if first == plan.seed or len(name) == 1:
+        return None
+    return f"has the same packets as seed {first}, so it is no repetition"
+
+
+def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:
+    """The burst ratio at the main claim's point."""
+    label, _ = result.measured_points(recipe.claims[0])[0]
+    chosen = [run for run in good[label] if not _is_computed(run)]
+    if not chosen or not chosen[0].summary.classes:
+        return None
+    measure = Measure(kind="burst_ratio", hops=min(map(int, chosen[0].summary.classes)))
+    values = [measures.take(run, measure) for run in chosen]
+    ratio = verdict.central(values, logarithmic=True)
+    if ratio.value is None or measure.hops is None:
+        return None
+    return BurstRecord(hops=measure.hops, mean=ratio.value, low=ratio.low, high=ratio.high)
 
 
 def _is_computed(run: Run) -> bool:
@@ -125,9 +184,11 @@ def _values(recipe: Recipe, good: Sequence[Run]) -> dict[str, list[float | None]
 
 
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:
-    """The results of these recipes that a folder holds, in the order of the recipes."""
-    return [
-        result.read_result(folder / recipe.id)
-        for recipe in recipes
-        if (folder / recipe.id / result.FILE).exists()
+    """The results of these recipes that a folder holds, in the order of the recipes.
+
+    Those with the configurations' own noise come first, then the others by their profiles.
+    """
+    found = [
+        folder_of(folder, recipe.id, noise) for noise in (None, *PROFILES) for recipe in recipes
     ]
+    return [result.read_result(path) for path in found if (path / result.FILE).exists()]

@@ -25,6 +25,7 @@ from outcast.reproduce.recipe import (
     Recipe,
     SizeClaim,
 )
+from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
@@ -72,6 +73,15 @@ class FailureRecord(_Record):
     reason: str
 
 
+class BurstRecord(_Record):
+    """The burst ratio of the flows with the fewest hops at the main claim's point."""
+
+    hops: int
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
 class Result(_Record):
     """The content of result.json."""
 
@@ -86,12 +96,21 @@ class Result(_Record):
     claims: list[ClaimRecord]
     points: list[PointRecord]
     failures: list[FailureRecord]
-    outcast: str
-    kernel: str
+    state: State
+    profile: str | None = Field(
+        description="the profile of noise that was asked for; null for that of the configurations"
+    )
+    noise: str = Field(description="the profile that its runs have; `none` for a computation")
+    burst: BurstRecord | None = Field(description="null if no such flow lost a packet")
     engine: str
     seconds: float = Field(description="wall time of all its runs, one after the other")
     command: str
     figure: str = "figure.png"
+
+    @property
+    def again(self) -> str:
+        """The command that makes it anew, into a folder of its own."""
+        return f"{self.command} -o NEW"
 
 
 def evaluate(recipe: Recipe, runs: Mapping[str, Sequence[Run]]) -> list[Judged]:

@@ -19,6 +19,7 @@ from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
+from outcast.experiment.noise import DEFAULTS
 from outcast.records.run import Run
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun
@@ -44,8 +45,15 @@ class PlannedRun:
     experiment: Experiment | None
 
 
-def planned_runs(recipe: Recipe, mode: Literal["quick", "full"]) -> list[PlannedRun]:
+def planned_runs(
+    recipe: Recipe, mode: Literal["quick", "full"], noise: str | None = None
+) -> list[PlannedRun]:
     """Every run of a recipe.
+
+    Args:
+        recipe: the recipe.
+        mode: how much to run.
+        noise: the profile of noise; None for the one that the configurations have.
 
     Raises:
         ConfigError: if a point's configuration is missing or refuses the settings.
@@ -55,7 +63,11 @@ def planned_runs(recipe: Recipe, mode: Literal["quick", "full"]) -> list[Planned
     for point in recipe.points:
         single = None
         if point.config is not None:
-            loaded = load_experiment(configs.find(point.config), recipe.settings(point, chosen))
+            settings = recipe.settings(point, chosen)
+            # The default's name changes nothing, so the runs are those without a name.
+            if noise not in (None, DEFAULTS["virtual"]):
+                settings["noise.profile"] = noise
+            loaded = load_experiment(configs.find(point.config), settings)
             single = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
             if single is None:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outcast.errors import ConfigError
+from outcast.experiment.noise import PROFILES
 from outcast.reproduce.result import ClaimRecord, Result
 from outcast.reproduce.verdict import Verdict, overall, verdict_text
 
@@ -53,8 +55,55 @@ class Row:
         return ", ".join(f"{count[kind]} {verdict_text(kind)}" for kind in kinds if count[kind])
 
 
+def require_one_state(results: Sequence[Result]) -> None:
+    """Raises ConfigError unless one state made all results.
+
+    The line names two results that differ, and the commands that make them anew.
+    """
+    for other in results:
+        for first in results:
+            if not first.state.is_same(other.state):
+                raise ConfigError(
+                    f"{first.id} is of {first.state}; {other.id} is of {other.state}: a page has "
+                    f"results of one state; allowed is to make both anew in one folder: "
+                    f"{first.again} and {other.again}"
+                )
+
+
+def over_noise(shown: Sequence[Row]) -> dict[str, list[Row]]:
+    """By recipe, its rows under each profile of noise; only recipes with two profiles or more."""
+    order = list(PROFILES)
+    bands: dict[str, dict[str, Row]] = {}
+    # A row for which the profile was asked wins over one that has it by default.
+    for row in sorted(shown, key=lambda row: row.result.profile is not None):
+        bands.setdefault(row.result.id, {})[row.result.noise] = row
+    return {
+        name: [band[noise] for noise in sorted(band, key=lambda noise: _place(order, noise))]
+        for name, band in bands.items()
+        if len(band) > 1
+    }
+
+
+def _place(order: Sequence[str], noise: str) -> int:
+    return order.index(noise) if noise in order else len(order)
+
+
+def band_text(band: Sequence[Row]) -> str:
+    """Under which profiles a recipe has which verdict, as `reproduced under exact, jitter`."""
+    kinds: tuple[Verdict | None, ...] = (*Verdict, None)
+    under = {kind: [row.result.noise for row in band if row.verdict is kind] for kind in kinds}
+    return "; ".join(
+        f"{verdict_text(kind)} under {', '.join(names)}" for kind, names in under.items() if names
+    )
+
+
 def rows(results: Sequence[Result]) -> list[Row]:
-    """The results with the verdicts of a page that shows all of them."""
+    """The results with the verdicts of a page that shows all of them.
+
+    Raises:
+        ConfigError: they are of different states.
+    """
+    require_one_state(results)
     known = [claim.p for result in results for claim in result.claims if claim.p is not None]
     adjusted = iter(adjust(known))
     return [

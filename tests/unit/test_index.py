@@ -13,8 +13,16 @@ import pytest
 from PIL import Image
 
 from outcast import cli
-from outcast.reproduce import recipe
-from outcast.reproduce.result import ClaimRecord, FailureRecord, PointRecord, Result, write_result
+from outcast.reproduce import docs, recipe, reproduce
+from outcast.reproduce.result import (
+    BurstRecord,
+    ClaimRecord,
+    FailureRecord,
+    PointRecord,
+    Result,
+    write_result,
+)
+from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep import index, state
 from outcast.sweep.store import SweepDirectory
@@ -190,7 +198,12 @@ def test_what_is_swept_is_not_said_to_be_in_common(sweep: SweepDirectory) -> Non
 # --- a reproduction
 
 
-def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result:
+STATE = State(outcast="0", commit="a" * 40, code="c0de", kernel="6.1 abc", root="r00t")
+
+
+def make_result(
+    name: str, verdict: Verdict | None, failures: int = 0, profile: str | None = None
+) -> Result:
     claim = ClaimRecord(
         text="less <than> half",
         rule="ratio at least 2",
@@ -215,8 +228,10 @@ def make_result(name: str, verdict: Verdict | None, failures: int = 0) -> Result
         claims=[claim],
         points=[point],
         failures=[FailureRecord(label="twelve", seed=3, reason="it <failed>")] * failures,
-        outcast="0",
-        kernel="6.1",
+        state=STATE,
+        profile=profile,
+        noise=profile or "jitter",
+        burst=BurstRecord(hops=2, mean=1.4, low=1.2, high=1.6),
         engine="virtual",
         seconds=1,
         command=f"outcast reproduce {name} --quick",
@@ -266,7 +281,53 @@ def test_every_row_with_its_verdict_in_words_and_a_section(
     assert f"{results[4].id}: twelve, seed 3: it &lt;failed&gt;" in top
     assert "less &lt;than&gt; half" in text
     assert "That &lt;this&gt; holds" in text
+    assert "outcast 0 (commit aaaaaaaaaaaa, code c0de), kernel 6.1 abc, root r00t" in text
+    assert "Over noise" not in text
     assert "4 of 5 claims are judged together." in text
+
+
+def test_rows_under_several_profiles_say_under_which_they_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for profile, verdict in (
+        (None, Verdict.REPRODUCED),
+        ("exact", Verdict.CONTRADICTED),
+        ("hosts-2011", Verdict.REPRODUCED),
+    ):
+        folder = reproduce.folder_of(tmp_path, "P3", profile)
+        folder.mkdir(parents=True)
+        write_result(folder, make_result("P3", verdict, profile=profile))
+    assert cli.invoke(["report", str(tmp_path)]) == 0
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    words = "P3: reproduced under hosts-2011, jitter; contradicted under exact"
+    assert words in text
+    table = text[text.index("Rows by noise</caption>") :]
+    rows = re.findall(r"<tr>(.*?)</tr>", table[: table.index("</table>")])[1:]
+    assert [re.findall("exact|hosts-2011|jitter", row)[0] for row in rows] == [
+        "exact",
+        "hosts-2011",
+        "jitter",
+    ]
+    assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in rows)
+    results = reproduce.stored(tmp_path, list(recipe.load_all().values()))
+    assert f"- {words}" in docs.markdown(results)
+    capsys.readouterr()
+
+
+def test_results_of_two_states_are_not_shown_on_one_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, code in (("P3", "c0de"), ("P4", "0ther")):
+        (tmp_path / name).mkdir()
+        made = make_result(name, Verdict.REPRODUCED)
+        other = made.model_copy(update={"state": STATE.model_copy(update={"code": code})})
+        write_result(tmp_path / name, other)
+    assert cli.invoke(["report", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "P3 is of outcast 0 (commit aaaaaaaaaaaa, code c0de)" in line
+    assert "P4 is of outcast 0 (commit aaaaaaaaaaaa, code 0ther)" in line
+    assert "outcast reproduce P3 --quick -o NEW" in line
+    assert not (tmp_path / "index.html").exists()
 
 
 def test_a_lighter_picture_looks_the_same(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, reproduce, result
 from outcast.reproduce.recipe import Measure, Mode, Point
 from outcast.reproduce.runs import PlannedRun
+from outcast.reproduce.state import MadeBy
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.store import SweepDirectory
 from tests.golden import model
@@ -31,6 +32,9 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     directory = write_run(tmp_path_factory.mktemp("measures") / "run", traffic, DURATION_NS)
     analyze(directory)
     return directory
+
+
+MADE_BY = MadeBy(outcast="0.1.0", commit=None, code="c0de")
 
 
 def changed(analysed: RunDirectory, tmp_path: Path, bps: dict[int, float]) -> Run:
@@ -286,7 +290,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     )
     made = recipe_of(point, claim)
     wanted = [*three, PlannedRun(point, 4, "run-4", None)]
-    found = reproduce.conclude(made, "quick", wanted, store, {})
+    found = reproduce.conclude(made, "quick", wanted, store, {}, MADE_BY)
     assert [(each.seed, each.reason) for each in found.failures] == [
         (2, "not to be trusted: packets are missing"),
         (4, "not run"),
@@ -294,7 +298,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     ]
     assert found.points[0].values == {"outcast ratio": [10.0, None]}
     assert found.claims[0].verdict is None
-    ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {})
+    ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {}, MADE_BY)
     assert (ok.claims[0].verdict, ok.failures) == (Verdict.REPRODUCED, [])
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from outcast.analysis.statistics import Interval
 from outcast.reproduce import together, verdict
 from outcast.reproduce.recipe import BoundClaim, Claim, Measure, OrderClaim, SizeClaim
+from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, decide, judge, overall
 
 RATIO = Measure(kind="outcast_ratio")
@@ -188,7 +189,8 @@ def result_of(*claims: tuple[float | None, Verdict | None]) -> Any:
         )
         for p, verdict in claims
     ]
-    return together.Result.model_construct(id="X", claims=records)
+    state = State(outcast="0", commit=None, code="c0de", kernel=None, root=None)
+    return together.Result.model_construct(id="X", claims=records, state=state)
 
 
 def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from outcast.reproduce import recipe, reproduce, runs
+from outcast.reproduce import recipe, reproduce, runs, state
 from outcast.reproduce.verdict import Verdict
 from outcast.sweep.scheduler import Progress
 from outcast.sweep.store import locked
@@ -37,7 +37,7 @@ def test_verdict_of_p3(tmp_path, queue, is_fair):
     wanted = runs.planned_runs(changed, "quick")
     with locked(tmp_path) as store:
         failed = runs.make_missing(wanted, store, os.cpu_count() or 1, Silent())
-        result = reproduce.conclude(changed, "quick", wanted, store, failed)
+        result = reproduce.conclude(changed, "quick", wanted, store, failed, state.present())
     assert result.failures == []
     verdict = result.claims[0].verdict
     assert verdict is not None
