@@ -69,7 +69,7 @@ def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
 
 
 def longest_round_trip_ns(plan: Plan) -> int:
-    """The largest sum of the links' delays, there and back, among the paths of all flows."""
+    """The longest round trip without queues: the links' delays there and back, and the hosts'."""
 
     def delay_ns(path: Sequence[str]) -> int:
         return sum(plan.links[hop].delay_ns or 0 for hop in pairwise(path))
@@ -78,7 +78,8 @@ def longest_round_trip_ns(plan: Plan) -> int:
         (flow.path, flow.return_path) for flow in plan.flows
     ]
     ways += _other_ways(plan)
-    return max(delay_ns(there) + delay_ns(back) for there, back in ways)
+    over_links_ns = max(delay_ns(there) + delay_ns(back) for there, back in ways)
+    return over_links_ns + plan.host_noise.round_trip_ns
 
 
 def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:

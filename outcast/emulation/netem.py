@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
+from outcast.plan.noise import Span
 
-LATENCY64, JITTER64, RATE64, PRNG_SEED = 10, 11, 8, 14
+LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14
 _RATE = 6
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
@@ -25,6 +26,8 @@ IN_ORDER_RATE = 1 << 62
 _RATE_PARAMETERS = struct.Struct("=IiIi")
 # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 _PARAMETERS = struct.Struct("=6I")
+# struct tc_netem_slot: min_delay, max_delay, max_packets, max_bytes, dist_delay, dist_jitter
+_SLOT_PARAMETERS = struct.Struct("=qqiiqq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,15 @@ def shown_loss(raw: bytes) -> tuple[int, int | None]:
     (loss,) = struct.unpack_from("=8xI", raw)
     seed = netlink.attribute(raw[_PARAMETERS.size :], PRNG_SEED)
     return loss, None if seed is None else int.from_bytes(seed, "little")
+
+
+def shown_slot(raw: bytes) -> Span | None:
+    """Reads TCA_OPTIONS: the length of slots, if they have no other limit; else None."""
+    shown = netlink.attribute(raw[_PARAMETERS.size :], SLOT)
+    if shown is None:
+        return None
+    least_ns, most_ns, *others = _SLOT_PARAMETERS.unpack(shown)
+    return None if any(others) else Span(least_ns, most_ns)
 
 
 def replace_root(
@@ -100,14 +112,22 @@ def options(
     in_order: bool,
     loss: Loss | None = None,
     seed: int | None = None,
+    slot: Span | None = None,
 ) -> bytes:
-    """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another."""
+    """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another.
+
+    With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
+    have come leave at its end. The kernel's own generator draws a slot's length.
+    """
     encoded = _PARAMETERS.pack(0, limit_packets, loss.in_kernel if loss else 0, 0, 0, 0)
     encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
     encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
     if in_order:
         encoded += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
         encoded += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+    if slot:
+        parameters = _SLOT_PARAMETERS.pack(slot.least_ns, slot.most_ns, 0, 0, 0, 0)
+        encoded += netlink.encode(SLOT, parameters)
     seed = loss.seed if loss else seed
     if seed is not None:
         encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", seed))

@@ -22,7 +22,7 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
-from outcast.emulation import queues, transport, wires
+from outcast.emulation import arrivals, queues, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
@@ -386,17 +386,21 @@ class Network:
             alike.setdefault(tuple(effective.items()), []).append(request.port)
             if request.port == bottleneck:
                 of_bottleneck = effective
+        interrupts = self.plan.host_noise.interrupts
         for host in self.plan.hosts:
             request = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
                 self._tc([request])
                 with IPRoute() as netlink:
+                    if interrupts is not None:
+                        arrivals.hold_back(netlink, request.port, interrupts)
                     (index,) = netlink.link_lookup(ifname=request.port)
                     effective = queues.read_back(request, _shown_queues(netlink).get(index, []))
             alike.setdefault(tuple(effective.items()), []).append(request.port)
         return QueueSettings(
             of_bottleneck,
             tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
+            None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
         )
 
     def _tc(self, requested: Sequence[ports.PortQueue]) -> None:

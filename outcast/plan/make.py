@@ -15,7 +15,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
-from outcast.plan import events, grouping, ports, programs, schedule, traces, transport
+from outcast.plan import events, grouping, noise, ports, programs, schedule, traces, transport
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import (
     Bottleneck,
@@ -91,6 +91,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
             programs=planned_programs,
             traces=traces.of_links(experiment, link_traces),
             events=experiment.trace.events if experiment.trace is not None else (),
+            host_noise=noise.of_hosts(experiment),
         )
         _require_ports(experiment, plan)
         _require_room(experiment, plan)

@@ -19,6 +19,7 @@ from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import Flow
 from outcast.plan.grouping import Groups
 from outcast.plan.links import Direction, Wire, wires
+from outcast.plan.noise import HostNoise
 from outcast.plan.paths import generated_packet, ingress_port, port_name
 from outcast.plan.programs import Command, Program, probe
 from outcast.plan.programs import pairs as program_pairs
@@ -63,6 +64,7 @@ class Plan:
         programs: every program, in the order of the configuration.
         traces: the rates that traces give to links.
         events: the tracepoints of the guest's kernel whose events are recorded.
+        host_noise: what hosts do to arrivals and departures.
         command: what runs instead of flows, workloads and clients; None in a run.
     """
 
@@ -80,6 +82,7 @@ class Plan:
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = ()
     events: tuple[str, ...] = ()
+    host_noise: HostNoise = field(default_factory=HostNoise)
 
     @cached_property
     def traced(self) -> frozenset[Direction]:

@@ -11,6 +11,8 @@ from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfi
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.htb import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
+from outcast.plan import noise
+from outcast.plan.noise import Span
 
 if TYPE_CHECKING:
     from outcast.plan.model import Plan
@@ -29,6 +31,7 @@ class PortQueue:
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
         jitter_seed: of the generator that draws the jitter; None for the kernel's own seed.
+        sender: how long after the first packet all that a host sends leaves, at a host's port.
     """
 
     port: str
@@ -40,6 +43,7 @@ class PortQueue:
     framing: Framing = FRAMINGS["none"]
     changes_delay: bool = False
     jitter_seed: int | None = None
+    sender: Span | None = None
 
     @property
     def has_netem(self) -> bool:
@@ -73,7 +77,8 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
     own = plan.links[host, switch].queue
     settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
-    return replace(settings, jitter_ns=0, jitter_seed=None)
+    sender = noise.of_hosts(experiment).sender
+    return replace(settings, jitter_ns=0, jitter_seed=None, sender=sender)
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:

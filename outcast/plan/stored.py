@@ -37,6 +37,7 @@ from outcast.experiment.wire import Overhead
 from outcast.plan.bottleneck import Bottleneck
 from outcast.plan.flows import MOST_FLOWS, Flow
 from outcast.plan.model import Plan
+from outcast.plan.noise import HostNoise
 from outcast.plan.programs import Command, Program
 from outcast.plan.schedule import MOST_FLOWS as MOST_GENERATED
 from outcast.plan.schedule import Generated
@@ -118,7 +119,9 @@ class _Alike(_Part):
 
 
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order. Format 1 had no `links`, 2 no `events`, 3 no `overhead`."""
+    """The file's keys, in their order. Format 1 had no `links`, 2 no `events`, 3 neither
+    `overhead` nor `host_noise`.
+    """
 
     format: int = 4
     graph: _Network
@@ -135,6 +138,7 @@ class _Document(handed_in.Versioned):
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
     events: tuple[EventName, ...] = Field(default=(), max_length=MOST_EVENTS)
+    host_noise: HostNoise = HostNoise()
 
 
 def dumps(plan: Plan) -> str:
@@ -210,6 +214,7 @@ def read_plan(path: Path) -> Plan:
         command=document.command,
         traces=document.traces,
         events=document.events,
+        host_noise=document.host_noise,
     )
 
 

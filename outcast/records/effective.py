@@ -65,10 +65,13 @@ class QueueSettings:
     Attributes:
         bottleneck: the settings of the studied port. Their names depend on the kind of queue.
         ports: each item names the ports that share settings, and holds these settings.
+        interrupts_ns: the least and the most time after which every host gets what arrived; None
+            where hosts get each packet at once.
     """
 
     bottleneck: Mapping[str, Any]
     ports: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]
+    interrupts_ns: tuple[int, int] | None = None
 
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
@@ -76,6 +79,9 @@ class QueueSettings:
         for number, (names, settings) in enumerate(self.ports):
             flat[f"ports.{number}"] = " ".join(names)
             flat.update({f"ports.{number}.{name}": value for name, value in settings.items()})
+        if self.interrupts_ns is not None:
+            least_ns, most_ns = self.interrupts_ns
+            flat |= {"noise.interrupts_ns": [least_ns, most_ns]}
         return flat
 
 

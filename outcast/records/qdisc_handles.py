@@ -2,6 +2,7 @@
 
 ```
 1:  netem, only where a link has a delay
+9:  netem with slots, only at hosts whose sender takes its time (`noise.sender`)
 2:  the shaper: tbf or htb; its drop counter counts all drops below it
 3:  the queue
 4:  a qdisc below the queue, if its kind needs one: it holds the packets of a marking queue
@@ -9,5 +10,6 @@
 """
 
 DELAY_HANDLE = 1
+SENDER_HANDLE = 9
 SHAPER_HANDLE = 2
 QUEUE_HANDLE = 3

@@ -20,7 +20,7 @@ from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, TICK_NS, Qdisc
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
-from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SENDER_HANDLE, SHAPER_HANDLE
 from outcast.records.run_directory import QueueRecord
 
 DELAY_LIMIT_PACKETS = 100_000
@@ -28,7 +28,11 @@ _NETEM_STRUCT_BYTES = 24
 
 
 def set_delay(port_queue: PortQueue) -> None:
-    """Gives the port its link's delay, if it has one. Raises RunError."""
+    """Gives the port its link's delay and its sender's time, if it has them. Raises RunError.
+
+    A sender's time comes after the delay, because the delay stands at the root, where events change
+    it. The delay is constant at a host, so packets leave as they would in the other order.
+    """
     if port_queue.has_netem:
         netem.replace_root(
             port_queue.port,
@@ -38,6 +42,21 @@ def set_delay(port_queue: PortQueue) -> None:
             limit_packets=DELAY_LIMIT_PACKETS,
             jitter_seed=port_queue.jitter_seed,
         )
+    if port_queue.sender is not None:
+        # With a rate, netem takes a packet from the sender's account, as the delay does. Otherwise
+        # TCP would keep back what it can send (TCP small queues).
+        rtnetlink.replace_qdisc(
+            *(port_queue.port, "netem"),
+            parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else netlink.ROOT,
+            major=SENDER_HANDLE,
+            options=netem.options(
+                delay_ns=0,
+                jitter_ns=0,
+                limit_packets=DELAY_LIMIT_PACKETS,
+                in_order=True,
+                slot=port_queue.sender,
+            ),
+        )
 
 
 def commands(port_queue: PortQueue) -> list[str]:
@@ -46,6 +65,8 @@ def commands(port_queue: PortQueue) -> list[str]:
     overhead = _overhead(port_queue.framing)
     queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
     parent = f"parent {DELAY_HANDLE}:1" if port_queue.has_netem else "root"
+    if port_queue.sender is not None:
+        parent = f"parent {SENDER_HANDLE}:1"
     if queue.shaper_kind == "tbf":
         lines.append(
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: "
@@ -95,7 +116,7 @@ def _below_the_shaper(queue: Queue) -> Iterator[tuple[int, Qdisc]]:
 
 def kinds(port_queue: PortQueue) -> set[str]:
     """The kernel's qdiscs that the port needs."""
-    delay = {"netem"} if port_queue.has_netem else set()
+    delay = {"netem"} if port_queue.has_netem or port_queue.sender else set()
     own = {qdisc.kind for qdisc in port_queue.queue.tc()}
     return delay | own | {port_queue.queue.shaper_kind}
 
@@ -153,8 +174,12 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
             check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
         shown_seed = _netem_number(shown_netem, netem.PRNG_SEED)
         # Linux before 6.6 has no seed, and shows none.
-        if port_queue.jitter_seed is not None and shown_seed:
-            check("jitter_seed", port_queue.jitter_seed, shown_seed)
+        if port_queue.jitter_seed is not None:
+            check("jitter is seeded", True, shown_seed in (0, port_queue.jitter_seed))
+    if port_queue.sender is not None:
+        slots = netem.shown_slot(netlink.raw_bytes(options(SENDER_HANDLE, "netem")))
+        check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
+        check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
     if queue.shaper_kind == "tbf":
         parameters = options(SHAPER_HANDLE, "tbf").get_attr("TCA_TBF_PARMS")
         burst_ticks = parameters["buffer"]
