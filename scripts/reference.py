@@ -1,7 +1,7 @@
 """Makes the configuration reference and the editors' schema from the models.
 
-`python scripts/reference.py` writes docs/config.md and configs/schema.json. A test fails if they
-are not up to date.
+`python scripts/reference.py` writes docs/config.md, configs/schema.json and the table of profiles
+in docs/noise.md. A test fails if they are not up to date.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from outcast import experiment
+from outcast.experiment.noise import PROFILES
 from outcast.experiment.parts import Part
 
 Schema = Mapping[str, Any]
@@ -60,6 +61,33 @@ def markdown() -> str:
             kind = definition["properties"]["kind"]["const"]
             lines += [f"### {name}: kind {kind}\n", *_described(definition, schema), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+_PROFILES = re.compile(r"(<!-- profiles -->\n).*(<!-- end of profiles -->\n)", re.DOTALL)
+
+
+def with_profiles(text: str) -> str:
+    """Returns the text of docs/noise.md with the profiles in their place."""
+    rows = []
+    for name, profile in PROFILES.items():
+        latency = "as much as keeps packets in order" if profile.greatest_jitter else "0"
+        if profile.switch_latency_ns:
+            latency = f"{profile.switch_latency_ns} ns up and down"
+        numbers = {
+            "oscillators": f"{profile.oscillators_ppm:g} ppm",
+            "interrupts": str(profile.interrupts) if profile.interrupts else "at once",
+            "sender": str(profile.sender) if profile.sender else "at once",
+            "switch_latency": latency,
+            "offloads": "on" if profile.offloads else "off",
+        }
+        rows += [f"### {name}", "", f"{profile.about[0].upper()}{profile.about[1:]}.", ""]
+        rows += ["| part | | source |", "|---|---|---|"]
+        rows += [
+            f"| `{part}` | {number} | {profile.sources.get(part, '')} |"
+            for part, number in numbers.items()
+        ]
+        rows.append("")
+    return _PROFILES.sub(lambda match: match[1] + "\n".join(rows) + match[2], text)
 
 
 def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
@@ -181,10 +209,12 @@ def _range(part: Schema) -> str:
 
 
 def main() -> None:
-    """Writes both files into this module's checkout."""
+    """Writes the files into this module's checkout."""
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
+    noise = root / "docs/noise.md"
+    noise.write_text(with_profiles(noise.read_text("utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ _NAMES = {
     "links.delay": "link delay",
     "links.jitter": "link jitter",
     "links.clock_offset_ppm": "clock offset (ppm)",
+    "noise.profile": "noise",
     "queue": "queue",
     "queue.kind": "queue",
     "routing.kind": "routing",

@@ -10,4 +10,6 @@ ROOT = Path(__file__).parents[2]
 def test_the_reference_and_the_schema_are_up_to_date() -> None:
     hint = "run: python scripts/reference.py"
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
+    noise = (ROOT / "docs/noise.md").read_text()
+    assert noise == reference.with_profiles(noise), hint
     assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint
