@@ -123,7 +123,7 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
                     "arbiter serves the inputs in turn, 8 bytes in each cycle of 8 ns. A frame "
                     "that finds it busy waits for up to 1.52 us, the time of another full frame"
                 ),
-                "offloads": ("off, because the paper's frames are counted as they are on the wire"),
+                "offloads": "off, because the paper does not say",
             },
         ),
         "hosts-modern": Profile(
@@ -155,7 +155,7 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
 )
 
 DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
-    {"virtual": "jitter", "realtime": "exact"}
+    {"virtual": "hosts-2011", "realtime": "exact"}
 )
 """The profile where none is given. Real machines have noise of their own."""
 

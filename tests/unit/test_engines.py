@@ -258,7 +258,8 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 def test_delay_and_jitter_are_resolved_by_the_engine(
     engine: Literal["realtime", "virtual"], override: str, delay_ns: int, jitter_ns: int
 ) -> None:
-    resolved = execute.resolve(load(FIG3C, [override]), engine)
+    noise = ["noise.profile=jitter"] if engine == "virtual" else []
+    resolved = execute.resolve(load(FIG3C, [override, *noise]), engine)
     assert resolved.engine == engine
     assert (resolved.links.delay_ns, resolved.links.jitter_ns) == (delay_ns, jitter_ns)
     assert execute.resolve(resolved, engine) == resolved

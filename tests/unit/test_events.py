@@ -24,7 +24,8 @@ MS = 10**6
 
 
 def planned(events: str, *overrides: str) -> tuple[experiment.Experiment, Plan]:
-    text = [f"events={events}", "duration=500ms", "analysis={}", "engine=virtual", *overrides]
+    text = [f"events={events}", "duration=500ms", "analysis={}", "engine=virtual"]
+    text += ["noise.profile=jitter", *overrides]
     whole = experiment.load(CONFIGS / "linear-12.yaml", text)
     whole = workflow.resolve(whole, "virtual")
     return whole, make_plan(whole)

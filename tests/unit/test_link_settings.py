@@ -39,7 +39,8 @@ LINEAR = ("links.rate=1gbit", "flows=[{from: 2-hop}, {from: 3-hop, hosts: 2}]")
 
 
 def resolved(*settings: str, config: str = "linear-12") -> tuple[Experiment, Plan]:
-    asked = load(CONFIGS / f"{config}.yaml", [*LINEAR, *settings] if "lin" in config else settings)
+    first = [*LINEAR] if "lin" in config else []
+    asked = load(CONFIGS / f"{config}.yaml", [*first, "noise.profile=jitter", *settings])
     whole = workflow.resolve(asked, "virtual")
     return whole, make_plan(whole)
 

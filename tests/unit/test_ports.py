@@ -23,7 +23,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def resolved(*overrides: str) -> tuple[experiment.Experiment, Plan]:
-    whole = execute.resolve(experiment.load(CONFIGS / "fig3c.yaml", overrides), "virtual")
+    settings = ["noise.profile=jitter", *overrides]
+    whole = execute.resolve(experiment.load(CONFIGS / "fig3c.yaml", settings), "virtual")
     return whole, make_plan(whole)
 
 

@@ -191,7 +191,7 @@ def planned(folder: Path, rate: str, *more: str) -> tuple[experiment.Experiment,
     (folder / "cell.csv").write_text("time_ms,rate_mbps\n0,5\n100,20\n")
     (folder / "mine.yaml").write_text((CONFIGS / "linear-12.yaml").read_text())
     override = f"links={{rate: 100mbit, overrides: [{{from: s1, to: h1, rate: {rate}}}]}}"
-    settings = [override, "duration=200ms", "analysis={}", *more]
+    settings = [override, "duration=200ms", "analysis={}", "noise.profile=jitter", *more]
     loaded = experiment.load(folder / "mine.yaml", settings)
     whole = workflow.resolve(loaded, "virtual")
     return whole, make_plan(whole)
