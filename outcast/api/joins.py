@@ -9,23 +9,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from outcast.analysis.capture.pcap import read_captures
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
-from outcast.analysis.join.doubts import doubts, left_out
-from outcast.analysis.join.findings import ClockEstimate, QueueEstimate, Role
+from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
+from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstimate, Role
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
-from outcast.analysis.measure.repairs import unrepaired
+from outcast.analysis.measure.drop_ranges import drop_ranges
+from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from outcast.analysis.capture.pcap import PortCapture
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
     from outcast.api.runs import Run
+
+
+SLACK_NS = 1_000_000
+"""A switch in software holds packets for so long without a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class Join:
         roles: for each capture, which way its packets go.
         clocks: for each capture, how far its clock was off; none if one clock stamped all.
         estimates: for each output, the rate and limit of its queue.
+        drop_ranges: where captures lack packets, between which numbers the drops are.
     """
 
     joined: Joined
@@ -72,6 +81,7 @@ class Join:
     roles: tuple[Role, ...] = ()
     clocks: tuple[ClockEstimate, ...] = ()
     estimates: tuple[QueueEstimate, ...] = ()
+    drop_ranges: tuple[DropRange, ...] = ()
 
     def __repr__(self) -> str:
         counts = self.joined.counts
@@ -193,6 +203,7 @@ def join_captures(
     # A port's file that is given on both sides is read once.
     files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
     captures = dict(zip(files, read_captures(files), strict=True))
+    unit_ns = _resolution_ns(captures.values())
     in_captures = [captures[port] for port in [*both.items(), *came.items()]]
     out_captures = [captures[port] for port in [*both.items(), *left.items()]]
     joined = join(
@@ -207,10 +218,19 @@ def join_captures(
         ),
     )
     read = list(captures.values())
-    refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, read)
+    repaired = repairs(joined)
+    refusals = doubts(joined, read, max_sojourn_ns) or unrepaired(joined, repaired, read)
     if refusals:
         raise UntrustedError(refusals[0].sentence)
     replayed = queue.replay(joined)
+    clocks = joined.sources.clocks
+    ranges = drop_ranges(joined, repaired, replayed)
+    doubtful = _Doubtful(unit_ns, clocks.error_ns if clocks else 0)
+    estimates = tuple(
+        _estimate(joined, replayed, output, known, doubtful)
+        for output in range(len(joined.outputs))
+    )
+    _require_possible(joined, estimates, known)
     return Join(
         joined,
         replayed,
@@ -218,8 +238,9 @@ def join_captures(
         (
             *(text for capture in read for text in capture.remarks),
             *joined.clocks,
-            *_not_estimated(joined, known),
+            *doubtful.remarks(joined, known),
             *left_out(joined, read),
+            *(dropped.sentence for dropped in ranges),
         ),
         Asked(
             _asked("any", both) + _asked("in", came) + _asked("out", left),
@@ -231,7 +252,8 @@ def join_captures(
         ),
         _roles(joined),
         _clocks(joined),
-        tuple(_estimate(joined, replayed, output, known) for output in range(len(joined.outputs))),
+        estimates,
+        tuple(ranges),
     )
 
 
@@ -305,25 +327,59 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     )
 
 
-def _stepped(joined: Joined) -> bool:
-    clocks = joined.sources.clocks
-    return clocks is not None and clocks.stepped
+def _resolution_ns(captures: Collection[PortCapture]) -> int:
+    """The coarsest unit of a capture's stamps: the largest power of ten that divides them all."""
+    coarsest = 1
+    for capture in captures:
+        stamps = capture.columns.stamp_ns
+        stamps = stamps[:: 1 + stamps.size // 10_000]
+        unit = 1
+        while unit < 10**9 and stamps.size > 1 and not (stamps % (10 * unit)).any():
+            unit *= 10
+        coarsest = max(coarsest, unit)
+    return coarsest
 
 
-def _not_estimated(joined: Joined, known: KnownQueue) -> tuple[str, ...]:
-    if not _stepped(joined) or (known.rate_bps is not None and known.limit_bytes is not None):
-        return ()
-    return (
-        "rates and limits of queues are not estimated, and times in the switch may be wrong by "
-        "some ms, because by how much a clock stepped is known no better",
-    )
+@dataclass(frozen=True, slots=True)
+class _Doubtful:
+    """By how much stamps can be wrong, because of their unit or their clocks; None: unknown."""
+
+    unit_ns: int
+    clocks_ns: int | None
+
+    def hides(self, joined: Joined, output: int) -> bool:
+        """Whether stamps are less exact than the packets of an output are apart."""
+        if int((joined.departures.port == output).sum()) < queue.LEAST_BUSY:
+            return False
+        error_ns = max(self.unit_ns, self.clocks_ns or 0)
+        return self.clocks_ns is None or error_ns > queue.usual_gap_ns(joined, output)
+
+    def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
+        """A line for the reader if no rate and limit is estimated because of it."""
+        if known.rate_bps is not None and known.limit_bytes is not None:
+            return ()
+        names = [name for output, name in enumerate(joined.outputs) if self.hides(joined, output)]
+        if not names:
+            return ()
+        if self.clocks_ns is None:
+            why = "nothing tells exactly by how much clocks are apart"
+        elif self.clocks_ns >= self.unit_ns:
+            why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
+        else:
+            why = f"stamps are multiples of {self.unit_ns / 1e6:g} ms"
+        return (
+            f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
+            "follow one another sooner; times in the switch are as uncertain",
+        )
 
 
-def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -> QueueEstimate:
+def _estimate(
+    joined: Joined, replayed: Queue, output: int, known: KnownQueue, doubtful: _Doubtful
+) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
     estimate = QueueEstimate(joined.outputs[output])
-    stepped = _stepped(joined)
-    rate = None if stepped else queue.service_rate(joined, output)
+    hidden = doubtful.hides(joined, output)
+    rate = None if hidden else queue.service_rate(joined, output)
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
         rate = queue.Rate(exact, exact, exact)
@@ -331,7 +387,7 @@ def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -
         estimate = replace(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
-    level = None if stepped else queue.capacity(joined, replayed, output)
+    level = None if hidden else queue.capacity(joined, replayed, output)
     if known.limit_bytes is not None:
         level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
     if level is not None:
@@ -343,6 +399,34 @@ def _estimate(joined: Joined, replayed: Queue, output: int, known: KnownQueue) -
             limit_explains=level.confidence,
         )
     return estimate
+
+
+def _require_possible(
+    joined: Joined, estimates: Collection[QueueEstimate], known: KnownQueue
+) -> None:
+    """Raises UntrustedError if packets stay longer than a queue of the known limit needs to empty.
+
+    Twice that and SLACK_NS are allowed, because a switch in software stops now and then.
+    """
+    if known.limit_bytes is None:
+        return
+    for output, estimate in enumerate(estimates):
+        if not estimate.rate_bps:
+            continue
+        rows = np.flatnonzero((joined.left_as >= 0) & (joined.egress == output))
+        stayed_ns = (
+            joined.departures.stamp_ns[joined.left_as[rows]] - joined.arrivals.stamp_ns[rows]
+        )
+        empty_ns = 8e9 * known.limit_bytes / estimate.rate_bps
+        longer = int((stayed_ns > 2 * empty_ns + SLACK_NS).sum())
+        if longer > MOST_SHARE * rows.size:
+            raise UntrustedError(
+                f"{estimate.port}: {longer:,} of the {rows.size:,} packets that left stayed for "
+                f"longer than {(2 * empty_ns + SLACK_NS) / 1e6:.3f} ms, the median packet for "
+                f"{float(np.median(stayed_ns)) / 1e6:.3f} ms. But a queue of "
+                f"{known.limit_bytes:,} bytes at {estimate.rate_bps / 1e6:.3f} Mbps is empty after "
+                f"{empty_ns / 1e6:.3f} ms. Probably --rate or --limit is wrong, or a clock"
+            )
 
 
 def parse_max_sojourn_ns(text: object, where: str) -> int:

@@ -317,7 +317,7 @@ def test_a_checksum_that_the_hop_fills_in_is_left_out(tmp_path: Path) -> None:
     inputs = {"a": [data(10 * n, n, checksum=1) for n in range(1, 5)]}
     leaving = [data(10 * n + 5, n, checksum=n) for n in (1, 2, 4)]
     got = joined(tmp_path, inputs, leaving)
-    assert got.identity == ("ttl", "timestamp")
+    assert got.identity == ("ttl", "timestamp", "timestamp of SYN")
     assert got.verdict.tolist() == [F, F, D, F]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_a_clock_that_steps_back(tmp_path: Path, traffic: model.Traffic, name: s
     got = joined(tmp_path, made)
     assert any(
         line.startswith(f"{name}: its clock stepped back by about")
-        and f"packet {half + 1};" in line
+        and re.search(rf"packet {half + 1}[,;]", line)
         for line in got.clocks
     )
     wrong = 0
@@ -144,5 +145,5 @@ def test_one_clock_is_not_touched(tmp_path: Path, traffic: model.Traffic) -> Non
 
 
 def test_pieces_of_a_clock() -> None:
-    clock = Clock().shifted(5).shifted(10, 3).shifted(100, 2)
+    clock = Clock().shifted(5, 0).shifted(10, 3).shifted(100, 2)
     assert clock.correct(np.zeros(6, np.int64)).tolist() == [5, 5, 105, 115, 115, 115]

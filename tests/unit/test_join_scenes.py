@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from outcast.api.joins import join_captures
+from outcast.analysis.compiled import I64
+from outcast.api.joins import Join, join_captures
+from outcast.errors import UntrustedError
 from tests.golden import scenes
 
 SCENES = {folder.name: scenes.read_scene(folder) for folder in sorted(scenes.STORED.iterdir())}
@@ -21,17 +25,76 @@ def test_exact_or_refused(name: str, case: scenes.Case, tmp_path: Path) -> None:
     assert case.fits(outcome), outcome
 
 
-def test_an_output_whose_clock_leaps_forward(tmp_path: Path) -> None:
-    scene = SCENES["three"]
-    (case,) = [case for case in scenes.cases(scene) if case.name == "R set forward by 1.5 s"]
-    paths = {name: tmp_path / f"{name}.pcap" for name in case.files}
-    for name, file in case.files.items():
+def joined(tmp_path: Path, files: dict[str, scenes.File], **known: str) -> Join:
+    paths = {name: tmp_path / f"{name}.pcap" for name in files}
+    for name, file in files.items():
         file.write(paths[name])
-    result = join_captures(ports=paths)
-    joined = result.joined
-    sojourn_ns = (joined.t_out_ns - joined.arrivals.stamp_ns)[joined.t_out_ns >= 0]
-    # The queue of 16 KB drains at 50 Mbps, and the bridge stops for some ms once.
-    assert sojourn_ns.max() < 10_000_000
-    assert result.joined.clocks[0].startswith("R: its clock stepped by about 1500.")
+    return join_captures(ports=paths, **known)  # type: ignore[arg-type]
+
+
+def sojourns_ns(result: Join) -> I64:
+    got = result.joined
+    return (got.t_out_ns - got.arrivals.stamp_ns)[got.t_out_ns >= 0]
+
+
+@pytest.mark.parametrize(("share", "ms"), [(0.02, 20), (0.02, -20), (0.5, 1500), (0.75, -1)])
+@pytest.mark.parametrize("name", ["A", "R"])
+def test_a_step_is_undone_to_some_microseconds(
+    tmp_path: Path, name: str, share: float, ms: int
+) -> None:
+    scene = SCENES["three"]
+    before = joined(tmp_path, scene.files)
+    reset = scenes.stepped(scene.files[name], share, ms * 1_000_000)
+    after = joined(tmp_path, {**scene.files, name: reset})
+    (stepped,) = [line for line in after.joined.clocks if "stepped" in line]
+    way = "back " if ms < 0 else ""
+    assert stepped.startswith(f"{name}: its clock stepped {way}by about ")
+    assert float(stepped.partition(" about ")[2].split()[0]) == pytest.approx(abs(ms), abs=0.01)
+    row = round(share * len(scene.files[name].packets)) + 1
+    # The file also has ARP. A few packets can be on the wrong side of the step.
+    assert abs(int(stepped.partition(" packet ")[2].split(",")[0]) - row) <= 5
+    assert (np.abs(sojourns_ns(after) - sojourns_ns(before)) < 10_000).mean() > 0.998
+    assert after.estimates[-1].limit_at_least == before.estimates[-1].limit_at_least
+
+
+def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path: Path) -> None:
+    scene = SCENES["three"]
+    reset = scenes.stepped(scene.files["R"], 0.5, 4_000_000)
+    result = joined(tmp_path, {**scene.files, "R": reset})
+    assert result.estimates[-1].rate_bps is None
+    assert any(
+        "R: rate and limit are not estimated, because clocks are known to within 4." in text
+        for text in result.remarks
+    )
+
+
+def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path: Path) -> None:
+    scene = SCENES["three"]
+    coarse = {
+        name: scenes.File(
+            tuple(replace(one, stamp_ns=one.stamp_ns // 10**6 * 10**6) for one in file.packets)
+        )
+        for name, file in scene.files.items()
+    }
+    result = joined(tmp_path, coarse)
+    assert scenes.drops_at(result, "R") == {**scene.drops, "R": 0}
     assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
-    assert any("rates and limits of queues are not estimated" in text for text in result.remarks)
+    assert any("because stamps are multiples of 1 ms" in text for text in result.remarks)
+
+
+def test_sojourn_times_that_the_queue_cannot_have_are_refused(tmp_path: Path) -> None:
+    files = SCENES["three"].files
+    joined(tmp_path, files, rate="50mbit", limit="16KB")
+    with pytest.raises(UntrustedError, match=r"median packet for 1\.\d+ ms.*empty after 0\.080 ms"):
+        joined(tmp_path, files, rate="50mbit", limit="500B")
+
+
+def test_bounds_of_drops_say_why(tmp_path: Path) -> None:
+    scene = SCENES["three"]
+    lossy = scenes.without(scene.files["R"], 0.005, at_once=False)
+    result = joined(tmp_path, {**scene.files, "R": lossy})
+    of_b = next(one for one in result.drop_ranges if one.ingress == "B")
+    assert of_b.least <= scene.drops["B"] < of_b.counted == of_b.most
+    assert of_b.sentence.startswith(f"B: {of_b.counted:,} packets to R seem dropped, truly between")
+    assert of_b.sentence in result.remarks
+    assert joined(tmp_path, scene.files).drop_ranges == ()

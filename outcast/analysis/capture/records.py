@@ -8,7 +8,7 @@ compressed. It reads files in blocks, so memory does not grow with the file.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -66,7 +66,17 @@ _OTHER_FORMATS = {
 
 _LINK_NAMES = {0: "BSD loopback", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
-_OK, _BROKEN, _UNTIMED, _INTERFACE, _STAMP = 0, 1, 2, 3, 4
+_OK, _BROKEN, _UNTIMED, _INTERFACE, _STAMP, _BLOCK = 0, 1, 2, 3, 4, 5
+_FAULTS = {
+    _BROKEN: "a record claims an impossible length",
+    _UNTIMED: "a simple packet block has no time stamp",
+    _INTERFACE: "a packet names an interface not described",
+    _STAMP: "a time stamp is out of all bounds",
+    _BLOCK: "a block contradicts the pcapng format",
+}
+
+_Indexed = tuple[int, int, int]
+"""Packets found, bytes consumed, and a key of _FAULTS or _OK."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +215,20 @@ def _index_pcapng(
             elif magic == 0x4D3C2B1A:
                 state[0] = 0
             else:
-                return count, at, _BROKEN
+                return count, at, _BLOCK
             state[1] = 0
         big = state[0] != 0
         size = _u32(data, at + 4, big)
         if size < 12 or size % 4 or size > MAX_BLOCK_BYTES:
-            return count, at, _BROKEN
+            return count, at, _BLOCK
         if at + size > end:
             state[2] = size
             break
         if _u32(data, at + size - 4, big) != size:
-            return count, at, _BROKEN
+            return count, at, _BLOCK
         if kind == 1:
             if size < 20 or state[1] >= interfaces.shape[0]:
-                return count, at, _BROKEN
+                return count, at, _BLOCK
             row = state[1]
             interfaces[row, 0] = _u16(data, at + 8, big)
             interfaces[row, 1] = _u32(data, at + 12, big)
@@ -241,11 +251,11 @@ def _index_pcapng(
             state[1] += 1
         elif kind == 6 or kind == 2:
             if size < 32:
-                return count, at, _BROKEN
+                return count, at, _BLOCK
             interface = _u32(data, at + 8, big) if kind == 6 else _u16(data, at + 8, big)
             captured = _u32(data, at + 20, big)
             if captured > MAX_RECORD_BYTES or captured > size - 32:
-                return count, at, _BROKEN
+                return count, at, _BLOCK
             if interface >= state[1]:
                 return count, at, _INTERFACE
             seconds = interfaces[interface, 3]
@@ -398,57 +408,31 @@ class CaptureFile:
         fcs = (field >> 28) * 2 if field & 0x04000000 else 0
         self._check_link(link_type)
         source.consume(24)
-        arrays = [np.empty(BLOCK_BYTES // 40, np.int64) for _ in range(4)]
-        offset, length, original, stamp = arrays
-        link = np.empty(offset.size, np.int32)
-        while True:
-            source.refill()
-            count, used, error = _index_pcap(
+
+        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
+            indexed = _index_pcap(
                 source.data, source.end, big, factor, offset, length, original, stamp
             )
-            if count:
-                if fcs:
-                    original[:count] -= fcs
-                # Who read the block before may have changed it.
-                link[:count] = link_type
-                if link_type == LINK_ERF:
-                    unwrap_erf(source.data, count, offset, length, original, link)
-                yield Records(source.data, count, offset, length, original, stamp, link)
-                self.records += count
-            source.consume(used)
-            if error:
-                raise self._broken(source.position, "a record claims an impossible length")
-            if not used and source.finished:
-                self.cut_short = source.cut_short or source.end > 0
-                return
+            count = indexed[0]
+            original[:count] -= fcs
+            # Who read the block before may have changed it.
+            link[:count] = link_type
+            return indexed
+
+        return self._walk(source, BLOCK_BYTES // 40, index)
 
     def _erf(self, source: _Source) -> Iterator[Records]:
-        offset, length, original, stamp = (np.empty(BLOCK_BYTES // 16, np.int64) for _ in range(4))
-        link = np.empty(offset.size, np.int32)
-        while True:
-            source.refill()
-            count, used, error = index_erf(
-                source.data, source.end, offset, length, original, stamp, link
-            )
-            if count:
-                unwrap_erf(source.data, count, offset, length, original, link)
-                yield Records(source.data, count, offset, length, original, stamp, link)
-                self.records += count
-            source.consume(used)
-            if error:
-                raise self._broken(source.position, "a record claims an impossible length")
-            if not used and source.finished:
-                self.cut_short = source.cut_short or source.end > 0
-                return
+        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
+            return index_erf(source.data, source.end, offset, length, original, stamp, link)
+
+        return self._walk(source, BLOCK_BYTES // 16, index)
 
     def _pcapng(self, source: _Source) -> Iterator[Records]:
         state = np.zeros(3, np.int64)
         interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
-        offset, length, original, stamp = (np.empty(BLOCK_BYTES // 32, np.int64) for _ in range(4))
-        link = np.empty(offset.size, np.int32)
-        while True:
-            source.refill()
-            count, used, error = _index_pcapng(
+
+        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
+            indexed = _index_pcapng(
                 source.data,
                 source.end,
                 state,
@@ -459,25 +443,38 @@ class CaptureFile:
                 stamp,
                 link,
             )
+            for number in np.unique(link[: indexed[0]]):
+                self._check_link(int(number))
+            if state[2] > len(source.window) and not indexed[1] and not source.finished:
+                source.widen(int(state[2]))
+            return indexed
+
+        return self._walk(source, BLOCK_BYTES // 32, index)
+
+    def _walk(
+        self,
+        source: _Source,
+        most: int,
+        index: Callable[[I64, I64, I64, I64, I32], _Indexed],
+    ) -> Iterator[Records]:
+        """Yields the packets, at most `most` at a time.
+
+        `index` finds the whole records in the source's window. It fills the arrays of Records, and
+        returns (packets, bytes consumed, error).
+        """
+        offset, length, original, stamp = (np.empty(most, np.int64) for _ in range(4))
+        link = np.empty(most, np.int32)
+        while True:
+            source.refill()
+            count, used, error = index(offset, length, original, stamp, link)
             if count:
-                for number in np.unique(link[:count]):
-                    self._check_link(int(number))
-                unwrap_erf(source.data, count, offset, length, original, link)
+                if (link[:count] == LINK_ERF).any():
+                    unwrap_erf(source.data, count, offset, length, original, link)
                 yield Records(source.data, count, offset, length, original, stamp, link)
                 self.records += count
             source.consume(used)
-            if error == _UNTIMED:
-                raise self._broken(source.position, "a simple packet block has no time stamp")
-            if error == _INTERFACE:
-                raise self._broken(source.position, "a packet names an interface not described")
-            if error == _STAMP:
-                raise self._broken(source.position, "a time stamp is out of all bounds")
             if error:
-                raise self._broken(source.position, "a block contradicts the pcapng format")
-            if used:
-                continue
-            if source.finished:
+                raise self._broken(source.position, _FAULTS[error])
+            if not used and source.finished:
                 self.cut_short = source.cut_short or source.end > 0
                 return
-            if state[2] > len(source.window):
-                source.widen(int(state[2]))

@@ -1,20 +1,30 @@
 """Clocks of captures that differ, drift or stepped, estimated from the packets themselves.
 
 Clocks are corrected only if the stamps contradict what packets can do (`offsets`). Steps are found
-and undone first. docs/join.md has the limits.
+first. What lies between two steps is then a capture of its own, whose clock is estimated like any
+other. docs/join.md has the limits.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.capture.records import MAX_STAMP_NS
 from outcast.analysis.compiled import I64, Array, Bool
-from outcast.analysis.join.offsets import LEAST_PAIRS, Contradiction, Offset, crossings, solve
+from outcast.analysis.join.offsets import (
+    LEAST_PAIRS,
+    STAMP_NS,
+    Contradiction,
+    Offset,
+    crossings,
+    solve,
+)
 from outcast.analysis.join.pairs import Pairs
 from outcast.errors import InputError
 
@@ -25,51 +35,73 @@ STEP_NS = 5_000_000
 than they vary, and stay changed."""
 NEAR = 25
 """How many packets before and after a step are compared."""
+_FAR = 1 << 60
+"""No bound: farther than any clock."""
+MOST_STEPS = 16
+"""So many places are looked at where a clock could have stepped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """How to convert a capture's stamps to the common clock.
+class Piece:
+    """A stretch of a capture between two steps of its clock, and how to convert its stamps.
 
     Attributes:
-        pieces: pairs of (first row, nanoseconds to add from there on). The first row is 0.
-        drift: what to add for each nanosecond since `origin_ns`, after the pieces.
-        origin_ns: a stamp at which the drift adds nothing.
+        first_row: its first packet.
+        shift_ns: what to add.
+        drift: what to add for each nanosecond since `origin_ns`, after the shift.
+        origin_ns: a shifted stamp at which the drift adds nothing.
     """
 
-    pieces: tuple[tuple[int, int], ...] = ((0, 0),)
+    first_row: int = 0
+    shift_ns: int = 0
     drift: float = 0.0
     origin_ns: int = 0
 
     def correct(self, stamps: I64) -> I64:
-        """Returns the corrected stamps. `stamps` has all rows of the capture."""
-        if self.pieces == ((0, 0),) and not self.drift:
-            return stamps
-        corrected = stamps.copy()
-        for first, last, shift in self._spans(stamps.size):
-            corrected[first:last] += shift
+        """Returns the corrected stamps of the piece."""
+        shifted: I64 = np.add(stamps, self.shift_ns)
         if self.drift:
-            corrected += np.rint((corrected - self.origin_ns) * self.drift).astype(np.int64)
-        return corrected
+            shifted += np.rint((shifted - self.origin_ns) * self.drift).astype(np.int64)
+        return shifted
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How to convert a capture's stamps to the common clock: its pieces, of which one is first."""
+
+    pieces: tuple[Piece, ...] = (Piece(),)
+
+    def correct(self, stamps: I64) -> I64:
+        """Returns the corrected stamps. `stamps` has all rows of the capture."""
+        if self.pieces == (Piece(),):
+            return stamps
+        ends = [piece.first_row for piece in self.pieces[1:]] + [stamps.size]
+        return np.concatenate(
+            [
+                piece.correct(stamps[piece.first_row : end])
+                for piece, end in zip(self.pieces, ends, strict=True)
+            ]
+        )
 
     def span(self, first_ns: int, last_ns: int) -> tuple[int, int]:
         """The corrected earliest and latest stamps of a capture."""
-        ends = np.array([first_ns + self.pieces[0][1], last_ns + self.pieces[-1][1]], np.int64)
-        first, last = Clock(drift=self.drift, origin_ns=self.origin_ns).correct(ends).tolist()
-        return first, last
+        first = self.pieces[0].correct(np.array([first_ns], np.int64))
+        last = self.pieces[-1].correct(np.array([last_ns], np.int64))
+        return int(first[0]), int(last[0])
 
-    def _spans(self, size: int) -> Iterator[tuple[int, int, int]]:
-        ends = [first for first, _ in self.pieces[1:]] + [size]
-        for (first, shift), last in zip(self.pieces, ends, strict=True):
-            yield first, last, shift
-
-    def shifted(self, shift_ns: int, first_row: int = 0) -> Clock:
+    def shifted(self, shift_ns: int, first_row: int) -> Clock:
         """Returns a clock that adds `shift_ns` more from a row on."""
-        before = dict(self.pieces)
-        at_row = max(row for row in before if row <= first_row)
-        pieces = {row: add + (shift_ns if row >= first_row else 0) for row, add in before.items()}
-        pieces[first_row] = before[at_row] + shift_ns
-        return replace(self, pieces=tuple(sorted(pieces.items())))
+        rows = [piece.first_row for piece in self.pieces]
+        place = bisect_right(rows, first_row) - 1
+        pieces = [
+            replace(piece, shift_ns=piece.shift_ns + (shift_ns if row >= first_row else 0))
+            for piece, row in zip(self.pieces, rows, strict=True)
+        ]
+        if rows[place] < first_row:
+            split = pieces[place]
+            new = replace(split, first_row=first_row, shift_ns=split.shift_ns + shift_ns)
+            pieces.insert(place + 1, new)
+        return Clock(tuple(pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +110,12 @@ class Clocks:
 
     Attributes:
         clocks: for each capture, how to convert its stamps.
-        offsets: for each capture, what was found; empty if the captures contradict each other.
+        offsets: for each capture, what was found of its first piece; empty if the captures
+            contradict each other.
         reference: the capture on whose clock all are.
         notes: a line on each correction.
+        error_ns: by how much corrected stamps can be wrong, or contradict each other; 0 if nothing
+            was corrected, None if nothing bounds it.
         contradiction: what cannot be satisfied by any clocks, if there is such.
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
@@ -90,13 +125,44 @@ class Clocks:
     offsets: list[Offset]
     reference: int
     notes: list[str]
+    error_ns: int | None = 0
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
 
     @property
     def stepped(self) -> bool:
-        """Whether a clock stepped. By how much it did is known less well than an offset."""
+        """Whether a clock stepped."""
         return any(len(clock.pieces) > 1 for clock in self.clocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What clocks are estimated from; see `estimate`."""
+
+    captures: Sequence[PortCapture]
+    pairs: Pairs
+    left_rows: Sequence[Array]
+    reference: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """Clocks by the bounds that packets leave.
+
+    Attributes:
+        clocks: for each capture, how to convert its stamps.
+        offsets: for each capture and each of its pieces, what was found; empty if contradicted.
+        tolerance_ns: by how much the bounds had to be widened, or by how much captures contradict
+            each other if that does not help.
+        contradiction: what cannot be satisfied.
+        delay_ns: the sojourn time of each pair.
+    """
+
+    clocks: list[Clock]
+    offsets: list[list[Offset]]
+    tolerance_ns: int
+    contradiction: Contradiction | None
+    delay_ns: I64
 
 
 def estimate(
@@ -106,38 +172,368 @@ def estimate(
 
     `left_flows` says of each capture and each of its flows whether it left there.
     """
-    notes: list[str] = []
-    clocks = [_without_steps_back(capture, notes) for capture in captures]
-    for index in np.unique(pairs.left).tolist():
-        delay = _delays(captures, clocks, pairs)
-        clocks[index] = _without_shared_jumps(
-            captures[index], clocks[index], delay, pairs, index, notes
-        )
-    for index in np.unique(pairs.came).tolist():
-        delay = _delays(captures, clocks, pairs)
-        clocks[index] = _without_jumps(captures[index], clocks[index], delay, pairs, index, notes)
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
     reference = max(range(len(captures)), key=lambda index: left_rows[index].size)
+    setting = _Setting(captures, pairs, left_rows, reference)
+    solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
+    return Clocks(
+        solved.clocks,
+        [offsets[0] for offsets in solved.offsets],
+        reference,
+        _notes(setting, solved),
+        _error_ns(solved),
+        solved.contradiction,
+        tuple((came, left, solved.delay_ns[mine]) for came, left, mine in pairs.groups()),
+    )
+
+
+def _without_steps_back(capture: PortCapture) -> Clock:
+    """Where stamps step back, assumes that time went on by the median gap."""
+    stamps = capture.columns.stamp_ns
+    clock = Clock()
+    if not capture.steps_back:
+        return clock
+    gaps = np.diff(stamps)
+    usual = int(np.median(gaps))
+    for row in np.flatnonzero(gaps < -STEP_BACK_NS).tolist():
+        clock = clock.shifted(usual - int(gaps[row]), row + 1)
+        if clock.pieces[-1].shift_ns > MAX_STAMP_NS:
+            raise InputError(f"{capture.path}: its time stamps go back and forth by centuries")
+    return clock
+
+
+def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
+    """Finds the steps of clocks.
+
+    Sojourn times that change at once and stay changed show large ones. If the clocks still
+    contradict each other, stretches of time that exclude each other show small ones.
+    """
+    guess = _Guess.of(setting, clocks)
+    dismissed: set[tuple[int, int]] = set()
+    for _ in range(MOST_STEPS):
+        jumps = _jumps(_delays(setting, guess.clocks), setting.pairs)
+        left = [jump for jump in jumps if (jump.left, jump.left_rows[0]) not in dismissed]
+        if not left:
+            break
+        # The narrower the rows between which sojourn times changed, the better is it known.
+        jump = min(left, key=lambda jump: jump.left_rows[1] - jump.left_rows[0])
+        better = _stepped(setting, guess, jump, jumps)
+        if better.merit < guess.merit:
+            guess = better
+        else:
+            dismissed.add((jump.left, jump.left_rows[0]))
+    for _ in range(MOST_STEPS):
+        jumps = _breaks(_delays(setting, guess.clocks), setting.pairs)
+        if guess.solved.tolerance_ns <= STAMP_NS or not jumps:
+            break
+        better = _stepped(setting, guess, max(jumps, key=lambda jump: abs(jump.exact_ns)), jumps)
+        # Of a clock that jitters no step halves the contradictions.
+        if better.solved.tolerance_ns > guess.solved.tolerance_ns // 2:
+            break
+        guess = better
+    return guess.solved
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """Clocks with steps that are known roughly, and what follows from them.
+
+    `merit` is the less, the better: contradictions, jumps of sojourn times, mean sojourn time.
+    """
+
+    clocks: list[Clock]
+    solved: _Solved
+    merit: tuple[int, int, float]
+
+    @classmethod
+    def of(cls, setting: _Setting, clocks: list[Clock]) -> _Guess:
+        """Solves clocks."""
+        solved = _solve(setting, clocks)
+        delay = solved.delay_ns
+        mean_ns = float(np.abs(delay).mean()) if delay.size else 0.0
+        return cls(
+            clocks, solved, (solved.tolerance_ns, len(_jumps(delay, setting.pairs)), mean_ns)
+        )
+
+
+def _stepped(setting: _Setting, guess: _Guess, jump: _Jump, jumps: Sequence[_Jump]) -> _Guess:
+    """The better of the two guesses that explain a jump; the guess itself if there is none.
+
+    It was the clock of the one capture or of the other. The step is there where it leaves fewer
+    contradictions, fewer jumps and shorter sojourn times.
+    """
+    tries = [
+        _Guess.of(
+            setting,
+            [
+                clock.shifted(by_ns, row) if index == place else clock
+                for place, clock in enumerate(guess.clocks)
+            ],
+        )
+        for index, by_ns, row in _causes(setting, jump, jumps)
+    ]
+    return min(tries, key=lambda other: other.merit, default=guess)
+
+
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    """Sojourn times from an input to an output that change by `exact_ns` between two packets.
+
+    `came_rows` and `left_rows` are the rows of the two packets at the input and at the output.
+    """
+
+    came: int
+    left: int
+    came_rows: tuple[int, int]
+    left_rows: tuple[int, int]
+    exact_ns: int
+
+
+def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
+    """Where sojourn times change and stay changed."""
+    jumps = []
+    for came, left, mine in pairs.groups():
+        if mine.size < 2 * LEAST_PAIRS:
+            continue
+        own = delay[mine]
+        sizes = np.abs(np.diff(own))
+        usual = int(np.percentile(sizes, 99))
+        for place in np.flatnonzero(sizes > STEP_NS + 2 * usual).tolist():
+            before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
+            if abs(int(np.median(after)) - int(np.median(before))) > STEP_NS:
+                first, last = mine[place], mine[place + 1]
+                jumps.append(
+                    _Jump(
+                        came,
+                        left,
+                        (int(pairs.came_row[first]), int(pairs.came_row[last])),
+                        (int(pairs.left_row[first]), int(pairs.left_row[last])),
+                        # The queue changes little from one packet to the next.
+                        int(own[place + 1] - own[place]),
+                    )
+                )
+    return jumps
+
+
+def _breaks(delay: I64, pairs: Pairs) -> list[_Jump]:
+    """Where the bounds on two clocks before and after a packet exclude each other.
+
+    It is where the bounds on either side exclude each other least.
+
+    Only captures with packets both ways bound each other from both sides.
+    """
+    groups = {(came, left): mine for came, left, mine in pairs.groups()}
+    breaks = []
+    for (first, second), there in groups.items():
+        back = groups.get((second, first))
+        if first > second or back is None:
+            continue
+        rows = np.concatenate([pairs.came_row[there], pairs.left_row[back]])
+        others = np.concatenate([pairs.left_row[there], pairs.came_row[back]])
+        order = np.argsort(rows, kind="stable")
+        rows, others = rows[order], others[order]
+        # By how much the first's correction can exceed the second's.
+        most = np.concatenate([delay[there], np.full(back.size, _FAR)])[order]
+        least = np.concatenate([np.full(there.size, -_FAR), -delay[back]])[order]
+        most_before, most_after = _before_and_after(most, np.minimum)
+        least_before, least_after = _before_and_after(least, np.maximum)
+        apart = np.maximum(least_before - most_after, least_after - most_before)
+        if apart.size and apart.max() > 2 * STAMP_NS:
+            within = np.maximum(least_before - most_before, least_after - most_after)
+            at = np.flatnonzero(within <= max(int(within.min()), 2 * STAMP_NS))
+            rise = least_after[at[0]] + most_after[at[0]] - least_before[at[0]] - most_before[at[0]]
+            if abs(rise) < _FAR:
+                breaks.append(
+                    _Jump(
+                        first,
+                        second,
+                        (int(rows[at[0]]), int(rows[at[-1] + 1])),
+                        (int(others[at[0]]), int(others[at[-1] + 1])),
+                        int(rise) // 2,
+                    )
+                )
+    return breaks
+
+
+def _before_and_after(values: I64, least: np.ufunc) -> tuple[I64, I64]:
+    """The least or greatest of the values up to each but the last, and of all that follow it."""
+    return least.accumulate(values)[:-1], least.accumulate(values[::-1])[::-1][1:]
+
+
+def _causes(
+    setting: _Setting, jump: _Jump, jumps: Sequence[_Jump]
+) -> Iterator[tuple[int, int, int]]:
+    """The steps that explain a jump: the capture, what to add to its stamps, and from which row.
+
+    Jumps of about the same size at the same time tell better where the step is.
+    """
+    same = [other for other in jumps if abs(other.exact_ns - jump.exact_ns) <= STEP_NS]
+    for index, by_ns, rows, others in (
+        (
+            jump.came,
+            jump.exact_ns,
+            jump.came_rows,
+            [o.came_rows for o in same if o.came == jump.came],
+        ),
+        (
+            jump.left,
+            -jump.exact_ns,
+            jump.left_rows,
+            [o.left_rows for o in same if o.left == jump.left],
+        ),
+    ):
+        overlapping = [other for other in others if other[0] < rows[1] and rows[0] < other[1]]
+        first = max((other[0] for other in overlapping), default=rows[0])
+        last = max(min((other[1] for other in overlapping), default=rows[1]), first + 1)
+        gaps = np.diff(setting.captures[index].columns.stamp_ns[first : last + 1])
+        if gaps.size:
+            # What has to be added is less than nothing if the clock leapt forward.
+            yield index, by_ns, first + 1 + int(gaps.argmax() if by_ns < 0 else gaps.argmin())
+
+
+def _solve(setting: _Setting, clocks: Sequence[Clock]) -> _Solved:
+    """Corrects offsets and drifts, of each piece for itself."""
+    captures, pairs = setting.captures, setting.pairs
     stamps = [
         clock.correct(capture.columns.stamp_ns)
         for capture, clock in zip(captures, clocks, strict=True)
     ]
-    found = crossings(pairs, stamps, left_rows)
-    offsets, contradiction = solve(len(captures), reference, found)
-    for index, offset in enumerate(offsets):
-        if offset.offset_ns or offset.drift:
-            clocks[index] = replace(
-                clocks[index].shifted(offset.offset_ns),
-                drift=offset.drift,
-                origin_ns=offset.origin_ns + offset.offset_ns,
+    nodes = [
+        (index, place) for index, clock in enumerate(clocks) for place in range(len(clock.pieces))
+    ]
+    numbers = np.cumsum([0, *(len(clock.pieces) for clock in clocks)])
+    starts = [
+        np.array([piece.first_row for piece in clock.pieces[1:]], np.int64) for clock in clocks
+    ]
+
+    def node_of(which: Array, rows: Array) -> Array:
+        result = numbers[which].astype(np.int32)
+        for index, own in enumerate(starts):
+            if own.size:
+                mine = which == index
+                result[mine] += np.searchsorted(own, rows[mine], side="right").astype(np.int32)
+        return result
+
+    by_node = replace(
+        pairs,
+        came=node_of(pairs.came, pairs.came_row),
+        left=node_of(pairs.left, pairs.left_row),
+    )
+    left_rows = [
+        part
+        for rows, own in zip(setting.left_rows, starts, strict=True)
+        for part in np.split(rows, np.searchsorted(rows, own))
+    ]
+    reference = max(
+        (number for number, (index, _) in enumerate(nodes) if index == setting.reference),
+        key=lambda number: left_rows[number].size,
+    )
+    found = crossings(by_node, [stamps[index] for index, _ in nodes], left_rows)
+    solution = solve(len(nodes), reference, found)
+    contradiction = solution.contradiction
+    if contradiction is not None:
+        first, second = nodes[contradiction.first][0], nodes[contradiction.second][0]
+        contradiction = replace(contradiction, first=first, second=second)
+        return _Solved(
+            list(clocks), [], contradiction.by_ns, contradiction, _delays(setting, clocks)
+        )
+    offsets: list[list[Offset]] = [[] for _ in captures]
+    for (index, _), offset in zip(nodes, solution.offsets, strict=True):
+        offsets[index].append(offset)
+    corrected = [
+        Clock(
+            tuple(
+                replace(
+                    piece,
+                    shift_ns=piece.shift_ns + offset.offset_ns,
+                    drift=offset.drift,
+                    origin_ns=offset.origin_ns + offset.offset_ns if offset.drift else 0,
+                )
+                for piece, offset in zip(clock.pieces, own, strict=True)
             )
-            notes.append(_note(captures[index].port, captures[reference].port, offset))
-    delay = _delays(captures, clocks, pairs)
-    delays = tuple((came, left, delay[mine]) for came, left, mine in pairs.groups())
-    return Clocks(clocks, offsets, reference, notes, contradiction, delays)
+        )
+        for clock, own in zip(clocks, offsets, strict=True)
+    ]
+    return _Solved(corrected, offsets, solution.tolerance_ns, None, _delays(setting, corrected))
+
+
+def _delays(setting: _Setting, clocks: Sequence[Clock]) -> I64:
+    """The sojourn time of each pair."""
+    pairs = setting.pairs
+    delay = np.zeros(len(pairs), np.int64)
+    for index, (capture, clock) in enumerate(zip(setting.captures, clocks, strict=True)):
+        stamps = clock.correct(capture.columns.stamp_ns)
+        for which, rows, sign in (
+            (pairs.came, pairs.came_row, -1),
+            (pairs.left, pairs.left_row, 1),
+        ):
+            mine = which == index
+            delay[mine] += sign * stamps[rows[mine]]
+    return delay
+
+
+# --- what is said of them
+
+
+def _half_width_ns(offset: Offset) -> int | None:
+    """By how much the offset can be wrong; None if nothing bounds it."""
+    if offset.low_ns is None or offset.high_ns is None:
+        return None
+    return max(offset.high_ns - offset.offset_ns, offset.offset_ns - offset.low_ns)
+
+
+def _error_ns(solved: _Solved) -> int | None:
+    """By how much corrected stamps can be wrong or contradict each other."""
+    if solved.contradiction is not None:
+        return None
+    error = 0 if solved.tolerance_ns <= STAMP_NS else solved.tolerance_ns
+    for clock, offsets in zip(solved.clocks, solved.offsets, strict=True):
+        for offset in offsets:
+            if len(clock.pieces) > 1 or offset.offset_ns:
+                half = _half_width_ns(offset)
+                if half is None:
+                    return None
+                error = max(error, half)
+        for before, piece in pairwise(clock.pieces):
+            by_ns = before.shift_ns - piece.shift_ns
+            if 0 < by_ns < STEP_NS:
+                # Where it leapt by little is not known well, because other gaps are as long.
+                error = max(error, by_ns)
+    return error
+
+
+def _notes(setting: _Setting, solved: _Solved) -> list[str]:
+    """A line on each correction: steps first."""
+    captures = setting.captures
+    notes = []
+    for index, (capture, clock) in enumerate(zip(captures, solved.clocks, strict=True)):
+        for place in range(1, len(clock.pieces)):
+            before, piece = clock.pieces[place - 1], clock.pieces[place]
+            by_ns = before.shift_ns - piece.shift_ns
+            text = f"{capture.port}: its clock stepped {'back ' if by_ns < 0 else ''}by about "
+            about = "about " if 0 < by_ns < STEP_NS else ""
+            text += f"{abs(by_ns) / 1e6:.3f} ms at {about}packet {piece.first_row + 1}"
+            halves = (
+                [_half_width_ns(offset) for offset in solved.offsets[index][place - 1 : place + 1]]
+                if solved.offsets
+                else []
+            )
+            known = [half for half in halves if half is not None]
+            if len(known) == 2:
+                text += f", within {sum(known) / 1e6:.3f} ms"
+            notes.append(f"{text}; corrected")
+    for capture, offsets in zip(captures, solved.offsets, strict=False):
+        if offsets[0].offset_ns or offsets[0].drift:
+            notes.append(_note(capture.port, captures[setting.reference].port, offsets[0]))
+    if solved.contradiction is None and solved.tolerance_ns > STAMP_NS:
+        notes.append(
+            f"the captures' clocks contradict each other by up to {solved.tolerance_ns / 1e6:g} "
+            "ms, so a clock jitters or stepped; times in the switch can be wrong by as much"
+        )
+    return notes
 
 
 def _note(port: str, reference: str, offset: Offset) -> str:
@@ -153,143 +549,3 @@ def _note(port: str, reference: str, offset: Offset) -> str:
             most_off = max(offset.drift_high - offset.drift, offset.drift - offset.drift_low)
             text += f", within {most_off * 1e6:.1f} ppm"
     return f"{text}; corrected"
-
-
-def _without_steps_back(capture: PortCapture, notes: list[str]) -> Clock:
-    """Where stamps step back, assumes that time went on by the median gap."""
-    stamps = capture.columns.stamp_ns
-    clock = Clock()
-    if not capture.steps_back:
-        return clock
-    gaps = np.diff(stamps)
-    usual = int(np.median(gaps))
-    for row in np.flatnonzero(gaps < -STEP_BACK_NS).tolist():
-        clock = clock.shifted(usual - int(gaps[row]), row + 1)
-        if clock.pieces[-1][1] > MAX_STAMP_NS:
-            raise InputError(f"{capture.path}: its time stamps go back and forth by centuries")
-        notes.append(
-            f"{capture.port}: its clock stepped back by about {-int(gaps[row]) / 1e6:.3f} ms at "
-            f"packet {row + 2}; corrected"
-        )
-    return clock
-
-
-def _delays(captures: Sequence[PortCapture], clocks: Sequence[Clock], pairs: Pairs) -> I64:
-    """The sojourn time of each pair."""
-    delay = np.zeros(len(pairs), np.int64)
-    for index, (capture, clock) in enumerate(zip(captures, clocks, strict=True)):
-        stamps = clock.correct(capture.columns.stamp_ns)
-        for which, rows, sign in (
-            (pairs.came, pairs.came_row, -1),
-            (pairs.left, pairs.left_row, 1),
-        ):
-            mine = which == index
-            delay[mine] += sign * stamps[rows[mine]]
-    return delay
-
-
-def _without_shared_jumps(
-    capture: PortCapture,
-    clock: Clock,
-    delay: I64,
-    pairs: Pairs,
-    index: int,
-    notes: list[str],
-) -> Clock:
-    """Finds steps of an output's clock: sojourn times from several inputs change at once.
-
-    A step of an input's clock changes only those from there.
-    """
-    here = np.flatnonzero(pairs.left == index)
-    jumps = [
-        jump
-        for came in np.unique(pairs.came[here]).tolist()
-        for jump in _jumps(here[pairs.came[here] == came], delay, pairs)
-    ]
-    # The narrower the rows between which sojourn times changed, the better is the change known.
-    jumps.sort(key=lambda jump: jump.last - jump.first)
-    while jumps:
-        best = jumps.pop(0)
-        same = [
-            jump
-            for jump in jumps
-            if jump.came != best.came
-            and abs(jump.exact - best.exact) <= STEP_NS
-            and jump.first < best.last
-            and best.first < jump.last
-        ]
-        if not same:
-            continue
-        jumps = [jump for jump in jumps if jump not in same]
-        first = max(jump.first for jump in [best, *same])
-        last = max(min(jump.last for jump in [best, *same]), first + 1)
-        gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
-        row = first + 1 + int(gaps.argmax() if best.exact > 0 else gaps.argmin())
-        clock = clock.shifted(-best.exact, row)
-        notes.append(
-            f"{capture.port}: its clock stepped by about {best.exact / 1e6:.3f} ms at packet "
-            f"{row + 1}; corrected"
-        )
-    return clock
-
-
-@dataclass(frozen=True, slots=True)
-class _Jump:
-    """Sojourn times from an input that change by `exact` ns between two rows of the output."""
-
-    came: int
-    first: int
-    last: int
-    exact: int
-
-
-def _jumps(mine: Array, delay: I64, pairs: Pairs) -> Iterator[_Jump]:
-    """Where sojourn times of these pairs, of one input and one output, change and stay changed."""
-    if mine.size < 2 * LEAST_PAIRS:
-        return
-    own = delay[mine]
-    sizes = np.abs(np.diff(own))
-    usual = int(np.percentile(sizes, 99))
-    for place in np.flatnonzero(sizes > STEP_NS + 2 * usual).tolist():
-        before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
-        if abs(int(np.median(after)) - int(np.median(before))) <= STEP_NS:
-            continue
-        first, last = int(pairs.left_row[mine[place]]), int(pairs.left_row[mine[place + 1]])
-        yield _Jump(int(pairs.came[mine[0]]), first, last, int(own[place + 1] - own[place]))
-
-
-def _without_jumps(
-    capture: PortCapture,
-    clock: Clock,
-    delay: I64,
-    pairs: Pairs,
-    index: int,
-    notes: list[str],
-) -> Clock:
-    """Finds steps of a clock: sojourn times that change at once and stay changed."""
-    mine = np.flatnonzero(pairs.came == index)
-    if mine.size < 2 * LEAST_PAIRS:
-        return clock
-    own = delay[mine]
-    jumps = np.abs(np.diff(own))
-    usual = int(np.percentile(jumps, 99))
-    for place in np.flatnonzero(jumps > STEP_NS + 2 * usual).tolist():
-        before, after = own[max(0, place + 1 - NEAR) : place + 1], own[place + 1 :][:NEAR]
-        change = int(np.median(after)) - int(np.median(before))
-        if abs(change) <= STEP_NS or pairs.left[mine[place]] != pairs.left[mine[place + 1]]:
-            continue
-        # The queue changes little from one packet to the next, so this change is the step.
-        exact = int(own[place + 1] - own[place])
-        first, last = int(pairs.came_row[mine[place]]), int(pairs.came_row[mine[place + 1]])
-        if last <= first:
-            continue
-        gaps = np.diff(capture.columns.stamp_ns[first : last + 1])
-        # If sojourn times fall, the clock leapt forward.
-        row = first + 1 + int(gaps.argmax() if change < 0 else gaps.argmin())
-        clock = clock.shifted(exact, row)
-        own = own - np.where(pairs.came_row[mine] >= row, exact, 0)
-        notes.append(
-            f"{capture.port}: its clock stepped by about {-exact / 1e6:.3f} ms at packet "
-            f"{row + 1}; corrected"
-        )
-    return clock

@@ -23,6 +23,11 @@ MOST_SHARE = 0.01
 """If more than this share of packets is unexplained, the join is refused."""
 FEW = 64
 """So many packets may have been queued when a capture began or ended."""
+SAMPLES, SAMPLED = 16, 4_096
+"""So many stretches of so many packets are searched for packets that were recorded twice."""
+COPIED_WITHIN_NS = 100_000
+"""Equal segments that come in within so short a time are one that was recorded twice. A sender that
+repeats data waits for a round trip, and gives the packet another IP id."""
 LARGEST_FRAME = 9_216
 """No wire carries larger frames; larger ones were merged or not yet cut by the network card."""
 
@@ -38,6 +43,7 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
         return []
     return [
         *_merged_frames(joined, captures),
+        *_recorded_twice(joined),
         *_clocks(joined, captures, max_sojourn_ns),
         *_directions(told, captures),
         *_unexplained(joined, captures, told),
@@ -61,6 +67,39 @@ def _merged_frames(joined: Joined, captures: Sequence[PortCapture]) -> list[Refu
             f"{port}: its capture has frames of {largest:,} bytes, so the network card had not yet "
             "cut them, or had merged them; capture with `ethtool -K DEVICE tso off gso off gro "
             "off` at all hosts and ports",
+        )
+    ]
+
+
+def _recorded_twice(joined: Joined) -> list[Refusal]:
+    """Segments that came in twice at once: no sender repeats all it sends within so short a time.
+
+    If an output's capture has them twice too, both copies find their counterpart.
+    """
+    arrivals = joined.arrivals
+    apart = max(SAMPLED, len(arrivals) // SAMPLES)
+    segments = copies = 0
+    for start in range(0, len(arrivals), apart):
+        rows = slice(start, start + SAMPLED)
+        of_data = np.flatnonzero((arrivals.payload_bytes[rows] > 0) & (arrivals.flags[rows] > 0))
+        of_data += start
+        fields = [
+            getattr(arrivals, name)[of_data].astype(np.int64)
+            for name in ("port", "flow", "seq", "ip_id", "payload_bytes", "tsecr", "stamp_ns")
+        ]
+        order = np.lexsort(fields[::-1])
+        steps = [np.diff(field[order]) for field in fields]
+        same = np.logical_and.reduce([step == 0 for step in steps[:-1]])
+        copies += int((same & (steps[-1] <= COPIED_WITHIN_NS)).sum())
+        segments += of_data.size
+    if copies <= max(MOST_SHARE * segments, 1):
+        return []
+    return [
+        Refusal(
+            Reason.UNEXPLAINED,
+            f"{2 * copies:,} of {segments:,} segments that came in are recorded twice. Probably a "
+            "mirror is set up for both directions of a port, or the files were merged; remove the "
+            "copies, as by `editcap -w 0.001 FILE NEW`, or capture one direction",
         )
     ]
 

@@ -69,6 +69,26 @@ class QueueEstimate:
     limit_explains: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DropRange:
+    """How many packets an output dropped of those from an input, where captures lack packets.
+
+    Attributes:
+        ingress, egress: the ports' names.
+        counted: how many of the captured packets seem dropped.
+        least: how many of them the captures prove.
+        most: how many there are with those that the input's capture probably lacks.
+        sentence: all of it, and what shows that packets are missing.
+    """
+
+    ingress: str
+    egress: str
+    counted: int
+    least: int
+    most: int
+    sentence: str
+
+
 class Reason(StrEnum):
     """Why a join is refused."""
 

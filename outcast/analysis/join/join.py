@@ -390,7 +390,10 @@ def _agree(
 def _identity_parts(
     captures: Sequence[PortCapture], pairs: Pairs, options: JoinOptions
 ) -> tuple[str, ...]:
-    """The optional parts of the identity on which at least 99 % of the sampled pairs agree."""
+    """The optional parts of the identity on which at least 99 % of the sampled pairs agree.
+
+    SYNs are few, so all of them have to agree.
+    """
     if not len(pairs):
         return ()
     parts = []
@@ -407,7 +410,8 @@ def _identity_parts(
                 agree,
             )
             agreeing += int(agree.sum())
-        if agreeing >= 0.99 * len(pairs):
+        least = len(pairs) if name == "timestamp of SYN" else 0.99 * len(pairs)
+        if agreeing >= least:
             parts.append(name)
         elif name == "ttl" and not options.routed:
             raise InputError(

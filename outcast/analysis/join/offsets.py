@@ -117,13 +117,25 @@ def crossings(pairs: Pairs, stamps: Sequence[I64], left_rows: Sequence[Array]) -
     return result
 
 
-def solve(
-    captures: int, reference: int, found: Sequence[Crossing]
-) -> tuple[list[Offset], Contradiction | None]:
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Clocks within the bounds.
+
+    Attributes:
+        offsets: what to add to each capture's stamps; empty if the bounds cannot be satisfied.
+        tolerance_ns: by how much the bounds were widened.
+        contradiction: what cannot be satisfied, if there is such.
+    """
+
+    offsets: list[Offset]
+    tolerance_ns: int
+    contradiction: Contradiction | None = None
+
+
+def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
     """Offsets and drifts of all captures, on the clock of `reference`.
 
-    A capture that nothing contradicts keeps its clock. As many as possible do. The second value
-    says if the bounds cannot be satisfied; then the first has no meaning.
+    A capture that nothing contradicts keeps its clock. As many as possible do.
     """
     drifts = _drifts(captures, reference, found)
     origins = [_origin(index, found) for index in range(captures)]
@@ -144,7 +156,7 @@ def solve(
         if (np.diag(nearest) >= 0).all():
             break
     else:
-        return [], _worst(bounds, captures)
+        return Solution([], tolerance, _worst(bounds, captures))
     nearest = _with_order(nearest, straight, captures)
     shifts, nearest_given = _choose(nearest, reference, straight)
     result = []
@@ -162,7 +174,7 @@ def solve(
                 drift.drift_high,
             )
         )
-    return result, None
+    return Solution(result, tolerance)
 
 
 def _straightened(stamps: I64, drift: float, origin: int) -> I64:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from outcast.analysis import room
-from outcast.analysis.capture.headers import HAS_TIMESTAMP, Columns, FlowKey
+from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Bool, Scalar, compiled
 from outcast.analysis.join.clock import Clock
 
-PARTS = ("ttl", "checksum", "timestamp")
+PARTS = ("ttl", "checksum", "timestamp", "timestamp of SYN")
 """Parts of the identity that a hop may change or a capture may lack."""
 
 
@@ -74,7 +74,9 @@ def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
         return np.uint64(columns.ttl[row])
     if which == 1:
         return np.uint64(columns.checksum[row])
-    if columns.marks[row] & HAS_TIMESTAMP:
+    # A snaplen that holds the time stamp of all other segments can cut off that of a SYN.
+    of_syn = columns.flags[row] & SYN != 0
+    if columns.marks[row] & HAS_TIMESTAMP and of_syn == (which == 3):
         return (np.uint64(columns.tsval[row]) << np.uint64(32)) + np.uint64(columns.tsecr[row])
     return np.uint64(0x5851F42D4C957F2D)
 
@@ -83,7 +85,7 @@ def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
 def _fold(columns: Columns, row: Scalar, use: Bool) -> Scalar:
     """The identity of one packet, including the parts in use."""
     h: Scalar = columns.identity[row]
-    for which in range(3):
+    for which in range(4):
         if use[which]:
             h ^= part_of(columns, row, which) * np.uint64(0x9E3779B97F4A7C15)
             h ^= h >> np.uint64(32)

@@ -269,7 +269,8 @@ class Rate:
 
 RATE_PARTS = 20
 """The rate's error is estimated from so many parts of the packets."""
-_LEAST_BUSY = 5 * RATE_PARTS
+LEAST_BUSY = 5 * RATE_PARTS
+"""From fewer packets no rate is estimated."""
 
 
 @compiled
@@ -316,12 +317,18 @@ def service_rate(joined: Joined, egress: int) -> Rate | None:
         bits,
         time_ns,
     )
-    if count < _LEAST_BUSY or not time_ns.sum():
+    if count < LEAST_BUSY or not time_ns.sum():
         return None
     parts = bits[time_ns > 0] / time_ns[time_ns > 0] * 1e9
     bps = float(bits.sum() / time_ns.sum() * 1e9)
     error = 2 * float(np.std(parts)) / len(parts) ** 0.5
     return Rate(bps, bps - error, bps + error)
+
+
+def usual_gap_ns(joined: Joined, egress: int) -> int:
+    """The median time between two packets that leave by an output; 0 if there are no two."""
+    stamps = joined.departures.stamp_ns[joined.departures.port == egress]
+    return int(np.median(np.diff(stamps))) if stamps.size > 1 else 0
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:

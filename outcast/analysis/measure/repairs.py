@@ -7,11 +7,13 @@ after a drop, and its data never came again, the packet left, and the capture di
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
@@ -22,39 +24,61 @@ REPAIRED_WITHIN_NS = 250_000_000
 most before it sends again (include/net/tcp.h, TCP_RTO_MIN), and sends little that is new."""
 
 
-def unrepaired(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]:
-    """Why a join cannot be believed whose dropped data nobody sent again; empty if it can.
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """What senders did about the packets that seem dropped; for each arrival of a join.
 
-    A drop counts if its flow forwards data REPAIRED_WITHIN_NS later, and if no earlier copy of the
-    data was forwarded. `captures` are those of the join.
+    Attributes:
+        is_due: it has data that nobody had forwarded, and its flow went on for long enough to send
+            them again.
+        is_alone: it is due, and nobody sent the data again.
+        is_proven: the data were sent again later.
+    """
+
+    is_due: Bool
+    is_alone: Bool
+    is_proven: Bool
+
+
+def repairs(joined: Joined) -> Repairs:
+    """Finds the drops whose data were sent again, and those whose data should have been.
+
+    A drop is due if its flow forwards data REPAIRED_WITHIN_NS later, and if no earlier copy of the
+    data was forwarded.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
     of_data = (arrivals.payload_bytes > 0) & of_tcp[arrivals.flow]
-    is_dropped = of_data & (joined.verdict == Verdict.DROPPED)
+    is_dropped: Bool = of_data & (joined.verdict == Verdict.DROPPED)
     rows = np.flatnonzero(of_data & (joined.verdict == Verdict.FORWARDED))
     latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
     np.maximum.at(latest_ns, arrivals.flow[rows], arrivals.stamp_ns[rows])
-    counts = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
-    if not counts.any():
-        return []
+    is_due: Bool = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
+    if not is_dropped.any():
+        return Repairs(is_due, is_due, is_dropped)
     path = arrivals.flow.astype(np.int64) * (len(joined.outputs) + 1) + joined.egress + 1
     payload = arrivals.payload_bytes.astype(np.int64)
     following = sent_again(path, arrivals.seq, payload, arrivals.flags, is_dropped)
     of_forwarded = following[rows]
-    counts[of_forwarded[of_forwarded >= 0]] = False
-    is_alone = counts & (following < 0)
+    is_due[of_forwarded[of_forwarded >= 0]] = False
+    return Repairs(is_due, is_due & (following < 0), is_dropped & (following >= 0))
+
+
+def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture]) -> list[Refusal]:
+    """Why a join cannot be believed whose dropped data nobody sent again; empty if it can.
+
+    `captures` are those of the join.
+    """
     files = {capture.port: capture.path for capture in captures}
     refusals = []
     for output, name in enumerate(joined.outputs):
-        dropped, alone = (
-            int((which & (joined.egress == output)).sum()) for which in (counts, is_alone)
-        )
-        if alone > max(MOST_SHARE * dropped, 1):
+        here = joined.egress == output
+        due, alone = int((repaired.is_due & here).sum()), int((repaired.is_alone & here).sum())
+        if alone > max(MOST_SHARE * due, 1):
             refusals.append(
                 Refusal(
                     Reason.UNEXPLAINED,
-                    f"{alone:,} of {dropped:,} packets that {name} would have dropped were never "
+                    f"{alone:,} of {due:,} packets that {name} would have dropped were never "
                     f"sent again, though their flows went on. Probably its capture "
                     f"({files[name].name}) lost packets or had a filter",
                 )

@@ -1,0 +1,181 @@
+"""Between which numbers the drops are, where the captures lack a few packets.
+
+Captures that lack much are refused (`join/doubts.py`). Where one lacks less, what left without
+having come in, and what seems dropped without a reason, tells how much.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outcast.analysis.capture.headers import TCP
+from outcast.analysis.compiled import I8, I32, I64, U16, Bool, compiled
+from outcast.analysis.join.directions import ELSEWHERE
+from outcast.analysis.join.doubts import MOST_SHARE
+from outcast.analysis.join.findings import DropRange
+from outcast.analysis.join.join import Joined, Note, Stray, Verdict
+from outcast.analysis.measure.queue import Queue
+from outcast.analysis.measure.repairs import Repairs
+
+LEAST_BY_ONE = 0.9
+"""A flow's IP ids count one by one if so many steps are one."""
+FEW_UNSEEN = 8
+"""So few missing packets count in any case."""
+_SIGMAS = 3.0
+"""The most that a capture lacks is so many standard deviations above the estimate."""
+
+
+def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRange]:
+    """The drops of each input and output whose captures lack packets; empty if none does.
+
+    - Packets that left without having come in are missing in their input's capture. It lacks a like
+      share of those that were dropped.
+    - So are packets that gaps of the senders' IP ids show, if they were not lost on the way to the
+      switch.
+    - Packets that were never sent again, that found an empty queue, or that came in before the
+      output's capture began, show that the output's capture lacks packets. Then only those drops
+      count as proven whose data were sent again.
+    """
+    told = joined.sources.directions
+    if told is None:
+        return []
+    arrivals, departures = joined.arrivals, joined.departures
+    dropped = joined.verdict == Verdict.DROPPED
+    number = {name: index for index, name in enumerate(joined.inputs)}
+    input_of_place = [number.get(port, ELSEWHERE) for port in joined.sources.ports]
+    place_of_flow = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows])
+    input_of_flow = np.array([*input_of_place, ELSEWHERE])[place_of_flow]
+    came_by = input_of_flow[departures.flow]
+    lacking = (joined.stray == Stray.UNEXPLAINED) | _after_others(joined, came_by)
+    unseen = _unseen(joined)
+    lacks_of_input = [
+        max(int((lacking & (came_by == row)).sum()), int(unseen[row].sum()))
+        for row in range(len(number))
+    ]
+    ranges = []
+    for output, name in enumerate(joined.outputs):
+        here = joined.egress == output
+        alone = int((repaired.is_alone & here).sum())
+        empty = dropped & here & (queue.found_packets == 0)
+        before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
+        own = number.get(name)
+        own_lacks = 0 if own is None else lacks_of_input[own]
+        is_doubtful = bool(alone or empty.any() or before or own_lacks)
+        for row, ingress in enumerate(joined.inputs):
+            mine: Bool = here & (arrivals.port == row)
+            counted = int((dropped & mine).sum())
+            least = most = counted
+            if is_doubtful:
+                least = int((repaired.is_proven & mine & ~empty).sum())
+            lacks = int((lacking & (came_by == row) & (departures.port == output)).sum())
+            through = int((mine & (joined.verdict == Verdict.FORWARDED)).sum())
+            if lacks and counted:
+                share = lacks / max(through, 1)
+                most += int(counted * share + _SIGMAS * (counted * share + 1) ** 0.5)
+            most = max(most, counted + int(unseen[row, output]))
+            if least == most:
+                continue
+            reasons = []
+            if most > counted:
+                reasons.append(f"{ingress}'s lacks at least {lacks_of_input[row]:,} that came in")
+            if is_doubtful:
+                shown = max(alone, int(empty.sum()), before, own_lacks)
+                reasons.append(f"{name}'s at least {shown:,} of its port")
+            ranges.append(
+                DropRange(
+                    ingress,
+                    name,
+                    counted,
+                    least,
+                    most,
+                    f"{ingress}: {counted:,} packets to {name} seem dropped, truly between "
+                    f"{least:,} and {most:,}, because captures lack packets: "
+                    f"{' and '.join(reasons)}",
+                )
+            )
+    return ranges
+
+
+def _unseen(joined: Joined) -> I64:
+    """For each input and output, how many packets the gaps of IP ids say are missing.
+
+    Linux numbers the packets of a TCP socket one by one (include/net/ip.h, ip_select_ident_segs).
+    Zero for flows of other numbers, and for inputs that lack more than MOST_SHARE of their packets
+    and FEW_UNSEEN, because so many were lost on the way to the switch.
+    """
+    arrivals = joined.arrivals
+    flows = len(joined.flows)
+    of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
+    last, steps, by_one, missing, place = (
+        np.full(flows, fill, np.int64) for fill in (-1, *[0] * 4)
+    )
+    outputs = len(joined.outputs) + 1
+    _follow_ids(
+        arrivals.flow,
+        arrivals.ip_id,
+        arrivals.port,
+        joined.egress,
+        of_tcp,
+        outputs,
+        last,
+        steps,
+        by_one,
+        missing,
+        place,
+    )
+    counts = (by_one >= LEAST_BY_ONE * steps) & (steps > 0)
+    unseen = np.bincount(place[counts], missing[counts], len(joined.inputs) * outputs)
+    unseen = unseen.astype(np.int64).reshape(len(joined.inputs), outputs).clip(min=0)
+    packets = np.bincount(arrivals.port, minlength=len(joined.inputs))
+    unseen[unseen.sum(axis=1) > np.maximum(MOST_SHARE * packets, FEW_UNSEEN)] = 0
+    return unseen
+
+
+@compiled
+def _follow_ids(
+    flow: I32,
+    ip_id: U16,
+    port: I8,
+    egress: I8,
+    of_tcp: Bool,
+    outputs: int,
+    last: I64,
+    steps: I64,
+    by_one: I64,
+    missing: I64,
+    place: I64,
+) -> None:
+    """Follows the IP ids of each flow; a packet that comes late fills a gap again."""
+    for i in range(flow.size):
+        f = flow[i]
+        if not of_tcp[f]:
+            continue
+        number = np.int64(ip_id[i])
+        if last[f] >= 0:
+            step = (number - last[f]) & 0xFFFF
+            steps[f] += 1
+            by_one[f] += step == 1
+            if step >= 0x8000:
+                missing[f] -= 1
+                continue
+            if step > 0:
+                missing[f] += step - 1
+        last[f] = number
+        place[f] = port[i] * outputs + egress[i]
+        if egress[i] < 0:
+            place[f] += outputs
+
+
+def _after_others(joined: Joined, came_by: I64) -> Bool:
+    """Departures before anything was seen to come in, from inputs whose capture begins late.
+
+    What was queued when all captures began left within the longest sojourn time.
+    """
+    arrivals, departures = joined.arrivals, joined.departures
+    early: Bool = joined.stray == Stray.EARLY
+    left = joined.left_as >= 0
+    if not early.any() or not left.any():
+        return np.zeros_like(early)
+    longest_ns = int((departures.stamp_ns[joined.left_as[left]] - arrivals.stamp_ns[left]).max())
+    begins = int(arrivals.stamp_ns[0])
+    return early & (departures.stamp_ns > begins + longest_ns) & (came_by >= 0)
