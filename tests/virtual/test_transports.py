@@ -156,6 +156,7 @@ flows:
     transport: {initial_window: 3, tail_loss_probe: false}
   - {from: 3-hop, per_host: 20, bytes: 5500B}
 duration: 200ms
+noise: {profile: exact}
 capture: {ports: all}
 analysis: {bin: 10ms}
 """
