@@ -156,7 +156,7 @@ def _print(
     if any(groups.are_copies(group) for group in summed):
         lines.append(
             "where all runs of a group gave the same values, they count as one run, and the "
-            "interval says nothing: without links.jitter a seed hardly changes anything"
+            "interval says nothing: without noise a seed hardly changes anything"
         )
     lines += groups.without_value(summed)
     lines += groups.remarks_on_losses(runs)

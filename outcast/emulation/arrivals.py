@@ -30,11 +30,14 @@ _INGRESS = 0xFFFF0000
 _ETH_P_ALL = 3
 _EGRESS_REDIRECT = 1
 """TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
-LACKING = (
-    "noise.interrupts: this kernel cannot hold a host's arrivals back (it needs ifb, sch_ingress, "
-    "cls_matchall, act_mirred and sch_netem)"
-)
-REMEDY = "use a kernel that has them, --engine virtual, or noise.interrupts={most: 0us}"
+
+
+def missing(what: str) -> FeatureMissingError:
+    """The error where a kernel cannot hold arrivals back; `what` it lacks."""
+    return FeatureMissingError(
+        f"noise.interrupts: this kernel lacks {what}, so no host's arrivals can be held back; use "
+        "a kernel that has it, --engine virtual, or noise.interrupts={most: 0us}"
+    )
 
 
 def hold_back(kernel: IPRoute, interface: str, interrupts: Span) -> None:
@@ -64,7 +67,8 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span) -> None:
             action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
         )
     except NetlinkError as error:
-        raise FeatureMissingError(f"{LACKING}: {error}; {REMEDY}") from None
+        parts = "ifb, sch_ingress, cls_matchall, act_mirred or sch_netem"
+        raise missing(f"{parts} ({error})") from None
     rtnetlink.replace_qdisc(
         *(IFB_OF_HOST, "netem"),
         parent=netlink.ROOT,

@@ -213,6 +213,7 @@ def diagnose(
         ),
         *qdiscs,
         *controls,
+        _held_arrivals(kernel_modules, looked_up["netem"], instead),
         _open_vswitch(kernel_modules, instead),
     ]
     hz = transport.kernel_hz()
@@ -231,6 +232,22 @@ def diagnose(
             "realtime": present.issuperset(needed),
             "virtual": all(finding.present for finding in in_guest),
         },
+    )
+
+
+def _held_arrivals(kernel_modules: modules.Modules, netem: modules.Lookup, instead: str) -> Finding:
+    """Whether hosts can get their arrivals in batches; no module is loaded to find out."""
+    feature = "interrupt moderation"
+    lookups = [netem, *map(kernel_modules.look_up, modules.HELD_ARRIVALS)]
+    if any(lookup.state == "loadable" for lookup in lookups):
+        detail = "modules, loaded when a run has noise.interrupts"
+        return Finding(feature, True, detail, state="loadable")
+    lacking = lacking_for_held_arrivals()
+    if not lacking:
+        return Finding(feature, True, "an ifb with slots of netem")
+    return Finding(
+        *(feature, False, f"lacks {', '.join(lacking)}"),
+        f"leave noise.interrupts out, or {instead}",
     )
 
 
@@ -396,6 +413,42 @@ def set_up(
     return [python, "-I", str(program), interface, kind, options.hex()]
 
 
+_HELD_ARRIVALS = {
+    "ifb": "ip link add probe type ifb && ip link set probe up",
+    "sch_ingress": "tc qdisc add dev lo ingress",
+    "cls_matchall with act_mirred": (
+        "tc filter add dev lo ingress matchall action mirred egress redirect dev lo"
+    ),
+    "sch_netem with slots": "tc qdisc add dev lo root netem slot 1ms 2ms",
+}
+"""What holds a host's arrivals back, and the commands that try each part of it."""
+
+
+def lacking_for_held_arrivals() -> list[str]:
+    """What the kernel lacks to hold a host's arrivals back, tried in a new namespace."""
+    script = "\n".join(
+        f"({command}) >/dev/null 2>&1 && echo '{part}'" for part, command in _HELD_ARRIVALS.items()
+    )
+    try:
+        done = _in_new_namespace(f"{script}\ntrue\n")
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return list(_HELD_ARRIVALS)
+    return [part for part in _HELD_ARRIVALS if part not in done.stdout.splitlines()]
+
+
+def _in_new_namespace(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell script in a network namespace; an ordinary user's is in a user namespace."""
+    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
+    return subprocess.run(
+        [*argv, "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+        env={**os.environ, "PATH": _path()},
+    )
+
+
 def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
     """Whether the kernel accepts each of these qdiscs, tried on a new namespace's loopback.
 
@@ -406,16 +459,8 @@ def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
         for kind in sorted(kinds)
     ]
     script = "echo namespace\n" + "\n".join(lines) + "\ntrue\n"
-    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
     try:
-        done = subprocess.run(
-            [*argv, "sh", "-c", script],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=20,
-            env={**os.environ, "PATH": _path()},
-        )
+        done = _in_new_namespace(script)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return {}
     accepted = re.findall(r"^\S+$", done.stdout, re.MULTILINE)

@@ -25,13 +25,22 @@ LOADED_FOLDER = Path("/sys/module")
 OPEN_VSWITCH = "Open vSwitch kernel module"
 BRIDGE = "bridge"
 VETH = "veth"
+HELD_ARRIVALS = ("ifb", "qdisc ingress", "filter matchall", "action mirred")
+"""What holds a host's arrivals back (outcast/emulation/arrivals.py), besides netem."""
 
 _QDISC = "qdisc "
 _CONGESTION_CONTROL = "congestion control "
 _PREFIXES = {_QDISC: "sch_", _CONGESTION_CONTROL: "tcp_"}
 """How the names of modules begin that the kernel asks for (net/sched/sch_api.c,
 net/ipv4/tcp_cong.c)."""
-_MODULES = {OPEN_VSWITCH: "openvswitch", BRIDGE: "bridge", VETH: "veth"}
+_MODULES = {
+    OPEN_VSWITCH: "openvswitch",
+    BRIDGE: "bridge",
+    VETH: "veth",
+    "ifb": "ifb",
+    "filter matchall": "cls_matchall",
+    "action mirred": "act_mirred",
+}
 _NEVER_MODULES = {f"{_QDISC}pfifo", f"{_QDISC}bfifo", f"{_CONGESTION_CONTROL}reno"}
 
 _NOT_FOUND = re.compile(r"modprobe: FATAL: Module \S+ not found in directory \S+")

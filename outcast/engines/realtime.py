@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import forwarding, multipath, queues, transport
+from outcast.emulation import arrivals, forwarding, multipath, queues, transport
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.emulation.openvswitch import has_kernel_module
 from outcast.engines import (
@@ -98,6 +98,10 @@ class RealtimeEngine:
         controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
+        if plan.host_noise.interrupts is not None:
+            self._load(modules.HELD_ARRIVALS)
+            if lacking := doctor.lacking_for_held_arrivals():
+                raise arrivals.missing(", ".join(lacking))
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])
@@ -156,7 +160,7 @@ class RealtimeEngine:
 
 def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
     """The kernel's qdiscs that the ports and the links of a plan need."""
-    needed = {"netem"} if plan.wires else set()
+    needed = {"netem"} if plan.wires or plan.host_noise.interrupts is not None else set()
     for port in plan.switch_ports():
         needed |= queues.kinds(ports.switch_queue(experiment, plan, port))
     for host in plan.hosts:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import workflow
-from outcast.errors import ConfigError
+from outcast.emulation import arrivals, link_counters, netem, queues
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load, load_finished
 from outcast.experiment.noise import NEVER, PROFILES, between
 from outcast.plan.make import make_plan
+from outcast.plan.noise import HostNoise, Span
 from outcast.plan.ports import host_queue, port_rate_bps, switch_queue
+from outcast.plan.stored import dumps, read_plan
 
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
+SLOT = Span(50_000, 250_000)
 GIGABIT = "links={rate: 1gbit, delay: 5us}"
 
 
@@ -125,3 +131,114 @@ def test_what_is_no_noise_is_refused(setting: str, message: str) -> None:
 
 def test_an_interval_reads_as_people_write_it() -> None:
     assert str(between("50us", "250us")) == "50us to 250us"
+
+
+def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path: Path) -> None:
+    whole = resolved("noise={profile: exact, interrupts: {least: 50us, most: 250us}}")
+    plan = make_plan(whole)
+    assert plan.host_noise == HostNoise(interrupts=SLOT)
+    file = tmp_path / "plan.json"
+    file.write_text(dumps(plan))
+    assert read_plan(file).host_noise == plan.host_noise
+    # Flows connect in time, because a round trip has both hosts' longest waits.
+    assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + 2 * 250_000
+    assert make_plan(resolved("noise.profile=exact")).host_noise == HostNoise()
+
+
+def test_a_senders_time_stands_between_the_delay_and_the_shaper() -> None:
+    whole = resolved("noise={profile: exact, sender: {most: 12us}}")
+    host = host_queue(whole, make_plan(whole), "h1")
+    assert host.sender == Span(0, 12_000)
+    assert queues.commands(host)[0].startswith("qdisc replace dev h1-eth0 parent 9:1 handle 2: tbf")
+    assert "netem" in queues.kinds(host)
+    # No switch has it, and without a delay it is the root.
+    assert switch_queue(whole, make_plan(whole), "s1-eth1").sender is None
+
+
+def test_slots_are_told_to_netem_and_read_back() -> None:
+    raw = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=SLOT)
+    assert netem.shown_slot(raw) == SLOT
+    # What else could end a slot is no slot of ours.
+    limited = raw.replace(struct.pack("=qqi", 50_000, 250_000, 0), struct.pack("=qqi", 1, 2, 3))
+    assert netem.shown_slot(limited) is None
+    assert (
+        netem.shown_slot(netem.options(delay_ns=1, jitter_ns=0, limit_packets=9, in_order=True))
+        is None
+    )
+
+
+class FakeIfb:
+    """A kernel's answers to what `arrivals.hold_back` asks, as pyroute2 gives them."""
+
+    def __init__(self, *, redirects_to: int = 7, slot: Span = SLOT) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self.redirects_to = redirects_to
+        self.slot = slot
+
+    def link_lookup(self, ifname: str) -> tuple[int]:
+        return (7,) if ifname == "arrivals" else (2,)
+
+    def link(self, *words: str, **_settings: Any) -> None:
+        self.asked.append(("link", *words))
+
+    def tc(self, *words: str, **_settings: Any) -> None:
+        self.asked.append(("tc", *words))
+
+    def get_qdiscs(self) -> list[Any]:
+        raw = netem.options(
+            delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=self.slot
+        )
+        return [
+            Message({"TCA_KIND": "ingress"}, index=2, parent=0xFFFFFFF1),
+            Message({"TCA_KIND": "netem", "TCA_OPTIONS": raw.hex(":")}, index=7, parent=0xFFFFFFFF),
+        ]
+
+    def get_filters(self, index: int, parent: int) -> list[Any]:
+        assert (index, parent) == (2, 0xFFFF0000)
+        parameters = {"eaction": 1, "ifindex": self.redirects_to}
+        action = Message({"TCA_ACT_OPTIONS": Message({"TCA_MIRRED_PARMS": parameters})})
+        actions = {"attrs": [("TCA_ACT_PRIO_1", action)]}
+        return [Message({}), Message({"TCA_OPTIONS": Message({"TCA_MATCHALL_ACT": actions})})]
+
+
+class Message(dict[str, Any]):
+    def __init__(self, attributes: dict[str, Any], **header: Any) -> None:
+        super().__init__(header)
+        self.attributes = attributes
+
+    def get_attr(self, name: str) -> Any:
+        return self.attributes.get(name)
+
+
+@pytest.fixture
+def no_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("no_netlink")
+def test_held_arrivals_are_read_back_part_by_part() -> None:
+    kernel: Any = FakeIfb()
+    arrivals.hold_back(kernel, "h1-eth0", SLOT)
+    assert kernel.asked == [
+        *(("link", "add"), ("link", "set"), ("tc", "add", "ingress")),
+        ("tc", "add-filter", "matchall"),
+    ]
+    others: list[tuple[Any, str]] = [
+        (FakeIfb(redirects_to=3), "redirection"),
+        (FakeIfb(slot=Span(50_000, 249_999)), "interrupts"),
+    ]
+    for other, setting in others:
+        with pytest.raises(ReadBackError, match=setting):
+            arrivals.hold_back(other, "h1-eth0", SLOT)
+
+
+def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_words: Any, **_settings: Any) -> None:
+        raise NetlinkError(95, "Operation not supported")
+
+    kernel: Any = FakeIfb()
+    monkeypatch.setattr(kernel, "link", refuse)
+    with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*95"):
+        arrivals.hold_back(kernel, "h1-eth0", Span(0, 1))
