@@ -23,6 +23,8 @@ from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import with_whole_run
 from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to_the_link
+from outcast.analysis.measure.noise import noise as measure_noise
+from outcast.analysis.measure.noise import regime_of
 from outcast.analysis.measure.phase import packet_time_ns, phases
 from outcast.analysis.measure.program_runs import program_summary
 from outcast.analysis.measure.queue import (
@@ -37,6 +39,7 @@ from outcast.analysis.measure.queue import (
 from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.trust import capture_summary
+from outcast.plan import grouping
 from outcast.records import effective
 from outcast.records.captures import CapturesManifest
 from outcast.records.summary import (
@@ -45,6 +48,8 @@ from outcast.records.summary import (
     ClassSummary,
     FairnessSummary,
     Groups,
+    NoiseInput,
+    NoiseSummary,
     PhaseSummary,
     PortDrops,
     QueueSummary,
@@ -55,6 +60,9 @@ from outcast.records.summary import (
     TcpSummary,
 )
 from outcast.units import format_time
+
+LEAST_EXPLAINED = 0.95
+"""Of the packets, so that a queue that nobody told of counts as drop-tail."""
 
 
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
@@ -67,6 +75,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         analysis, main.groups, lambda flow: tcp_of_flow(analysis, flow), _spread
     )
     measured = ", ".join(port.record.egress for port in analysis.ports)
+    noises = {port.record.egress: _noise_summary(analysis, port) for port in analysis.ports}
     return Summary(
         name=analysis.manifest.name,
         engine=_engine(analysis),
@@ -89,6 +98,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         tcp=_tcp(analysis),
         queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
         phase={port.record.egress: _phase_summary(analysis, port) for port in analysis.ports},
+        noise=noises,
         fairness=_fairness(fairness),
         convergence=[
             ChangeSummary(
@@ -108,6 +118,11 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *_window_warnings(analysis),
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),
+            *(
+                f"{egress} is {noise.sentence}"
+                for egress, noise in noises.items()
+                if noise.regime == "phase-locked"
+            ),
         ],
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
@@ -406,6 +421,62 @@ def _spread(distribution: Spread | None, unit: float) -> SpreadSummary | None:
         p99=distribution.p99 / unit,
         max=distribution.max / unit,
     )
+
+
+def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
+    queue = port.record.queue
+    # Nodes of the virtual engine take no time, so what was set is all that varies.
+    is_virtual = _engine(analysis) == "virtual"
+    measured = measure_noise(
+        port.joined,
+        port.queue,
+        0,
+        delay_ns=queue.delay_ns,
+        jitter_ns=queue.jitter_ns if is_virtual else None,
+    )
+    gaps, latency = measured.gaps, measured.latency
+    of_nominal = None
+    if gaps is not None and queue.rate_bps:
+        rate = analysis.link_rate(port.record.egress, queue.rate_bps)
+        nominal_ns = packet_time_ns(port.joined, 0, queue.rate_bps, queue.framing)
+        # Captures do not tell what a frame takes on their link besides its bytes.
+        if rate.is_constant and _engine(analysis) is not None:
+            of_nominal = round(gaps.packet_ns / nominal_ns, 4)
+    dropped = bool((port.joined.verdict == Verdict.DROPPED).any())
+    regime, sentence = regime_of(measured, _is_drop_tail(port), dropped)
+    return NoiseSummary(
+        regime=regime,
+        sentence=sentence,
+        kept=_rounded(measured.kept),
+        back_to_back=0 if gaps is None else gaps.count,
+        packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
+        of_nominal=of_nominal,
+        gap_spread=None if gaps is None else round(gaps.spread, 4),
+        latency_kept=None if latency is None else round(latency.kept, 4),
+        latency_told_by=None if latency is None else latency.told_by,
+        inputs={
+            port.joined.inputs[index]: NoiseInput(
+                arrivals=phase.arrivals,
+                spread=_rounded(phase.spread),
+                kept=_rounded(phase.kept),
+                lasts=None if phase.lasts is None else round(phase.lasts, 1),
+                lasts_bound=phase.bound,
+            )
+            for index, phase in measured.phases.items()
+        },
+    )
+
+
+def _is_drop_tail(port: PortAnalysis) -> bool:
+    """Whether a queue drops exactly what finds it full. Of captures, their drops tell."""
+    if port.record.queue.kind != grouping.UNKNOWN:
+        return port.record.queue.drops == "at_limit"
+    level = capacity(port.joined, port.queue, 0)
+    return level is not None and level.confidence >= LEAST_EXPLAINED
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:

@@ -193,6 +193,10 @@ class QueueRecord(_Record):
     limit_bytes: _Count | None
     limit_packets: _Count | None
     delay_ns: _SpanNs = Field(default=0, description="between a packet's arrival and its queueing")
+    jitter_ns: _SpanNs | None = Field(
+        default=None,
+        description="by how much that delay varies, up and down; null where it was not recorded",
+    )
     drops: Drops = Field(
         default="at_limit",
         description="which packets it drops: arrivals that find it full, other arrivals too, or "

@@ -228,6 +228,52 @@ class PhaseSummary(_Part):
     before_others: list[float]
 
 
+Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
+
+
+class NoiseInput(_Part):
+    """How full frames of one input came in while the output was busy."""
+
+    arrivals: int
+    spread: float | None = Field(
+        description="0 if all came at the same phase between two departures, 1 if phases were "
+        "even; null for too few arrivals"
+    )
+    kept: float | None = Field(
+        description="the share of its phase that an input keeps over 64 to 256 packet times; null "
+        "for too few arrivals"
+    )
+    lasts: float | None = Field(
+        description="packet times after which less than 1/e of the phase is kept; null for too few"
+    )
+    lasts_bound: Literal["is", "at least", "at most"]
+
+
+class NoiseSummary(_Part):
+    """How much noise an output saw. A packet time is that of a full frame."""
+
+    regime: Regime
+    sentence: str = Field(description="the regime in words, with its reason")
+    kept: float | None = Field(
+        description="the share of their phases that two inputs keep over 64 to 256 packet times, "
+        "up to the queue; null if it is not known"
+    )
+    back_to_back: int = Field(description="gaps between full frames of which the next one waited")
+    packet_time_us: float | None = Field(description="the median of these gaps")
+    of_nominal: float | None = Field(
+        description="that median over what the link's rate says; null where the rate changed or "
+        "is not known"
+    )
+    gap_spread: float | None = Field(
+        description="from the 5th to the 95th percentile of these gaps, over their median"
+    )
+    latency_kept: float | None = Field(
+        description="the share of a phase that is kept from an input's capture to the queue"
+    )
+    latency_told_by: Literal["setting", "idle packets"] | None
+    inputs: dict[str, NoiseInput]
+
+
 class TcpSummary(_Part):
     """What TCP did for the flows of one hop count, seen from the bottleneck."""
 
@@ -400,6 +446,10 @@ class Summary(handed_in.Versioned):
     tcp: dict[str, TcpSummary] = Field(description="by hop count")
     queue: dict[str, QueueSummary] = Field(description="by output port")
     phase: dict[str, PhaseSummary] = Field(description="by output port")
+    noise: dict[str, NoiseSummary] = Field(
+        default_factory=dict,
+        description="by output port; empty in files from before outcast measured noise",
+    )
     fairness: dict[str, FairnessSummary] = Field(
         description="by length of the sliding windows; empty if no two flows were ever active"
     )

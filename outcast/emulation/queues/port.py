@@ -238,6 +238,7 @@ def record(port_queue: PortQueue) -> QueueRecord:
         limit_bytes=limit.size_bytes,
         limit_packets=limit.packets,
         delay_ns=port_queue.delay_ns,
+        jitter_ns=port_queue.jitter_ns,
         drops=port_queue.queue.drops,
         frame_bytes=port_queue.frame_bytes,
         overhead_bytes=port_queue.framing.added_bytes,

@@ -18,6 +18,7 @@ from outcast.view.report import (
     goodput,
     losses,
     measurements,
+    noise,
     overview,
     senders,
     timeline,
@@ -67,6 +68,7 @@ def make(
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
+        *([seen] if (seen := noise.noise(run)) is not None else []),
         *measurements.sections(run),
         *(
             [overview.settings(run), overview.again(run)]

@@ -102,6 +102,8 @@ def render(directory: RunDirectory) -> RenderableType:
     if run.groups:
         parts += ["", _group_table(run)]
     parts += ["", _port_table(run)]
+    if summary.noise:
+        parts += ["", *(Text(f"{port} is {seen.sentence}") for port, seen in summary.noise.items())]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
     happened = [f"at {moment.t_s:.4g} s {moment.text}" for moment in moments(run)]
