@@ -23,7 +23,7 @@ from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, queue, style
+from outcast.view.figures import drops, goodput, noise, queue, style
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -53,7 +53,7 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
     # No sockets were sampled, and no flow joins or leaves.
     assert [path.name for path in paths] == [
         *("goodput.png", "flows.png", "classes.png", "fairness.png", "timeouts.png", "link.png"),
-        *("chains.png", "drops.png", "queue.png"),
+        *("chains.png", "drops.png", "queue.png", "noise.png"),
     ]
     for path in paths:
         assert path.parent == run.path
@@ -166,7 +166,7 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
     directory = write_run(tmp_path / "run", traffic, 20_000_000)
     analyze(directory)
-    assert len(figures.draw(directory)) == 9
+    assert len(figures.draw(directory)) == 10
     drawn = Run(directory)
     assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
     assert "no blackout" in texts(queue.queue_in_blackout(drawn))
@@ -236,3 +236,23 @@ def test_threads_that_draw_at_once_leave_the_settings_as_they_were() -> None:
     for thread in threads:
         thread.join()
     assert dict(matplotlib.rcParams) == before
+
+
+def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart() -> None:
+    came_us = [0, 10, 20, 100, 200, 210, 300]
+    sizes, share = noise.batches(np.array(came_us, np.int64) * 1000, 12_000)
+    # One batch of 3 packets, one of 2, and two packets alone.
+    assert sizes.tolist() == [1, 2, 3, 4]
+    assert share == pytest.approx([1, 5 / 7, 3 / 7, 0])
+
+
+def test_gaps_and_batches_of_each_input(drawn: Run) -> None:
+    figure = noise.gaps_and_batches(drawn)
+    assert figure is not None
+    gaps, sizes = figure.axes
+    # Two inputs and the output; every gap is in some bin.
+    assert len(gaps.patches) == 3
+    for patch in gaps.patches:
+        values = patch.get_data().values
+        assert values[values >= noise.LEAST_SHARE].sum() == pytest.approx(100, abs=0.5)
+    assert [line.get_ydata()[0] for line in sizes.lines] == pytest.approx([100, 100])
