@@ -293,7 +293,7 @@ def noise(
 
 Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
 
-LOCKED_FROM, MIXED_BELOW = 0.5, 0.1
+LOCKED_FROM, MIXED_BELOW = 0.25, 0.1
 """Of `Noise.kept`; docs/noise-meter.md has the runs that say so."""
 
 
