@@ -323,7 +323,7 @@ def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str
         share = arrivals if kept is None else kept
         return "mixed", (
             f"mixed: inputs keep {share:.0%} of their phase {lags}, so shares hang on rates and "
-            "not on how the run began; other seeds still differ as repetitions do"
+            "not on how the run began; repetitions still differ somewhat"
         )
     if kept is None:
         return _unknown(
@@ -332,12 +332,12 @@ def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str
         )
     if kept < LOCKED_FROM:
         return "partly locked", (
-            f"partly locked: inputs keep {kept:.0%} of their phase {lags}, so runs with other "
-            "seeds can differ widely; conclude from many"
+            f"partly locked: inputs keep {kept:.0%} of their phase {lags}, so repetitions can "
+            "differ widely; conclude from many"
         )
     return "phase-locked", (
         f"phase-locked: inputs keep {kept:.0%} of their phase {lags}, so this run's shares are one "
-        "draw, and another seed or start can show the opposite; not a result (docs/noise-meter.md)"
+        "draw, and another run can show the opposite; not a result (docs/noise-meter.md)"
     )
 
 
