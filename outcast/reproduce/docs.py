@@ -1,7 +1,9 @@
-"""Writes docs/reproduction.md from folders of results: `python -m outcast.reproduce.docs DIR...`.
+"""Writes docs/reproduction.md from stored results: `python -m outcast.reproduce.docs [DIR...]`.
 
-Run it in a checkout. If several folders hold a recipe, the last folder counts. The figures go to
-docs/images/reproduction.
+Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
+those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
+recipe, the last folder counts. The page is written from docs/results/reproduction alone. All of its
+results have to be of one state (outcast/reproduce/state.py).
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from outcast import handed_in
+from outcast.errors import OutcastError
+from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
-from outcast.reproduce import recipe, reproduce, together
+from outcast.reproduce import reproduce, together
 from outcast.reproduce.index import (
     ABOUT_BAND,
     BAND,
@@ -24,6 +29,7 @@ from outcast.reproduce.index import (
     remarks,
     seeds_text,
 )
+from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import Result
 from outcast.reproduce.verdict import verdict_text
 
@@ -38,6 +44,9 @@ fair, neither is TCP".
 
 """
 IMAGES = "images/reproduction"
+RESULTS = "results/reproduction"
+NOTE = "note.txt"
+"""What the page says of results whose state was not recorded, in place of their state."""
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -92,23 +101,73 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def page(docs: Path = DOCS) -> str:
+    """The page's text, from the results that are stored with the documentation.
+
+    Raises:
+        InputError: a result cannot be read.
+        ConfigError: results are of different states.
+    """
+    results = stored(docs)
+    note = docs / RESULTS / NOTE
+    about = note.read_text(encoding="utf-8") if note.exists() else _state_text(results)
+    return f"{PREFACE}{about}\n{markdown(results)}"
+
+
+def _state_text(results: Sequence[Result]) -> str:
+    emulated = [result for result in results if result.state.kernel is not None]
+    return f"All results are of {emulated[0].state}.\n" if emulated else ""
+
+
+def stored(docs: Path = DOCS) -> list[Result]:
+    """The results that are stored with the documentation, in the order of the recipes."""
+    names = [
+        _name(known.id, profile) for profile in (None, *PROFILES) for known in load_all().values()
+    ]
+    paths = [docs / RESULTS / f"{name}.json" for name in names]
+    return [handed_in.read_model(path, Result) for path in paths if path.exists()]
+
+
+def _name(recipe_id: str, profile: str | None) -> str:
+    return recipe_id if profile is None else f"{recipe_id}@{profile}"
+
+
 def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
-    """Writes the page and copies the figures. Raises InputError if a result cannot be read."""
-    recipes = list(recipe.load_all().values())
-    stored: dict[str, tuple[Path, Result]] = {}
+    """Stores the folders' results and figures, and writes the page.
+
+    Raises:
+        InputError: a result cannot be read.
+        ConfigError: the results, with those that stay, are of different states. Nothing is written.
+    """
+    new: dict[str, tuple[Path, Result]] = {}
     for folder in folders:
-        for result in reproduce.stored(folder, recipes):
-            stored[result.id] = (folder, result)
+        for result in reproduce.stored(folder, list(load_all().values())):
+            new[_name(result.id, result.profile)] = (folder, result)
+    kept = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
+    together.require_one_state([*(result for _, result in new.values()), *kept])
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
-    results = [stored[known.id][1] for known in recipes if known.id in stored]
-    for result in results:
-        figure = stored[result.id][0] / result.id / result.figure
-        shutil.copyfile(figure, images / f"{result.id}.png")
+    for name, (folder, result) in new.items():
+        write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
+        if result.profile is None:
+            figure = reproduce.folder_of(folder, result.id, None) / result.figure
+            shutil.copyfile(figure, images / f"{result.id}.png")
+    if new:
+        (docs / RESULTS / NOTE).unlink(missing_ok=True)
     path = docs / "reproduction.md"
-    write_text(path, f"{PREFACE}{markdown(results)}")
+    write_text(path, page(docs))
     return path
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Writes the page. Returns the exit status."""
+    try:
+        print(write([Path(argument) for argument in arguments]))
+    except OutcastError as error:
+        print(f"outcast: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
 if __name__ == "__main__":
-    print(write([Path(argument) for argument in sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

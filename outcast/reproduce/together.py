@@ -129,20 +129,23 @@ def adjust(p_values: Sequence[float]) -> list[float]:
 
 def _shown(record: ClaimRecord, p: float | None) -> ShownClaim:
     if p is None:
-        return ShownClaim(record, None, None)
+        # Without p: fewer than five runs, or a result of before p was recorded.
+        return ShownClaim(record, None, record.verdict)
     return ShownClaim(record, p, record.verdict if p <= RATE else Verdict.INCONCLUSIVE)
 
 
 def control_text(shown: Sequence[Row]) -> str:
     """What a page says of the control, with its numbers."""
     claims = [claim for row in shown for claim in row.claims]
-    judged = [claim for claim in claims if claim.verdict is not None]
+    judged = [claim for claim in claims if claim.p is not None]
     lost = [
         claim
         for claim in judged
         if claim.verdict is Verdict.INCONCLUSIVE
         and claim.record.verdict is not Verdict.INCONCLUSIVE
     ]
+    if not judged:
+        return "No claim has a p, so the verdicts are not controlled for false discoveries."
     return (
         f"{len(judged)} of {len(claims)} claims are judged together. The false discovery rate is "
         f"held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. {len(lost)} of "

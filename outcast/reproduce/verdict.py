@@ -233,10 +233,10 @@ def _p(claim: Claim, estimate: Estimate, logarithmic: bool) -> float:
 
 
 def overall(verdicts: Sequence[Verdict | None]) -> Verdict | None:
-    """The verdict on a recipe from those on its claims; None if a claim has none."""
-    known = [verdict for verdict in verdicts if verdict is not None]
-    if not known or len(known) < len(verdicts):
+    """The verdict on a recipe from those on its claims; None if a claim that decides has none."""
+    main = verdicts[0] if verdicts else None
+    if main is not Verdict.REPRODUCED:
+        return main
+    if None in verdicts:
         return None
-    if known[0] is Verdict.REPRODUCED and set(known) != {Verdict.REPRODUCED}:
-        return Verdict.OTHER_SIZE
-    return known[0]
+    return main if set(verdicts) == {main} else Verdict.OTHER_SIZE

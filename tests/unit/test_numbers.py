@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from outcast.errors import ConfigError
+from outcast.reproduce import docs
 from scripts import fill_numbers as numbers
+
+HINT = "run: python -m scripts.fill_numbers"
 
 
 def test_every_number_in_the_docs_is_what_the_results_give() -> None:
@@ -15,11 +18,11 @@ def test_every_number_in_the_docs_is_what_the_results_give() -> None:
     for page in numbers.pages():
         name = str(page.relative_to(numbers.ROOT))
         text = page.read_text(encoding="utf-8")
-        assert numbers.filled(text, known, name) == text, "run: python -m scripts.fill_numbers"
+        assert numbers.filled(text, known, name) == text, HINT
 
 
 def test_a_number_that_is_not_what_the_results_give_is_replaced() -> None:
-    known = {"P3.1": lambda: "4.5 [3.9, 5.2]", "table": lambda: "| a |\n|---|"}
+    known = {"P3.1": "4.5 [3.9, 5.2]", "table": "| a |\n|---|"}
     text = "the gap is <!--=P3.1-->9.9<!--/-->; 3 of 5\n<!--=table--><!--/-->\n"
     assert numbers.filled(text, known, "page.md") == (
         "the gap is <!--=P3.1-->4.5 [3.9, 5.2]<!--/-->; 3 of 5\n"
@@ -29,9 +32,45 @@ def test_a_number_that_is_not_what_the_results_give_is_replaced() -> None:
 
 def test_a_mark_that_names_no_result_is_refused_with_the_page() -> None:
     with pytest.raises(ConfigError, match=r"page.md: no result gives 'P33'.*P3"):
-        numbers.filled("<!--=P33-->1<!--/-->", {"P3": lambda: "1"}, "page.md")
+        numbers.filled("<!--=P33-->1<!--/-->", {"P3": "1"}, "page.md")
 
 
 def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "coverage.json").write_text('{"table": {"normal": {"3": {"ours": 0.951}}}}')
-    assert "| normal | 3 |  |  |  |  | 0.951 |" in numbers.values(tmp_path)["coverage"]()
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "coverage.json").write_text('{"table": {"normal": {"3": {"ours": 0.951}}}}')
+    (folder / "measured.json").write_text(
+        '{"h3": {"command": "c", "state": "s", "table": [["a", "b"], ["1", "2"]],'
+        ' "values": {"x": "7"}}}'
+    )
+    known = numbers.values(folder)
+    assert "| normal | 3 |  |  |  |  | 0.951 |" in known["coverage"]
+    assert known["h3"] == "| a | b |\n|---|---|\n| 1 | 2 |"
+    assert (known["h3.x"], known["h3.state"]) == ("7", "s")
+
+
+def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
+    page = docs.page(numbers.ROOT / "docs")
+    assert (numbers.ROOT / "docs/reproduction.md").read_text(encoding="utf-8") == page, HINT
+
+
+def test_a_page_names_every_state_of_its_numbers() -> None:
+    known = numbers.values()
+    for page in numbers.pages():
+        text = page.read_text(encoding="utf-8")
+        names = numbers.named(text)
+        for state in {known[state] for name in names if (state := numbers.state_of(name, known))}:
+            assert state in text, f"{page.name}: {state}"
+
+
+def test_findings_have_no_number_by_hand() -> None:
+    text = (numbers.ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    assert numbers.by_hand(text) == []
+
+
+def test_a_number_by_hand_is_found() -> None:
+    text = (
+        "It got <!--=P3.1-->4.5<!--/--> Mbps (P3, section 4.1), not 3.6 and 40 % of `7.5`\n"
+        "where 0.976<!--reported--> was reported. [a](b-1.2.md)\n"
+    )
+    assert numbers.by_hand(text) == ["3.6", "40 %"]

@@ -176,6 +176,8 @@ def test_the_main_claim_decides_and_a_row_is_reproduced_only_if_all_claims_are()
     assert overall([no, yes]) is no
     assert overall([open_, yes]) is open_
     assert overall([yes, None]) is None
+    assert overall([no, None]) is no
+    assert overall([None, yes]) is None
     assert overall([]) is None
 
 
@@ -211,7 +213,7 @@ def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:
 def test_claims_without_a_verdict_take_no_part_in_the_control() -> None:
     (row,) = together.rows([result_of((0.03, Verdict.CONTRADICTED), (None, None))])
     assert row.claims[0].verdict is Verdict.CONTRADICTED
-    assert (row.claims[1].verdict, row.verdict) == (None, None)
+    assert (row.claims[1].verdict, row.verdict) == (None, Verdict.CONTRADICTED)
     assert row.tally == "1 contradicted, 1 no verdict"
     assert together.control_text([row]).startswith("1 of 2 claims")
     assert together.adjust([]) == []
