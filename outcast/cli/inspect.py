@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     "--packet",
     type=int,
     metavar="NUMBER",
-    help="Show all header fields of one packet of a run; --format csv gives the numbers.",
+    help="Show all header fields of one packet; --format csv gives the numbers. Not of a joined "
+    "table.",
 )
 @click.option(
     "--follow",
@@ -48,13 +49,14 @@ if TYPE_CHECKING:
     "--png",
     type=shared.PngPath(),
     metavar="FILE",
-    help="Draw the queue instead, in the time that is selected, for a run only.",
+    help="Draw the queue instead, in the time that is selected; not of a joined table.",
 )
 @click.option(
     "--links",
     "with_links",
     is_flag=True,
-    help="Show instead what every link of a run carried, and the flows planned to cross it.",
+    help="Show instead what every link of a run of outcast carried, and the flows planned to cross "
+    "it.",
 )
 @shared.form
 def command(
@@ -68,13 +70,17 @@ def command(
     with_links: bool,
     form: str,
 ) -> None:
-    """Show the packets of a run (DIR) or of a joined table (FILE), in the order of arrival.
+    """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
-    Times are milliseconds after the start of the traffic or, in a table, after the first packet.
+    Rows are in the order of arrival. Times count from the start of the traffic in a run, from the
+    first packet with payload in joined captures, and from the first packet in a table; without a
+    unit they are in ms where shown, and in seconds where asked for.
     """
     from outcast.records.tables import refusing
     from outcast.view.terminal import listing
 
+    if followed is not None and packet is not None:
+        raise ConfigError("--follow and --packet: allowed is one of them")
     if with_links:
         _show_links(source, form)
         return
@@ -131,10 +137,14 @@ def _show_links(source: Path, form: str) -> None:
 
     if not source.is_dir():
         raise ConfigError("--links: needs a run's folder, where the counters are")
+    run = Run(source)
+    if run.captured is not None:
+        raise ConfigError(
+            "--links: joined captures have no counters of links; allowed are runs of outcast"
+        )
     if form == "table":
-        run = Run(source)
         with run.reading():
             terminal.console().print(links.render(run.table("links")))
         return
-    for line in links.lines(Run(source).table("links"), form):
+    for line in links.lines(run.table("links"), form):
         terminal.echo(line)

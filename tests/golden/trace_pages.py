@@ -71,6 +71,12 @@ def content(number: int, body: bytes) -> bytes:
     return whole + bytes(-len(whole) % 4)
 
 
+def text_at(place: int, text: bytes) -> tuple[int, bytes]:
+    """The word of a __data_loc field, and the text itself with its end, which stands at `place`."""
+    whole = text + b"\0"
+    return len(whole) << 16 | place, whole
+
+
 def pages(
     records: Iterable[Record],
     page_bytes: int = PAGE_BYTES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -124,6 +125,9 @@ def test_every_verb_that_reads_a_run_reads_it(
     assert opened.summary.drops["s1-eth2"].packets > 0
     with pytest.raises(InputError, match="holds joined captures"):
         _ = opened.experiment
+    capsys.readouterr()
+    assert outcast(["inspect", str(folder), "--links"]) == 2
+    assert "--links: joined captures have no counters of links" in capsys.readouterr().err
     # What makes a run again, or packs what a run needs, refuses it.
     with pytest.raises(InputError, match="holds joined captures; allowed is a run"):
         RunDirectory(folder).read_manifest()
@@ -242,6 +246,8 @@ def test_bad_usage(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert outcast(["report", str(table)]) == 2
     assert "a report needs the captures: `outcast join ... -o DIR`" in capsys.readouterr().err
+    assert outcast(["inspect", str(table), "--follow", "1", "--packet", "2"]) == 2
+    assert "--follow and --packet: allowed is one of them" in capsys.readouterr().err
 
 
 def test_a_name_with_dots_is_a_folder(run: Path, tmp_path: Path) -> None:
@@ -303,6 +309,13 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path: Path) -> None:
     text = (tmp_path / "mine" / "report.html").read_text()
     assert "Queue of R, in bins" in text
     assert "Queue of A, in bins" not in text
+    # An output where too few packets waited has no row, and the rate's bounds differ.
+    estimates = text.partition("Rate and limit of the queues")[2].partition("</table>")[0]
+    assert estimates.count("<tr>") == 2
+    low, high = re.findall(r"(\d+\.\d{3}) to (\d+\.\d{3})", estimates)[0]
+    assert float(low) < 49.608 < float(high)
+    labels = re.findall(r'"label": ?"(192[^"]*)"', text)
+    assert len(set(labels)) == len(labels) > 2
     assert "R>A" not in text
     before = bytes_of(tmp_path / "mine")
     assert outcast(["analyze", str(tmp_path / "mine")]) == 0

@@ -364,7 +364,7 @@ def test_a_capacity_that_nothing_was_configured_for(run: RunDirectory) -> None:
     of_port = {port: queue.model_copy(update={"capacity": unknown})}
     summary = read.summary.model_copy(update={"queue": of_port})
     text = report.make(with_records(read, summary=summary))
-    assert f"{port} has room for at least {unknown.at_least}" in text
+    assert f"{port} has room for at least {unknown.at_least:,}" in text
     assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]
 
 

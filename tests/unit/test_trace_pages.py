@@ -18,7 +18,15 @@ from outcast.analysis.trace.pages import Coded, Events, coded, open_events
 from outcast.errors import InputError
 from outcast.records.trace import Formats
 from tests.golden import trace_pages
-from tests.golden.trace_pages import Record, content, end_of_page, format_text, padding, page_of
+from tests.golden.trace_pages import (
+    Record,
+    content,
+    end_of_page,
+    format_text,
+    padding,
+    page_of,
+    text_at,
+)
 
 NUMBERS = format_text(
     "numbers",
@@ -58,8 +66,7 @@ def numbers(address: int, port: int, err: int, fin: bool, host: bytes) -> bytes:
 
 
 def texts(address: bytes, comm: bytes, dev: bytes, rest: bytes) -> bytes:
-    device = dev + b"\0"
-    place = len(device) << 16 | 60
+    place, device = text_at(60, dev)
     after = len(rest) << 16 | len(device)
     return content(301, struct.pack("<28s16sII", address, comm, place, after) + device + rest)
 

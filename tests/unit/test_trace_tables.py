@@ -16,7 +16,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import Formats
 from tests.golden import model, trace_pages
 from tests.golden.run_directory import write_run
-from tests.golden.trace_pages import Record, content, format_text
+from tests.golden.trace_pages import Record, content, format_text, text_at
 
 DEQUEUE = format_text(
     "qdisc_dequeue",
@@ -68,11 +68,11 @@ def ip(text: str) -> bytes:
 def dequeue(
     device: str, row: dict[str, object], reason: int = 2, ip_id: int | None = None
 ) -> bytes:
-    name = device.encode() + b"\0"
+    place, name = text_at(56, device.encode())
     fixed = struct.pack(
         "<QI4s4sIHHHHIiQ",
         0xFFFF_8880_0000_1000,
-        len(name) << 16 | 56,
+        place,
         ip(str(row["src"])),
         ip(str(row["dst"])),
         row["seq"],

@@ -198,7 +198,8 @@ def _unexplained(
                 Refusal(
                     Reason.UNEXPLAINED,
                     f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice. Probably "
-                    "its file mirrors several ports, or the switch sends copies",
+                    "its file mirrors several ports (SPAN), or the switch sends copies. Mirror one "
+                    "port into each file, or give the file of each port by itself",
                 )
             )
         else:

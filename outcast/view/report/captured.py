@@ -14,7 +14,6 @@ from outcast.records.run import Run
 from outcast.units import format_rate, format_time
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import section
-from outcast.view.terminal.tables import format_bps
 
 UNTOLD = (
     "Captures do not tell the topology, the settings of queues and senders, congestion windows, "
@@ -67,17 +66,19 @@ def sentences(manifest: CapturesManifest) -> list[str]:
         f"packet with payload; the last one came {manifest.traffic.duration_ns / 1e6:,.3f} ms "
         "later."
     ]
-    for record in manifest.bottlenecks:
-        fed = f"packets came in by {', '.join(record.ingress)}" if record.ingress else "nothing"
-        told = [
-            f"a rate of {format_rate(record.queue.rate_bps)}" if record.queue.rate_bps else "",
-            f"a limit of {record.queue.limit_bytes:,} bytes" if record.queue.limit_bytes else "",
-        ]
-        given = " and ".join(text for text in told if text)
-        texts.append(
-            f"To the output {record.egress} {fed}."
-            + (f" The user gave it {given}." if given else "")
-        )
+    fed = [
+        f"To {record.egress} came packets from {', '.join(record.ingress) or 'no port'}."
+        for record in manifest.bottlenecks
+    ]
+    texts.append(" ".join(fed))
+    request = manifest.request
+    told = [
+        f"a rate of {format_rate(request.rate_bps)}" if request.rate_bps else "",
+        f"a limit of {request.limit_bytes:,} bytes" if request.limit_bytes else "",
+    ]
+    given = " and ".join(text for text in told if text)
+    if given:
+        texts.append(f"The user gave the outputs {given}.")
     return [*texts, UNTOLD]
 
 
@@ -122,22 +123,29 @@ def _drift(clock: ClockRecord) -> str:
 
 
 def _estimates(manifest: CapturesManifest) -> Element | None:
-    if not manifest.estimates:
+    known = [one for one in manifest.estimates if one.rate_bps or one.limit_unit]
+    if not known:
         return None
     rows: list[list[Part]] = [
         [
             estimate.port,
-            "-" if estimate.rate_bps is None else format_bps(estimate.rate_bps),
-            "-"
-            if estimate.rate_low_bps is None or estimate.rate_high_bps is None
-            else f"{format_bps(estimate.rate_low_bps)} to {format_bps(estimate.rate_high_bps)}",
+            "-" if estimate.rate_bps is None else f"{estimate.rate_bps / 1e6:,.3f}",
+            _between(estimate.rate_low_bps, estimate.rate_high_bps, 1e6)
+            if estimate.rate_bps
+            else "-",
             _limit(estimate),
             "-" if estimate.limit_explains is None else f"{estimate.limit_explains:.2%}",
         ]
-        for estimate in manifest.estimates
+        for estimate in known
     ]
-    head = ["output", "rate while packets wait", "bounds", "limit", "packets that it explains"]
-    return table("Rate and limit of the queues, estimated from the packets", head, rows)
+    head = ["output", "rate while packets wait (Mbps)", "bounds", "limit", "explains"]
+    return table(
+        "Rate and limit of the queues, estimated from the packets or as given. A limit explains "
+        "100 % if all packets below it were taken and all above it dropped; 50 % is nothing. "
+        "Outputs where too few packets waited are left out",
+        head,
+        rows,
+    )
 
 
 def _limit(estimate: RateRecord) -> str:

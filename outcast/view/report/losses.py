@@ -103,7 +103,7 @@ def _capacity(run: Run) -> list[str]:
         capacity = part.capacity
         if capacity is None:
             continue
-        upto = f" and less than {capacity.below}" if capacity.below is not None else ""
+        upto = f" and less than {capacity.below:,}" if capacity.below is not None else ""
         verdict = {
             True: f"; the configured {capacity.configured} agrees",
             False: f"; the configured {capacity.configured} does not agree",
@@ -111,8 +111,8 @@ def _capacity(run: Run) -> list[str]:
         }[capacity.agrees]
         texts.append(
             f"By the packets that it took and those that it dropped, the queue of "
-            f"{port} has room for at least {capacity.at_least}{upto} {capacity.unit} "
-            f"(confidence {capacity.confidence:.2f} of 1){verdict}."
+            f"{port} has room for at least {capacity.at_least:,}{upto} {capacity.unit}. That "
+            f"explains {capacity.confidence:.1%} of both (50 % would be nothing){verdict}."
         )
     return texts
 

@@ -299,7 +299,10 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
                 "colour": PALETTE.index(colours.get(row["flow"], series_colour(place))),
                 "from": f"{row['src']}:{row['sport']}",
                 "to": f"{row['dst']}:{row['dport']}",
-                "label": f"{flow.src} #{flow.flow}" if flow else f"{row['src']}:{row['sport']}",
+                # A receiver answers many from one port.
+                "label": f"{flow.src} #{flow.flow}"
+                if flow
+                else f"{row['src']}:{row['sport']} to {row['dst']}:{row['dport']}",
                 "group": title(run.group_of[flow.flow], controls([flow])) if flow else None,
             }
         )
