@@ -17,6 +17,7 @@ NETWORK = (
     "topology.rivals=2",
     "links.rate=100mbit",
     "analysis={bin: 10ms}",
+    "noise.profile=jitter",  # rates are exact
     "flows=[{from: 2-hop, hosts: 1}, {from: 3-hop, hosts: 2}]",
 )
 

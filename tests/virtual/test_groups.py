@@ -17,13 +17,14 @@ EXAMPLE = configs.find("fig3c").parent / "examples" / "bbr-against-cubic.yaml"
 def test_bbr_against_cubic_by_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     short = ["--set", "duration=100ms", "--set", "analysis.windows=[50ms]"]
+    short += ["--set", "noise.profile=jitter"]
     assert cli.invoke(["run", str(EXAMPLE), "--engine", "virtual", *short, "-o", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     run = Run(folder)
     compare = run.summary.compare
     assert compare is not None
     assert (compare.by, compare.groups) == ("name", ("bbr", "cubic"))
-    # Who starves at this buffer is no draw: seeds 3 to 6 gave ratios from 39 to 61.
+    # Who starves at this buffer is no draw with this noise: seeds 3 to 6 gave ratios from 39 to 61.
     assert compare.ratio is not None
     assert compare.ratio > 3
     assert run.summary.outcast_ratio is None

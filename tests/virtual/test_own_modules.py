@@ -85,7 +85,7 @@ def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -
 
 def test_the_example_answers_its_question(tmp_path: Path) -> None:
     target = tmp_path / "run"
-    done = started(EXAMPLE, target)
+    done = started(EXAMPLE, target, "noise.profile=jitter")
     assert done.returncode == 0, done.stderr
     summary = json.loads((target / "summary.json").read_text())
     # A flow that keeps more of its window gets more; Reno itself would get as much.

@@ -135,6 +135,7 @@ def test_addresses_ports_and_queues_of_a_file_are_in_effect(tmp_path: Path) -> N
         "name: net\n"
         "topology: {kind: file, path: net.py, topo: net}\n"
         "links: {rate: 100mbit, delay: 20us}\n"
+        "noise: {profile: exact}\n"
         "queue: {kind: fq_codel, limit: 100 packets}\n"
         "flows: [{from: a, to: b}]\n"
         "duration: 80ms\n"

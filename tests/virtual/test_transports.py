@@ -90,13 +90,13 @@ def back_to_back(target: Path) -> float:
 def test_pacing_spaces_a_flows_packets(tmp_path: Path) -> None:
     # fig3c itself, five seeds: 0.28 unpaced (0.276 to 0.285), 0.14 with `internal` (0.135 to
     # 0.139); a run of 200 ms with fq: 0.11.
-    run(tmp_path / "fq", "transport.pacing=fq")
+    run(tmp_path / "fq", "transport.pacing=fq", "noise.profile=jitter")
     assert back_to_back(tmp_path / "fq") < 0.19
 
 
 def test_tcprands_payloads_are_uniform_and_spare_the_lone_flow(tmp_path: Path) -> None:
     target = tmp_path / "run"
-    run(target, "duration=200ms", config="t13-chains")
+    run(target, "duration=200ms", "noise.profile=jitter", config="t13-chains")
     sizes = (
         pl.read_parquet(target / "packets.parquet")
         .filter(pl.col("payload") > 0)

@@ -19,7 +19,7 @@ SHORT = ["duration=100ms", "analysis={}"]
 def test_an_incast_asks_for_the_next_blocks_when_all_have_come(tmp_path: Path) -> None:
     target = tmp_path / "run"
     summary = run(
-        *("t15-incast", target, *SHORT, "topology.hosts=9"),
+        *("t15-incast", target, *SHORT, "topology.hosts=9", "noise.profile=jitter"),
         "workloads=[{kind: incast, senders: 8, block: 32KB, rounds: 5}]",
     )
     found = summary["completions"]["0"]
@@ -103,7 +103,7 @@ def test_background_and_datagrams_beside_the_flows(tmp_path: Path) -> None:
 def test_a_blackout_drops_so_many_packets_in_a_row_at_exponential_times(tmp_path: Path) -> None:
     target = tmp_path / "run"
     summary = run(
-        *("p13-blackout", target, "duration=300ms", "analysis={}"),
+        *("p13-blackout", target, "duration=300ms", "analysis={}", "noise.profile=jitter"),
         *("blackout.by=packets", "blackout.drops=4", "blackout.off_mean=1ms"),
         "transport={congestion_control: bic, min_rto: 2ms}",
         "flows.0.per_host=10",
