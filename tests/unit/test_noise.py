@@ -11,6 +11,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import workflow
 from outcast.emulation import arrivals, link_counters, netem, queues
+from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load, load_finished
 from outcast.experiment.noise import NEVER, PROFILES, between
@@ -18,6 +19,7 @@ from outcast.plan.make import make_plan
 from outcast.plan.noise import HostNoise, Span
 from outcast.plan.ports import host_queue, port_rate_bps, switch_queue
 from outcast.plan.stored import dumps, read_plan
+from outcast.view.report.overview import _noise
 
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
 SLOT = Span(50_000, 250_000)
@@ -242,3 +244,14 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
     monkeypatch.setattr(kernel, "link", refuse)
     with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*95"):
         arrivals.hold_back(kernel, "h1-eth0", Span(0, 1))
+
+
+def test_the_report_says_which_noise_a_run_had() -> None:
+    whole = resolved("noise.profile=hosts-2011")
+    assert _noise(requested(whole)) == (
+        " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get their "
+        "arrivals in batches, 50 µs to 250 µs after the first packet of each; delays at switches "
+        "vary by up to 760 ns."
+    )
+    assert _noise(requested(resolved("noise.profile=exact"))) == ""
+    assert _noise({}) == ""

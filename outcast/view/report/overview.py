@@ -206,7 +206,7 @@ def sentences(run: Run) -> list[str]:
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
         f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
         f"{_delay(asked)}{_overhead(asked)}: {'; '.join(groups)}.{begin} The run lasts "
-        f"{spaced(format_time(manifest.traffic.duration_ns))}."
+        f"{spaced(format_time(manifest.traffic.duration_ns))}.{_noise(asked)}"
     )
     texts = [first]
     for record in manifest.bottlenecks:
@@ -273,6 +273,27 @@ def _delay(asked: dict[str, Any]) -> str:
         return ""
     more = f" (give or take up to {spaced(jitter)})" if jitter not in no_delay else ""
     return f", {spaced(delay)} of delay each{more}"
+
+
+def _noise(asked: dict[str, Any]) -> str:
+    """A sentence on the noise that was asked for; none where there is none, or was no such key."""
+    parts = []
+    if (ppm := asked.get("noise.oscillators")) not in (None, 0):
+        parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
+    for key, words in (
+        ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
+        ("sender", "what hosts send leaves {} after they are woken"),
+    ):
+        span = asked.get(f"noise.{key}")
+        most = span.get("most") if isinstance(span, dict) else None
+        if isinstance(span, dict) and most not in (None, "0ns"):
+            parts.append(words.format(f"{spaced(span.get('least', '0ns'))} to {spaced(most)}"))
+    latency = asked.get("noise.switch_latency")
+    if latency not in (None, "0ns"):
+        parts.append(f"delays at switches vary by up to {spaced(latency)}")
+    if not parts:
+        return ""
+    return f" Its noise is that of {asked.get('noise.profile')}: {'; '.join(parts)}."
 
 
 def _overhead(asked: dict[str, Any]) -> str:
