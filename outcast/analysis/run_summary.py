@@ -121,7 +121,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             *(
                 f"{egress} is {noise.sentence}"
                 for egress, noise in noises.items()
-                if noise.regime == "phase-locked"
+                if noise.sentence.startswith(("phase-locked", "unknown, perhaps"))
             ),
         ],
         capture=capture_summary(analysis),
@@ -448,6 +448,7 @@ def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
         regime=regime,
         sentence=sentence,
         kept=_rounded(measured.kept),
+        kept_by_arrivals=_rounded(measured.kept_by_arrivals),
         back_to_back=0 if gaps is None else gaps.count,
         packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
         of_nominal=of_nominal,

@@ -258,6 +258,9 @@ class NoiseSummary(_Part):
         description="the share of their phases that two inputs keep over 64 to 256 packet times, "
         "up to the queue; null if it is not known"
     )
+    kept_by_arrivals: float | None = Field(
+        default=None, description="as `kept`, but up to the captures of the inputs"
+    )
     back_to_back: int = Field(description="gaps between full frames of which the next one waited")
     packet_time_us: float | None = Field(description="the median of these gaps")
     of_nominal: float | None = Field(

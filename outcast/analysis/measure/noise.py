@@ -326,9 +326,11 @@ def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str
             "not on how the run began; repetitions still differ somewhat"
         )
     if kept is None:
-        return _unknown(
-            f"inputs keep {arrivals:.0%} of their phase {lags}, but fewer than {LEAST_IDLE} "
-            "packets found the output idle, so it is not known how the switch's own latency varies"
+        perhaps = ", perhaps phase-locked" if may_be_locked(noise) else ""
+        return "unknown", (
+            f"unknown{perhaps}: inputs keep {arrivals:.0%} of their phase {lags}, but fewer "
+            f"than {LEAST_IDLE} packets found the output idle, so it is not known how the switch's "
+            "own latency varies"
         )
     if kept < LOCKED_FROM:
         return "partly locked", (
@@ -339,6 +341,12 @@ def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str
         f"phase-locked: inputs keep {kept:.0%} of their phase {lags}, so this run's shares are one "
         "draw, and another run can show the opposite; not a result (docs/noise-meter.md)"
     )
+
+
+def may_be_locked(noise: Noise) -> bool:
+    """Whether the inputs are as regular as in a phase-locked run, whatever the switch adds."""
+    arrivals, kept = noise.kept_by_arrivals, noise.kept
+    return arrivals is not None and (arrivals if kept is None else kept) >= LOCKED_FROM
 
 
 def _unknown(why: str) -> tuple[Regime, str]:

@@ -39,10 +39,10 @@ def _departures(summary: NoiseSummary) -> list[str]:
         return []
     nominal = ""
     if summary.of_nominal is not None:
-        nominal = f", {summary.of_nominal:.4g} of what the link's rate says"
+        nominal = f" ({summary.of_nominal:.4f} times what the link's rate says)"
     texts = [
-        f"Full frames left {summary.packet_time_us:.6g} µs apart{nominal}; nine of ten of these "
-        f"{summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of it."
+        f"Full frames left {summary.packet_time_us:.6g} µs apart{nominal}. Nine of ten of these "
+        f"{summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of one another."
     ]
     if summary.latency_kept is not None:
         how = {
