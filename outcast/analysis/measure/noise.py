@@ -322,8 +322,8 @@ def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str
     if arrivals < MIXED_BELOW or (kept is not None and kept < MIXED_BELOW):
         share = arrivals if kept is None else kept
         return "mixed", (
-            f"mixed: inputs keep {share:.0%} of their phase {lags}, so shares hang on rates and "
-            "not on how the run began; repetitions still differ somewhat"
+            f"mixed: inputs keep {share:.0%} of their phase {lags}, so shares do not hang "
+            "on how the run began; by how much runs differ, only repetitions tell"
         )
     if kept is None:
         perhaps = ", perhaps phase-locked" if may_be_locked(noise) else ""
