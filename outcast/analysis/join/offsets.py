@@ -13,7 +13,7 @@ sends in the order in which it was filled, and it does not hold a packet while i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,14 +216,16 @@ def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Of
             anchor, new, sign = one, other, -1.0
         base = result[anchor].drift
         bounds = sorted((base + sign * low, base + sign * high))
-        drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best
+        drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best()
         result[new] = Offset(drift=drift, drift_low=bounds[0], drift_high=bounds[1])
         known.add(new)
 
 
-def _slopes(
-    captures: int, found: Sequence[Crossing]
-) -> dict[tuple[int, int], tuple[float, float, float]]:
+_Slope = tuple[Callable[[], float], float, float]
+"""The best slope, which takes long to compute and most clocks do not need, and its bounds."""
+
+
+def _slopes(captures: int, found: Sequence[Crossing]) -> dict[tuple[int, int], _Slope]:
     """For two captures with packets both ways: the best drift between them, and its bounds.
 
     The drift is of the first's correction minus the second's.
@@ -259,13 +261,10 @@ def _tightest(time: I64, bound: I64) -> tuple[F64, F64]:
     return time[rows].astype(np.float64), bound[rows].astype(np.float64)
 
 
-def _slope(
-    above_at: F64, above: F64, below_at: F64, below: F64
-) -> tuple[float, float, float] | None:
-    """The slopes of lines that pass below all of `above` and over all of `below`.
+def _slope(above_at: F64, above: F64, below_at: F64, below: F64) -> _Slope | None:
+    """The slopes of lines that pass below all of `above` and over all of `below`; None without any.
 
-    Returns (best, lowest, highest). The best line is nearest to the points of that side whose
-    points are nearest to a line. None if there is no such line.
+    The best line is nearest to the points of that side whose points are nearest to a line.
     """
     origin = min(above_at.min(), below_at.min())
     above_at, below_at = above_at - origin, below_at - origin
@@ -285,8 +284,9 @@ def _slope(
         under = below - slope * below_at
         return min(float(np.median(over) - over.min()), float(under.max() - np.median(under)))
 
-    tries = np.linspace(low, high, 201)
-    best = min(tries.tolist(), key=away)
+    def best() -> float:
+        return float(min(np.linspace(low, high, 201).tolist(), key=away))
+
     return best, low, high
 
 

@@ -8,12 +8,15 @@ got through meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join.join import Joined, Verdict
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DENSE_PACKETS = 4
 """A blackout is dense if its drops are on average at most this many packet times apart."""
@@ -25,6 +28,9 @@ def is_dense(packet_ns: int) -> pl.Expr:
     The timeouts of a lone flow leave chains of few drops that last for many round trips. The
     sources' figures do not mean these by a blackout.
     """
+    # A join whose tables nobody wants does without it.
+    import polars as pl
+
     lasts_ns = pl.col("t_end") - pl.col("t_start")
     return lasts_ns <= (pl.col("drops") - 1) * DENSE_PACKETS * packet_ns
 
