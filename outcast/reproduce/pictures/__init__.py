@@ -1,7 +1,8 @@
 """A recipe's figure, drawn like the source's: the same axes, panels and order.
 
 Curves over time and drops are those of the first seed, because the sources show one run. Bars and
-lines are means over all seeds with their 95 % intervals.
+lines are means over all seeds with their 95 % intervals; of ratios geometric means, as in the
+verdicts.
 """
 
 from __future__ import annotations

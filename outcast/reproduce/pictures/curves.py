@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.analysis.statistics import Interval
 from outcast.reproduce.pictures.goodput import draw_window_bars
 from outcast.reproduce.pictures.parts import (
     Runs,
     Size,
     grid,
+    in_mbps,
     interval,
     measure_of,
     panels,
@@ -82,7 +82,7 @@ def lines(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         rows = [(p.x or 0.0, interval(runs[p.label], measure)) for p in points]
         known = [row for row in rows if row[1].value is not None]
         x = np.array([at for at, _ in known])
-        reach = bounds([value for _, value in known])
+        reach = bounds([value for _, value in known], in_mbps(measure))
         curves.append(Line(series, series_colour(number), x, *reach, marker="o"))
     draw_lines(axes, curves)
     places = sorted({point.x for point in recipe.points if point.x})
@@ -93,24 +93,20 @@ def lines(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 def bars(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """The picture's measure at every point, grouped by x where points have one."""
-    series = series_of(recipe)
+    series, measure = series_of(recipe), measure_of(recipe)
     axes = figure.add_subplot()
     at = {(p.series, p.label if len(series) == 1 else p.x): p.label for p in recipe.points}
     places = list(dict.fromkeys(place for _, place in at))
     groups = []
     for number, name in enumerate(series):
         labels = [at.get((name, place), "") for place in places]
-        means = [_mean(runs, label, measure_of(recipe)) for label in labels]
-        groups.append(Bars(name, series_colour(number), *bounds(means)))
+        means = [interval(runs.get(label, []), measure) for label in labels]
+        groups.append(Bars(name, series_colour(number), *bounds(means, in_mbps(measure))))
     draw_bars(axes, groups, [f"{x:g}" if isinstance(x, float) else str(x) for x in places])
     if len(series) == 1:
         for tick in axes.get_xticklabels():
             tick.set(rotation=30, ha="right")
     return _labelled(axes, recipe, (max(4.5, 0.45 * len(recipe.points) + 1.5), 3.4))
-
-
-def _mean(runs: Runs, label: str, measure: Measure) -> Interval:
-    return interval(runs.get(label, []), measure, logarithmic=False)
 
 
 def _labelled(axes: Axes, recipe: Recipe, size: Size) -> Size:
@@ -119,5 +115,5 @@ def _labelled(axes: Axes, recipe: Recipe, size: Size) -> Size:
     axes.set_ylabel(recipe.picture.y)
     axes.set_ylim(bottom=0)
     if series > 1:
-        axes.legend(fontsize=7, ncols=min(4, series), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+        axes.legend(fontsize=7, ncols=min(3, series), loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return size

@@ -6,7 +6,7 @@ import polars as pl
 from matplotlib.figure import FigureBase
 
 from outcast.reproduce import measures
-from outcast.reproduce.pictures.parts import Runs, Size, panels
+from outcast.reproduce.pictures.parts import Runs, Size, flows_of_port, name_lanes, panels
 from outcast.reproduce.recipe import Recipe
 from outcast.view.figures.drops import draw_packets
 from outcast.view.figures.queue import draw_events, draw_length, queue_events
@@ -29,11 +29,12 @@ def blackout_panels(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     spans = []
     for port, begin, end in longest.select("ingress", "t_start", "t_end").iter_rows():
         first = (begin + end) // 2 - ZOOM_NS // 2
-        spans.append((f"a blackout of {port}", first, ZOOM_NS))
+        spans.append((f"a blackout of {flows_of_port(run, port)}", first, ZOOM_NS))
     spans.append(("the whole run", traffic.t_start_ns, traffic.duration_ns))
     for number, (title, first, length) in enumerate(spans):
         axes = figure.add_subplot(len(spans), 1, number + 1)
         _, unit = draw_packets(axes, run, ports, (first, first + length), first, "|")
+        name_lanes(axes, run, ports)
         axes.set_title(f"({chr(97 + number)}) {title}")
         axes.set_xlabel(unit)
         axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -54,7 +55,11 @@ def queue_in_blackout(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     events = queue_events(run, record, (begin, end))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1])
     draw_length(upper, events, begin, 1e3, "queue_packets")
-    draw_events(lower, events, [*record.ingress, record.egress], begin, 1e3)
+    lanes = [*record.ingress, record.egress]
+    draw_events(lower, events, lanes, begin, 1e3)
+    names = [flows_of_port(run, port) for port in record.ingress]
+    lower.set_yticks(range(len(lanes)), ["output", *reversed(names)])
+    upper.set_title(f"a blackout of {flows_of_port(run, row['ingress'])}")
     lower.set_xlabel("µs")
     return 7.5, 3.2
 

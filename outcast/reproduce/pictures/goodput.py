@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval
 from outcast.reproduce.recipe import Interval, Measure, Point, Recipe
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
-from outcast.view.palette import class_colours, flow_colours, run_colours
+from outcast.view.palette import class_colours, flow_colours, run_colours, series_colour
 
 LONGEST_CHAIN = 5
 """Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
@@ -77,30 +78,60 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     return 3.3 * len(points), 5.6
 
 
+MOST_FLOWS = 6
+"""If there are more flows of one class than this, their curves are told apart by sender."""
+
+
+def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]:
+    """The label of each flow, the labels' colours, and the labels whose curves are wider.
+
+    Flows are told apart by class. Where all are of one class, by sender if they are many.
+    """
+    flows = run.manifest.flows
+    if len(run.hops) > 1:
+        labels = {flow.flow: label_of(flow.hops or 0) for flow in flows}
+        of_class = class_colours(run.hops)
+        return (
+            labels,
+            {label_of(hops): of_class[hops] for hops in run.hops},
+            {label_of(run.hops[0])},
+        )
+    if len(flows) <= MOST_FLOWS:
+        labels = {flow.flow: f"flow {flow.flow + 1}" for flow in flows}
+        of_flow = flow_colours(run.group_of, run_colours(run))
+        return labels, {labels[flow]: of_flow[flow] for flow in labels}, set()
+    count = Counter(flow.src for flow in flows)
+    labels = {flow.flow: f"{count[flow.src]} of {flow.src}" for flow in flows}
+    least = min(count.values())
+    names = list(dict.fromkeys(labels.values()))
+    return (
+        labels,
+        {name: series_colour(number) for number, name in enumerate(names)},
+        {labels[flow.flow] for flow in flows if count[flow.src] == least},
+    )
+
+
 def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each point: every flow's goodput over time, in one frame."""
 
     def panel(axes: Axes, point: Point) -> None:
         run = runs[point.label][0]
         edges, rates = flow_rates(run)
-        of_class = class_colours(run.hops)
-        of_flow = flow_colours(run.group_of, run_colours(run))
+        label_of_flow, colours, marked = _kinds_of_flows(run)
         lines: list[Line] = []
-        for flow in sorted(run.manifest.flows, key=lambda flow: (-(flow.hops or 0), -flow.flow)):
-            y = rates[flow.flow] / 1e6
-            line = Line(f"flow {flow.flow + 1}", of_flow[flow.flow], edges[:-1], y, width=0.7)
-            if len(of_class) > 1:
-                hops = flow.hops or 0
-                label, colour = label_of(hops), of_class[hops]
-                known = any(label == other.label for other in lines)
-                width = 1.6 if hops == run.hops[0] else 0.7
-                line = Line(None if known else label, colour, edges[:-1], y, width=width)
-            lines.append(line)
+        # What is marked is drawn last, above the others.
+        for flow in sorted(rates, key=lambda flow: (label_of_flow[flow] in marked, -flow)):
+            label = label_of_flow[flow]
+            known = any(label == other.label for other in lines)
+            width = 1.6 if label in marked else 0.7
+            y = rates[flow] / 1e6
+            lines.append(Line(None if known else label, colours[label], edges[:-1], y, width=width))
         draw_lines(axes, lines)
         axes.set_xlabel("s")
         axes.set_ylabel("Mbps")
-        axes.set_ylim(bottom=0)
-        axes.legend(fontsize=7)
+        # Room for the legend above the curves, which it would cover otherwise.
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
+        axes.legend(fontsize=7, ncols=3, loc="upper left")
 
     return grid(figure, recipe, runs, panel)
 

@@ -44,6 +44,21 @@ def hops_of(run: Run) -> list[int]:
     return sorted(int(hops) for hops in run.summary.classes)
 
 
+def flows_of_port(run: Run, port: str) -> str:
+    """Whose flows come in by a port, as the sources name them; the port's name if no flow does."""
+    return ", ".join(run.port_groups(port)) or port
+
+
+def name_lanes(axes: Axes, run: Run, lanes: Sequence[str]) -> None:
+    """Writes the flows of each lane's port beside it, the output's name as it is."""
+    axes.set_yticks(range(len(lanes)), [flows_of_port(run, lane) for lane in reversed(lanes)])
+
+
+def in_mbps(measure: Measure) -> float:
+    """By what a picture divides a measure: rates are shown in Mbps."""
+    return 1e6 if measure.kind.endswith("_bps") else 1.0
+
+
 def label_of(hops: int) -> str:
     """The sources' name of a class."""
     return f"{hops}-hop"

@@ -1,0 +1,99 @@
+"""The figures drawn like the sources': units, names and which mean, read back from the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from outcast.analysis import analyze
+from outcast.records.run import Run
+from outcast.records.run_directory import RunDirectory
+from outcast.reproduce import measures, recipe
+from outcast.reproduce.pictures import PICTURES
+from outcast.reproduce.recipe import Measure
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+RECIPES = recipe.load_all()
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(9, 6_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("pictures") / "run", traffic, 80_000_000)
+    analyze(directory)
+    return directory
+
+
+class Valued(Run):
+    """A run of which only one number is known, whichever measure is taken."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -> Figure:
+    monkeypatch.setattr(measures, "take", lambda run, _measure: run.value)
+    figure = Figure()
+    chosen = RECIPES[name]
+    runs = {point.label: [Valued(value) for value in values] for point in chosen.points}
+    PICTURES[chosen.picture.kind](figure, chosen, runs)
+    return figure
+
+
+@pytest.mark.parametrize("name", ["P13", "T8b", "T15"])
+def test_rates_are_in_mbps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (axes,) = drawn(name, [8e8, 9e8, 10e8], monkeypatch).axes
+    assert axes.get_ylabel().endswith("Mbps")
+    heights = [bar.get_height() for bar in axes.patches] or [
+        float(y) for line in axes.lines for y in np.asarray(line.get_ydata())
+    ]
+    assert heights == pytest.approx([900] * len(heights))
+
+
+def test_bars_of_ratios_are_geometric_means_as_in_the_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = RECIPES["P-tab2"]
+    assert measures.is_logarithmic(chosen.picture.measure or Measure(kind="jain_index"))
+    (axes,) = drawn("P-tab2", [1.0, 10.0, 100.0], monkeypatch).axes
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx([10] * 4)
+
+
+def test_every_series_is_in_the_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    (axes,) = drawn("T11", [1.0, 2.0, 3.0], monkeypatch).axes
+    series = dict.fromkeys(point.series for point in RECIPES["T11"].points)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == list(series)
+
+
+def test_drops_are_named_by_class_and_not_by_port(analysed: RunDirectory) -> None:
+    run = Run(analysed)
+    ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
+    for name in ("P10", "P12"):
+        figure, chosen = Figure(), RECIPES[name]
+        PICTURES[chosen.picture.kind](figure, chosen, {chosen.points[0].label: [run]})
+        words = " ".join(
+            text
+            for axes in figure.axes
+            for text in (axes.get_title(), *(tick.get_text() for tick in axes.get_yticklabels()))
+        )
+        assert not any(port in words for port in ports)
+    labels = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
+    assert "output" in labels or len(figure.axes) == 1
+
+
+def test_the_legend_of_curves_stands_above_them(analysed: RunDirectory) -> None:
+    run, chosen = Run(analysed), RECIPES["W5"]
+    figure = Figure()
+    PICTURES["flow_curves"](figure, chosen, {chosen.points[0].label: [run]})
+    (axes,) = figure.axes
+    greatest = max(float(np.asarray(line.get_ydata()).max()) for line in axes.lines)
+    assert axes.get_ylim()[1] > 1.2 * greatest
+    legend = axes.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == len(run.hops)
