@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -96,6 +97,9 @@ def conclude(
         state=state.of_runs(made_by, manifests),
         profile=noise,
         noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
+        regimes=dict(
+            sorted(Counter(regime for run in emulated for regime in _regimes(run)).items())
+        ),
         burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(wall_s, 1),
@@ -118,6 +122,11 @@ def _profile(run: Run) -> str:
         return "unknown"
     plain = noise == Noise(profile=noise.profile).resolved(engine)
     return noise.profile if plain else f"{noise.profile}, changed"
+
+
+def _regimes(run: Run) -> set[str]:
+    """The regimes of noise that a run's bottlenecks had."""
+    return {part.regime for part in run.summary.noise.values()}
 
 
 def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:

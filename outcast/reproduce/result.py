@@ -101,6 +101,9 @@ class Result(_Record):
         description="the profile of noise that was asked for; null for that of the configurations"
     )
     noise: str = Field(description="the profile that its runs have; `none` for a computation")
+    regimes: dict[str, int] = Field(
+        description="how many of its runs had each regime of noise (summary.json, `noise`)"
+    )
     burst: BurstRecord | None = Field(description="null if no such flow lost a packet")
     engine: str
     seconds: float = Field(description="wall time of all its runs, one after the other")

@@ -101,7 +101,10 @@ def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]
         of_flow = flow_colours(run.group_of, run_colours(run))
         return labels, {labels[flow]: of_flow[flow] for flow in labels}, set()
     count = Counter(flow.src for flow in flows)
-    labels = {flow.flow: f"{count[flow.src]} of {flow.src}" for flow in flows}
+    labels = {
+        flow.flow: f"{count[flow.src]} {'flows' if count[flow.src] > 1 else 'flow'} of {flow.src}"
+        for flow in flows
+    }
     least = min(count.values())
     names = list(dict.fromkeys(labels.values()))
     return (
