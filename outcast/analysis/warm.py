@@ -14,7 +14,7 @@ import numpy as np
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join import directions, pairs
 from outcast.analysis.join.join import join
-from outcast.analysis.measure import blackout, queue, sent_again, tcp, throughput
+from outcast.analysis.measure import blackout, drop_ranges, queue, sent_again, tcp, throughput
 from outcast.analysis.trace.pages import open_events
 from outcast.analysis.trace.tables import nearest
 from outcast.records.trace import Formats, Statistics
@@ -66,6 +66,7 @@ def warm() -> None:
     joined = join([came], [left])
     queue.replay(joined)
     queue.service_rate(joined, 0)
+    drop_ranges.missing_ids(joined)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)

@@ -47,7 +47,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
     input_of_flow = np.array([*input_of_place, ELSEWHERE])[place_of_flow]
     came_by = input_of_flow[departures.flow]
     lacking = (joined.stray == Stray.UNEXPLAINED) | _after_others(joined, came_by)
-    unseen = _unseen(joined)
+    unseen = missing_ids(joined)
     lacks_of_input = [
         max(int((lacking & (came_by == row)).sum()), int(unseen[row].sum()))
         for row in range(len(number))
@@ -96,7 +96,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
     return ranges
 
 
-def _unseen(joined: Joined) -> I64:
+def missing_ids(joined: Joined) -> I64:
     """For each input and output, how many packets the gaps of IP ids say are missing.
 
     Linux numbers the packets of a TCP socket one by one (include/net/ip.h, ip_select_ident_segs).

@@ -139,12 +139,15 @@ def _estimates(manifest: CapturesManifest) -> Element | None:
         for estimate in known
     ]
     head = ["output", "rate while packets wait (Mbps)", "bounds", "limit", "explains"]
-    return table(
-        "Rate and limit of the queues, estimated from the packets or as given. A limit explains "
-        "100 % if all packets below it were taken and all above it dropped; 50 % is nothing. "
-        "Outputs where too few packets waited are left out",
-        head,
-        rows,
+    return element(
+        "div",
+        table("Rate and limit of the queues, estimated from the packets or as given", head, rows),
+        element(
+            "p",
+            "A limit explains 100 % if all packets below it were taken and all above it dropped; "
+            "50 % is nothing. Outputs where too few packets waited are left out.",
+            class_="note",
+        ),
     )
 
 
