@@ -102,7 +102,8 @@ def filled(text: str, known: Values, page: str) -> str:
         if name not in known:
             raise ConfigError(f"{page}: no result gives {name!r}{did_you_mean(name, known)}")
         value = known[name]
-        inside = f"\n{value}\n" if "\n" in value else value
+        # A table needs empty lines around it, or it is read as text.
+        inside = f"\n\n{value}\n\n" if "\n" in value else value
         return f"<!--={name}-->{inside}<!--/-->"
 
     return _MARK.sub(replaced, text)

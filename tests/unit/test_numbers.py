@@ -26,7 +26,7 @@ def test_a_number_that_is_not_what_the_results_give_is_replaced() -> None:
     text = "the gap is <!--=P3.1-->9.9<!--/-->; 3 of 5\n<!--=table--><!--/-->\n"
     assert numbers.filled(text, known, "page.md") == (
         "the gap is <!--=P3.1-->4.5 [3.9, 5.2]<!--/-->; 3 of 5\n"
-        "<!--=table-->\n| a |\n|---|\n<!--/-->\n"
+        "<!--=table-->\n\n| a |\n|---|\n\n<!--/-->\n"
     )
 
 
