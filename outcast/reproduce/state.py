@@ -136,11 +136,13 @@ def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
     """The state of runs that this outcast made.
 
     Raises:
-        ConfigError: different kernels or roots made them.
+        ConfigError: different kernels or roots made them, or the code changed meanwhile.
     """
     kernels = sorted({_kernel(manifest) for manifest in manifests})
     roots = sorted({manifest.guest.root if manifest.guest else "host" for manifest in manifests})
-    for what, known in (("kernels", kernels), ("roots", roots)):
+    # The code can change while the runs are made; what the guest had is in each manifest.
+    codes = sorted({manifest.guest.code or "unknown" for manifest in manifests if manifest.guest})
+    for what, known in (("kernels", kernels), ("roots", roots), ("codes in the guest", codes)):
         if len(known) > 1:
             raise ConfigError(
                 f"the runs are of different {what}: {' and '.join(known)}; allowed is one, as "

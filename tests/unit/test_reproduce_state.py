@@ -88,8 +88,8 @@ def test_results_of_a_state_that_nobody_recorded_are_not_continued(tmp_path: Pat
     assert not (tmp_path / state.FILE).exists()
 
 
-def manifest(sha256: str, root: str | None) -> Manifest:
-    guest = None if root is None else GuestRecord(root=root)
+def manifest(sha256: str, root: str | None, code: str | None = None) -> Manifest:
+    guest = None if root is None else GuestRecord(root=root, code=code)
     kernel = {"release": "7.3.4", "sha256": sha256}
     return Manifest.model_construct(kernel=kernel, guest=guest)
 
@@ -105,6 +105,8 @@ def test_the_state_of_runs_has_their_kernel_and_root() -> None:
         state.of_runs(OURS, [manifest("01", "r"), manifest("23", "r")])
     with pytest.raises(ConfigError, match="different roots: host and r"):
         state.of_runs(OURS, [manifest("01", "r"), manifest("01", None)])
+    with pytest.raises(ConfigError, match="different codes in the guest: c and d"):
+        state.of_runs(OURS, [manifest("01", "r", "c"), manifest("01", "r", "d")])
 
 
 def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code() -> None:
