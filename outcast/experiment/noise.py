@@ -155,9 +155,9 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
 )
 
 DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
-    {"virtual": "hosts-2011", "realtime": "exact"}
+    {"virtual": "jitter", "realtime": "exact"}
 )
-"""The profile where none is given. Real machines have noise of their own."""
+"""The profile where none is given. docs/noise.md says why. Real machines have noise of their own."""
 
 
 class Noise(Part):
