@@ -125,6 +125,16 @@ def test_a_clock_that_steps_back(tmp_path: Path, traffic: model.Traffic, name: s
     assert wrong == 0
 
 
+def test_a_small_step_back_of_one_direction(tmp_path: Path, traffic: model.Traffic) -> None:
+    """No jump of the sojourn times shows it, but stamps that go back do."""
+    made = model.captures(traffic)
+    half = made["in0"].size // 2
+    made["in0"] = shift(made["in0"], -3 * MS, half)
+    got = joined(tmp_path, made)
+    assert "in0: its clock stepped back by about 3.0" in got.clocks[0]
+    assert f"at packet {half + 1}" in got.clocks[0]
+
+
 def test_an_input_whose_clock_leaps_forward(tmp_path: Path, traffic: model.Traffic) -> None:
     made = model.captures(traffic)
     made["in0"] = shift(made["in0"], 50 * MS, 11_111)
