@@ -157,7 +157,7 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
 DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
     {"virtual": "jitter", "realtime": "exact"}
 )
-"""The profile where none is given. docs/noise.md says why. Real machines have noise of their own."""
+"""The profile where none is given; docs/noise.md says why. Real machines have noise anyway."""
 
 
 class Noise(Part):
