@@ -468,12 +468,16 @@ def _noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     )
 
 
-def _is_drop_tail(port: PortAnalysis) -> bool:
+def _is_drop_tail(port: PortAnalysis) -> bool | None:
     """Whether a queue drops exactly what finds it full. Of captures, their drops tell."""
     if port.record.queue.kind != grouping.UNKNOWN:
         return port.record.queue.drops == "at_limit"
-    level = capacity(port.joined, port.queue, 0)
-    return level is not None and level.confidence >= LEAST_EXPLAINED
+    latency_ns = switch_latency_ns(port.joined, port.queue, 0)
+    levels = (
+        capacity(port.joined, queue, 0) for queue in (port.queue, replay(port.joined, latency_ns))
+    )
+    explained = any(level.confidence >= LEAST_EXPLAINED for level in levels if level is not None)
+    return True if explained else None
 
 
 def _rounded(share: float | None) -> float | None:

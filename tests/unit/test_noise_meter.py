@@ -185,4 +185,7 @@ def test_the_words_for_what_is_known_and_what_is_not(
 
 def test_phases_decide_only_where_a_drop_tail_queue_dropped() -> None:
     assert regime_of(measured(0.9, 0.8), drop_tail=False, dropped=True)[0] == "unknown"
+    regime, sentence = regime_of(measured(0.9, 0.8), drop_tail=None, dropped=True)
+    assert regime == "unknown"
+    assert "does not show" in sentence
     assert regime_of(measured(0.9, 0.8), drop_tail=True, dropped=False)[0] == "unknown"

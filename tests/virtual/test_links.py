@@ -49,12 +49,14 @@ def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
     flows = pl.read_parquet(target / "flows.parquet").sort("flow")
     slow_bps, fast_bps = flows["goodput_bps"]
     # The slow direction also has the other flow's acknowledgements, which slow that one down.
-    assert 0.85 < slow_bps / (30e6 * 1448 / 1514) <= 1.0
-    assert 40e6 < fast_bps < 200e6 * 1448 / 1514
+    assert 0.85 < slow_bps / (30e6 * 1448 / 1538) <= 1.0
+    assert 40e6 < fast_bps < 200e6 * 1448 / 1538
     slow, fast = link(target, "s2-eth1"), link(target, "s1-eth3")
     assert 0.2 < slow["utilisation"] <= 1.0
+    # Preamble, check sequence and gap take 24 bytes' time with each frame.
+    on_wire = [way["bytes"] + 24 * way["packets"] for way in (fast, slow)]
     assert fast["utilisation"] == pytest.approx(
-        slow["utilisation"] * fast["bytes"] / slow["bytes"] * 30 / 200, rel=1e-6
+        slow["utilisation"] * on_wire[0] / on_wire[1] * 30 / 200, rel=1e-6
     )
     # One host takes jumbo frames, and TCP agrees on what both ends take.
     assert frame_bytes(target, "s2-eth1").max() == 1514
@@ -67,7 +69,7 @@ def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) 
     summary = run(one, loss, studied, "capture.ports=all")
     # The flow that does not cross the named port counts at s1-eth1, and the others only once.
     assert set(summary["queue"]) == {"s2-eth1", "s1-eth1"}
-    assert summary["total_goodput_bps"] < 1e9 * 1448 / 1514
+    assert summary["total_goodput_bps"] < 1e9 * 1448 / 1538
     assert min(pl.read_parquet(one / "flows.parquet")["goodput_bps"]) > 0
     for port, share in (("s2-eth1", 0.02), ("s1-eth1", 0.01)):
         sent, lost = link(one, port)["packets"], link(one, port)["lost_link"]

@@ -297,14 +297,17 @@ LOCKED_FROM, MIXED_BELOW = 0.25, 0.1
 """Of `Noise.kept`; docs/noise-meter.md has the runs that say so."""
 
 
-def regime_of(noise: Noise, drop_tail: bool, dropped: bool) -> tuple[Regime, str]:
+def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regime, str]:
     """The regime of an output, and a sentence about it that begins with it.
 
     Args:
         noise: what was measured.
-        drop_tail: whether the queue drops exactly those arrivals that find it full.
+        drop_tail: whether the queue drops exactly those arrivals that find it full; None if that is
+            not known.
         dropped: whether it dropped any.
     """
+    if drop_tail is None:
+        return _unknown("phases decide at drop-tail queues, and whether this is one does not show")
     if not drop_tail:
         return _unknown("phases decide at drop-tail queues, and this one drops otherwise")
     if noise.gaps is None:
