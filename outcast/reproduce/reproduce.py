@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
+
+import polars as pl
 
 from outcast.experiment.noise import PROFILES, Noise
 from outcast.records.run import Run
@@ -130,14 +133,19 @@ def _regimes(run: Run) -> set[str]:
 
 
 def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:
-    """Why a run is no repetition: it has the packets of another seed. Notes the run's packets."""
+    """Why a run is no repetition: it has the packets of another seed. Notes the run's packets.
+
+    Captures differ in numbers that the seed draws, so what is compared is when each packet came in,
+    by which port, and what became of it.
+    """
     if run is None or _is_computed(run):
         return None
-    manifest = run.directory.read_manifest()
-    hashes = {**manifest.files, **manifest.dropped}
-    name = (plan.point.label, *(hashes[file] for file in sorted(hashes) if ".pcap" in file))
-    first = packets.setdefault(name, plan.seed)
-    if first == plan.seed or len(name) == 1:
+    table = run.table("packets").select("t_in", pl.col("ingress", "verdict").cast(pl.String))
+    digest = hashlib.sha256(table["t_in"].to_numpy().tobytes())
+    for column in ("ingress", "verdict"):
+        digest.update("\n".join(map(str, table[column])).encode())
+    first = packets.setdefault((plan.point.label, digest.hexdigest()), plan.seed)
+    if first == plan.seed or not table.height:
         return None
     return f"has the same packets as seed {first}, so it is no repetition"
 

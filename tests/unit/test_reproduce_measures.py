@@ -276,6 +276,9 @@ def test_runs_without_a_value_and_without_trust_are_listed(
         changed(analysed, store.runs, {2: 1e7, 3: 1e8}).directory.path.rename(
             store.runs / each.name
         )
+        # Other times, because runs that are equal packet for packet are no repetitions.
+        table = store.runs / each.name / "packets.parquet"
+        pl.read_parquet(table).with_columns(pl.col("t_in") + each.seed).write_parquet(table)
     doubtful = store.run("run-2").summary
     tree = json.loads(doubtful.read_text())
     tree["capture"] |= {"trusted": False, "reasons": ["packets are missing"]}
@@ -298,6 +301,9 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     ]
     assert found.points[0].values == {"outcast ratio": [10.0, None]}
     assert found.claims[0].verdict is None
+    copy = PlannedRun(point, 9, "run-1", None)
+    (left_out,) = reproduce.conclude(made, "quick", [three[0], copy], store, {}, MADE_BY).failures
+    assert left_out.reason == "has the same packets as seed 1, so it is no repetition"
     ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {}, MADE_BY)
     assert (ok.claims[0].verdict, ok.failures) == (Verdict.REPRODUCED, [])
 
