@@ -1,6 +1,6 @@
 """Writes docs/a-timeout-explained.md from a run of figure 3(c) and from a benchmark's tables.
 
-    outcast run configs/fig3c.yaml -o results/fig3c
+    outcast run configs/fig3c.yaml --set links.overhead=none -o results/fig3c
     outcast trace results/fig3c
     .venv/bin/python benchmarks/causes.py > causes.md
     .venv/bin/python scripts/timeout_explained.py results/fig3c causes.md > page.md
@@ -147,7 +147,7 @@ command that shows it. You can make the same run, because the virtual engine giv
 on every machine:
 
 ```
-outcast run configs/fig3c.yaml -o {NAME}
+outcast run configs/fig3c.yaml --set links.overhead=none -o {NAME}
 outcast trace {NAME}
 ```
 

@@ -49,7 +49,7 @@ def command(
     csv: Path | None,
     parquet: Path | None,
 ) -> None:
-    """Write packets of a run (DIR) or of a joined table (FILE) to a file for other programs.
+    """Write packets of a run, of joined captures (DIR) or of a joined table (FILE) to a file.
 
     One of --pcapng, --csv and --parquet is needed. A table alone has no captured packets, so it
     takes no --pcapng.

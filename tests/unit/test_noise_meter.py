@@ -188,4 +188,7 @@ def test_phases_decide_only_where_a_drop_tail_queue_dropped() -> None:
     regime, sentence = regime_of(measured(0.9, 0.8), drop_tail=None, dropped=True)
     assert regime == "unknown"
     assert "does not show" in sentence
-    assert regime_of(measured(0.9, 0.8), drop_tail=True, dropped=False)[0] == "unknown"
+    for drop_tail in (True, None):
+        regime, sentence = regime_of(measured(0.9, 0.8), drop_tail=drop_tail, dropped=False)
+        assert regime == "unknown"
+        assert "nothing was dropped" in sentence

@@ -306,14 +306,14 @@ def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regi
             not known.
         dropped: whether it dropped any.
     """
+    if not dropped:
+        return _unknown("nothing was dropped, so phases decided nothing")
     if drop_tail is None:
         return _unknown("phases decide at drop-tail queues, and whether this is one does not show")
     if not drop_tail:
         return _unknown("phases decide at drop-tail queues, and this one drops otherwise")
     if noise.gaps is None:
         return _unknown(f"fewer than {LEAST_GAPS} full frames left back to back")
-    if not dropped:
-        return _unknown("nothing was dropped, so phases decided nothing")
     if len(noise.phases) < 2:
         return _unknown("only one input sent, so that none could lose to another")
     arrivals, kept = noise.kept_by_arrivals, noise.kept
