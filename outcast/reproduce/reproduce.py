@@ -24,6 +24,7 @@ from outcast.sweep.task import Failure
 
 FIGURE = "figure.png"
 NOISE = "noise"
+NO_REPETITION = "so it is no repetition"
 
 
 def conclude(
@@ -147,7 +148,12 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
     first = packets.setdefault((plan.point.label, digest.hexdigest()), plan.seed)
     if first == plan.seed or not table.height:
         return None
-    return f"has the same packets as seed {first}, so it is no repetition"
+    return f"has the same packets as seed {first}, {NO_REPETITION}"
+
+
+def lacks_runs(made: Result) -> bool:
+    """Whether runs are left out for another reason than that they repeat a seed's packets."""
+    return any(not failure.reason.endswith(NO_REPETITION) for failure in made.failures)
 
 
 def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:

@@ -302,8 +302,12 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     assert found.points[0].values == {"outcast ratio": [10.0, None]}
     assert found.claims[0].verdict is None
     copy = PlannedRun(point, 9, "run-1", None)
-    (left_out,) = reproduce.conclude(made, "quick", [three[0], copy], store, {}, MADE_BY).failures
+    repeated = reproduce.conclude(made, "quick", [three[0], copy], store, {}, MADE_BY)
+    (left_out,) = repeated.failures
     assert left_out.reason == "has the same packets as seed 1, so it is no repetition"
+    assert repeated.claims[0].verdict is None
+    assert reproduce.lacks_runs(found)
+    assert not reproduce.lacks_runs(repeated)
     ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {}, MADE_BY)
     assert (ok.claims[0].verdict, ok.failures) == (Verdict.REPRODUCED, [])
 
