@@ -15,6 +15,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 
@@ -27,6 +28,7 @@ from outcast.experiment.parts import (
     Part,
     TimeNs,
     UserFile,
+    no_switch,
 )
 from outcast.experiment.queues import Queue
 from outcast.experiment.wire import FRAMINGS, Framing, Overhead
@@ -322,6 +324,8 @@ class Links(Part):
     overrides: tuple[LinkOverride, ...] = Field(
         default=(), description="other settings link by link; see docs/links.md"
     )
+
+    _no_switch = field_validator("clock_offset_ppm", mode="before")(no_switch)
 
     @model_validator(mode="after")
     def _jitter_keeps_order(self) -> Links:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from outcast import units
-from outcast.experiment.parts import Part, TimeNs
+from outcast.experiment.parts import Part, TimeNs, no_switch
 
 ProfileName = Literal["exact", "oscillators", "hosts-2011", "hosts-modern", "jitter"]
 EngineName = Literal["realtime", "virtual"]
@@ -193,6 +193,8 @@ class Noise(Part):
         description="a packet's delay at a switch's port varies by up to this, up and down; a link "
         "with less delay varies by that. `links.jitter` wins",
     )
+
+    _no_switch = field_validator("oscillators_ppm", mode="before")(no_switch)
 
     def resolved(self, engine: EngineName) -> Noise:
         """A copy that leaves nothing to the profile, but for the jitter that depends on a link."""

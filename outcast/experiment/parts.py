@@ -40,6 +40,13 @@ UNIT_SCHEMA = {
 }
 
 
+def no_switch(value: object) -> object:
+    """Refuses true and false for a number, as a validator, because they would be 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()}: allowed is a number")
+    return value
+
+
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs
+from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, no_switch
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
@@ -102,6 +102,8 @@ class PacingRatio(Part):
     slow_start: int = Field(default=200, ge=1, le=1000, description="below half of ssthresh")
     avoidance: int = Field(default=120, ge=1, le=1000, description="above that")
 
+    _no_switch = field_validator("slow_start", "avoidance", mode="before")(no_switch)
+
 
 class Transport(Part):
     """TCP's settings at every host."""
@@ -129,6 +131,8 @@ class Transport(Part):
     small_queue_bytes: SizeBytes | None = Field(
         default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
     )
+
+    _no_switch = field_validator("initial_window", mode="before")(no_switch)
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> Transport:
@@ -207,6 +211,8 @@ class GroupTransport(Part):
     small_queue_bytes: SizeBytes | None = Field(
         default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
     )
+
+    _no_switch = field_validator("initial_window", mode="before")(no_switch)
 
     def over(self, base: Transport) -> Transport:
         """The settings of the group's flows: `base` with the group's own keys.

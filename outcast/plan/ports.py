@@ -11,7 +11,6 @@ from outcast.experiment import MTU_FRAME_BYTES, Experiment, Limit, PacingFq, Pfi
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.htb import Htb
 from outcast.experiment.wire import FRAMINGS, Framing
-from outcast.plan import noise
 from outcast.plan.noise import Span
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
     own = plan.links[host, switch].queue
     settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
-    sender = noise.of_hosts(experiment).sender
-    return replace(settings, jitter_ns=0, jitter_seed=None, sender=sender)
+    return replace(settings, jitter_ns=0, jitter_seed=None, sender=plan.host_noise.sender)
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:

@@ -31,6 +31,7 @@ from outcast.experiment.links import (
     Loss,
     Mtu,
 )
+from outcast.experiment.noise import MOST_INTERVAL_NS
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.experiment.wire import Overhead
@@ -111,6 +112,17 @@ class _Settings(_Part):
     overhead: Overhead = "none"
 
 
+def _possible(noise: HostNoise) -> HostNoise:
+    """Refuses times that no configuration has, because the file may come from somebody else."""
+    for name, span in (("interrupts", noise.interrupts), ("sender", noise.sender)):
+        if span is not None and not 0 <= span.least_ns <= span.most_ns <= MOST_INTERVAL_NS:
+            raise ValueError(
+                f"{name}: allowed is 0 <= least_ns <= most_ns <= {MOST_INTERVAL_NS}, "
+                f"not {span.least_ns} and {span.most_ns}"
+            )
+    return noise
+
+
 class _Alike(_Part):
     """Directions of links that have the same settings."""
 
@@ -138,7 +150,7 @@ class _Document(handed_in.Versioned):
     command: Command | None = None
     traces: tuple[LinkTrace, ...] = Field(default=(), max_length=MOST_NODES)
     events: tuple[EventName, ...] = Field(default=(), max_length=MOST_EVENTS)
-    host_noise: HostNoise = HostNoise()
+    host_noise: Annotated[HostNoise, AfterValidator(_possible)] = HostNoise()
 
 
 def dumps(plan: Plan) -> str:

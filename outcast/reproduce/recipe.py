@@ -38,7 +38,8 @@ as `[100ms, 500ms]` count from when all flows are active.
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A claim with NaN has no side on which an interval can lie.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Point(_Part):

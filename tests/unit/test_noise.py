@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from outcast import workflow
 from outcast.emulation import arrivals, link_counters, netem, queues
 from outcast.emulation.manifest import requested
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
 from outcast.experiment import Experiment, load, load_finished
 from outcast.experiment.noise import NEVER, PROFILES, between
 from outcast.plan.make import make_plan
@@ -121,6 +122,9 @@ def test_a_run_from_before_there_were_profiles_is_read_as_it_was(tmp_path: Path)
         ("noise={interrupts: {most: 1s}}", "noise.interrupts.most"),
         ("noise.oscillators=-1", "noise.oscillators"),
         ("noise.oscilators=1", "unknown key; allowed are"),
+        ("noise.oscillators=true", "noise.oscillators: true: allowed is a number"),
+        ("links.clock_offset_ppm=true", "links.clock_offset_ppm: true: allowed is a number"),
+        ("transport.initial_window=true", "transport.initial_window: true: allowed is a number"),
         ("noise=exact", 'noise: "exact": allowed is a mapping of keys'),
     ],
 )
@@ -145,6 +149,19 @@ def test_what_hosts_do_is_in_the_plan_and_read_back_from_it(tmp_path: Path) -> N
     # Flows connect in time, because a round trip has both hosts' longest waits.
     assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + 2 * 250_000
     assert make_plan(resolved("noise.profile=exact")).host_noise == HostNoise()
+
+
+@pytest.mark.parametrize(("least_ns", "most_ns"), [(9, 1), (-9, 1), (0, 10**18)])
+def test_a_stored_plan_with_impossible_noise_is_refused(
+    tmp_path: Path, least_ns: int, most_ns: int
+) -> None:
+    """A run of it would wait for years, or give the kernel what the configuration refuses."""
+    document = json.loads(dumps(make_plan(resolved("noise.profile=exact"))))
+    document["host_noise"]["interrupts"] = {"least_ns": least_ns, "most_ns": most_ns}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"host_noise.*interrupts: allowed is 0 <= least_ns"):
+        read_plan(file)
 
 
 def test_a_senders_time_stands_between_the_delay_and_the_shaper() -> None:
@@ -248,10 +265,17 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
 
 def test_the_report_says_which_noise_a_run_had() -> None:
     whole = resolved("noise.profile=hosts-2011")
-    assert _noise(requested(whole)) == (
+    assert _noise(requested(whole), {"bottleneck.jitter_ns": 760}) == (
         " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get their "
         "arrivals in batches, 50 µs to 250 µs after the first packet of each; delays at switches "
         "vary by up to 760 ns."
     )
-    assert _noise(requested(resolved("noise.profile=exact"))) == ""
-    assert _noise({}) == ""
+    assert _noise(requested(resolved("noise.profile=exact")), {}) == ""
+    assert _noise({}, {}) == ""
+    # A link with less delay than a switch's latency varies has less of it.
+    short = resolved("noise={profile: exact, switch_latency: 1ms}")
+    assert "by up to 1 ms, at the bottleneck by 5 µs." in _noise(
+        requested(short), {"bottleneck.jitter_ns": 5000}
+    )
+    # What somebody else's manifest says is no reason to fail.
+    assert _noise({"noise.oscillators": "abc"}, {"bottleneck.jitter_ns": "x"}) == ""

@@ -183,6 +183,27 @@ def test_the_words_for_what_is_known_and_what_is_not(
     assert words in sentence
 
 
+@pytest.mark.parametrize(
+    ("others", "filler", "latency", "regime"),
+    [
+        (0.02, 0.98, EXACT, "unknown, perhaps phase-locked: one input nearly fills"),
+        (None, 0.98, EXACT, "unknown, perhaps phase-locked: one input nearly fills"),
+        (0.02, 0.98, None, "unknown, perhaps phase-locked: one input nearly fills"),
+        (0.02, 0.16, EXACT, "mixed"),
+        (0.02, 0.98, Latency(0.05, "setting"), "mixed"),
+        (0.2, 0.98, EXACT, "partly locked"),
+    ],
+)
+def test_one_input_in_step_that_fills_the_output_can_lock_the_others_out(
+    others: float | None, filler: float, latency: Latency | None, regime: str
+) -> None:
+    """As ten flows a host under hosts-2011 do: 98 % kept by the one, next to none by the other."""
+    phases = {0: Phase(4900, 0.02, filler, 8192.0), 1: Phase(300, 0.8, others, 50.0)}
+    told, sentence = regime_of(Noise(STEADY, phases, latency), drop_tail=True, dropped=True)
+    assert sentence.startswith(regime)
+    assert told == regime.split(",")[0]
+
+
 def test_phases_decide_only_where_a_drop_tail_queue_dropped() -> None:
     assert regime_of(measured(0.9, 0.8), drop_tail=False, dropped=True)[0] == "unknown"
     regime, sentence = regime_of(measured(0.9, 0.8), drop_tail=None, dropped=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 import re
 from pathlib import Path
@@ -75,6 +76,10 @@ def test_no_claim_holds_without_its_effect(name):
         if isinstance(claim, OrderClaim):
             assert (claim.greater, claim.measure) != (claim.lesser, claim.lesser_measure)
             continue
+        # Nor a value that the measure cannot have, such as an index of fairness of 2.
+        if claim.over is None:
+            least, greatest = measures.limits(claim.measure)
+            assert least <= none <= greatest, claim.text
         same = Interval(9, none, none, none)
         assert decide(claim, same, logarithmic=False) is not Verdict.REPRODUCED, claim.text
 
@@ -94,6 +99,11 @@ def test_the_claims_of_t15_and_others_that_were_vacuous_are_refused():
         adapter = TypeAdapter(recipe.Claim)
         with pytest.raises(ValidationError, match=f"'no worse': vacuous, because .*{allowed}"):
             adapter.validate_python({**base, **claim})
+    for key in ("at_least", "none"):
+        with pytest.raises(ValidationError, match="finite number"):
+            adapter.validate_python(
+                {**base, "kind": "bound", "at": "A", "at_least": 2, "none": 1, key: math.nan}
+            )
     with pytest.raises(ValidationError, match="a quotient of two points is 1 without an effect"):
         adapter.validate_python({**base, **refused[0][0], "none": 0.5})
     with pytest.raises(ValidationError, match="compares 'A' with itself"):

@@ -33,6 +33,8 @@ LAGS = (64.0, 256.0)
 """In packet times: several times what a queue of 16 KB holds, and about a round trip and a minimum
 RTO of 2 ms at 1 Gbps. A phase that is lost earlier hardly decides about a flow."""
 LONGEST_LAG = 2**14
+FILLS = 0.9
+"""An input with so many arrivals per packet time nearly fills the output alone."""
 
 Bound = Literal["is", "at least", "at most"]
 
@@ -260,6 +262,25 @@ class Noise:
         known = sorted(phase.kept for phase in self.phases.values() if phase.kept is not None)
         return known[-2] if len(known) > 1 else None
 
+    @property
+    def kept_by_filler(self) -> float | None:
+        """The share of its phase that an input keeps up to the queue which nearly fills the output.
+
+        It takes the free place at the same phase each time. Others get in only between a departure
+        and that phase, however random their own are. As the captures see it where the latency is
+        not known. None without such an input.
+        """
+        if self.gaps is None:
+            return None
+        least = FILLS * self.gaps.count
+        known = [
+            phase.kept
+            for phase in self.phases.values()
+            if phase.kept is not None and phase.arrivals >= least
+        ]
+        latency = 1.0 if self.latency is None else self.latency.kept
+        return max(known) * latency if known else None
+
 
 def noise(
     joined: Joined, queue: Queue, egress: int, *, delay_ns: int, jitter_ns: int | None
@@ -316,13 +337,20 @@ def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regi
         return _unknown(f"fewer than {LEAST_GAPS} full frames left back to back")
     if len(noise.phases) < 2:
         return _unknown("only one input sent, so that none could lose to another")
-    arrivals, kept = noise.kept_by_arrivals, noise.kept
+    arrivals, kept, filler = noise.kept_by_arrivals, noise.kept, noise.kept_by_filler
+    lags = f"over {LAGS[0]:g} to {LAGS[1]:g} packet times"
+    is_mixed = arrivals is None or min(arrivals, arrivals if kept is None else kept) < MIXED_BELOW
+    if is_mixed and filler is not None and filler >= LOCKED_FROM:
+        return "unknown", (
+            f"unknown, perhaps phase-locked: one input nearly fills the output, and keeps "
+            f"{filler:.0%} of its phase {lags}. Whether others get in can hang on that phase, so "
+            "on how the run began, although they keep none of theirs; conclude from many"
+        )
     if arrivals is None:
         return _unknown(
             f"fewer than two inputs sent {LEAST_ARRIVALS} full frames while the output was busy"
         )
-    lags = f"over {LAGS[0]:g} to {LAGS[1]:g} packet times"
-    if arrivals < MIXED_BELOW or (kept is not None and kept < MIXED_BELOW):
+    if is_mixed:
         share = arrivals if kept is None else kept
         return "mixed", (
             f"mixed: inputs keep {share:.0%} of their phase {lags}, so shares do not hang "

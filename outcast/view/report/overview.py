@@ -206,7 +206,7 @@ def sentences(run: Run) -> list[str]:
         f"On a {asked.get('topology.kind', 'given')} topology with links of "
         f"{spaced(asked.get('links.rate', 'unlimited rate'))}"
         f"{_delay(asked)}{_overhead(asked)}: {'; '.join(groups)}.{begin} The run lasts "
-        f"{spaced(format_time(manifest.traffic.duration_ns))}.{_noise(asked)}"
+        f"{spaced(format_time(manifest.traffic.duration_ns))}.{_noise(asked, manifest.effective)}"
     )
     texts = [first]
     for record in manifest.bottlenecks:
@@ -275,10 +275,11 @@ def _delay(asked: dict[str, Any]) -> str:
     return f", {spaced(delay)} of delay each{more}"
 
 
-def _noise(asked: dict[str, Any]) -> str:
+def _noise(asked: dict[str, Any], effective: dict[str, Any]) -> str:
     """A sentence on the noise that was asked for; none where there is none, or was no such key."""
     parts = []
-    if (ppm := asked.get("noise.oscillators")) not in (None, 0):
+    # The manifest may come from somebody else.
+    if isinstance(ppm := asked.get("noise.oscillators"), (int, float)) and ppm:
         parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
     for key, words in (
         ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
@@ -290,7 +291,11 @@ def _noise(asked: dict[str, Any]) -> str:
             parts.append(words.format(f"{spaced(span.get('least', '0ns'))} to {spaced(most)}"))
     latency = asked.get("noise.switch_latency")
     if latency not in (None, "0ns"):
-        parts.append(f"delays at switches vary by up to {spaced(latency)}")
+        jitter_ns = effective.get("bottleneck.jitter_ns")
+        shown = spaced(format_time(jitter_ns)) if isinstance(jitter_ns, int) else None
+        # A link with less delay varies by that.
+        less = f", at the bottleneck by {shown}" if shown not in (None, spaced(latency)) else ""
+        parts.append(f"delays at switches vary by up to {spaced(latency)}{less}")
     if not parts:
         return ""
     return f" Its noise is that of {asked.get('noise.profile')}: {'; '.join(parts)}."
