@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outcast.files import write_text
 from outcast.reproduce import together
+from outcast.reproduce.reproduce import folder_of
 from outcast.reproduce.result import ClaimRecord, Result, number
 from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import Verdict, verdict_text
@@ -73,11 +74,12 @@ def seeds_text(result: Result) -> str:
 
 def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
-    own = [row for row in shown if row.result.profile is None]
+    by_default = {row.result.id for row in shown if row.result.profile is None}
+    own = [row for row in shown if row.result.profile is None or row.result.id not in by_default]
     results = [row.result for row in own]
     rows: list[list[Part]] = [
         [
-            element("a", row.result.id, href=f"#{row.result.id}"),
+            element("a", _name(row.result), href=f"#{_anchor(row.result)}"),
             _badge(row.verdict),
             row.tally,
             row.result.title,
@@ -109,7 +111,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     contents = [
         ("verdicts", "Verdicts"),
         *(("noise", "Over noise") for _ in bands),
-        *((result.id, result.id) for result in results),
+        *((_anchor(result), _name(result)) for result in results),
     ]
     page = document(
         "Reproduction",
@@ -121,6 +123,15 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     path = folder / "index.html"
     write_text(path, page)
     return path
+
+
+def _name(result: Result) -> str:
+    """What a row is called: its figure, and the profile if one was asked for."""
+    return result.id if result.profile is None else f"{result.id}, {result.profile}"
+
+
+def _anchor(result: Result) -> str:
+    return result.id if result.profile is None else f"{result.id}-{result.profile}"
 
 
 def burst_text(result: Result) -> str:
@@ -203,7 +214,8 @@ def _header(shown: Sequence[Row]) -> list[Element]:
             "section",
             element(
                 "h2",
-                f"✗ {len(lines)} runs are left out: not run, failed, untrusted, or without a value"
+                f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
+                "or without a value"
                 if lines
                 else "✓ Every run finished, and its captures and counters agree",
                 id="trust-title",
@@ -249,8 +261,8 @@ def _row(row: Row, folder: Path) -> Element:
         for failure in result.failures
     ]
     return section(
-        result.id,
-        f"{result.id}: {result.title}",
+        _anchor(result),
+        f"{_name(result)}: {result.title}",
         element(
             "p", _badge(row.verdict), f" {row.tally}; {seeds_text(result)}, {result.mode} mode."
         ),
@@ -276,7 +288,7 @@ def _row(row: Row, folder: Path) -> Element:
 
 
 def _figure(result: Result, folder: Path) -> Element:
-    path = folder / result.id / result.figure
+    path = folder_of(folder, result.id, result.profile) / result.figure
     if not path.exists():
         return element("p", "No figure, because no run has a result.")
     return picture(
@@ -308,15 +320,14 @@ def _points(result: Result) -> Element:
 
 def _again(folder: Path, results: Sequence[Result]) -> Element:
     output = shlex.quote(folder.absolute().name)
-    modes = sorted({result.mode for result in results})
+    modes = sorted({result.mode for result in results if result.profile is None})
+    commands = [f"outcast reproduce all --{mode}" for mode in modes]
+    commands += [result.command for result in results if result.profile is not None]
     return section(
         "again",
         "Run it again",
         element("p", "In the folder above this one. Finished runs are not repeated:"),
-        *(
-            element("pre", element("code", f"outcast reproduce all --{mode} -o {output}"))
-            for mode in modes
-        ),
+        *(element("pre", element("code", f"{command} -o {output}")) for command in commands),
         element(
             "p",
             "This page holds the figures in fewer colours. ID/figure.png is the original, "

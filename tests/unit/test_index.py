@@ -316,6 +316,21 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
     capsys.readouterr()
 
 
+def test_a_row_that_ran_under_named_profiles_only_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for profile in ("exact", "jitter"):
+        folder = reproduce.folder_of(tmp_path, "P3", profile)
+        folder.mkdir(parents=True)
+        write_result(folder, make_result("P3", Verdict.REPRODUCED, profile=profile))
+    assert cli.invoke(["report", str(tmp_path)]) == 0
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert {"P3-exact", "P3-jitter"} <= set(check(text).ids)
+    table = text[text.index("All rows</caption>") :]
+    assert table[: table.index("</table>")].count('href="#P3-') == 2
+    capsys.readouterr()
+
+
 def test_results_of_two_states_are_not_shown_on_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
