@@ -43,7 +43,9 @@ class ClaimRecord(_Record):
     mean: float | None
     low: float | None = Field(description="of the 95 % interval; null if there is none")
     high: float | None
-    p: float | None = Field(description="of the verdict, by its interval alone; null without one")
+    p: float | None = Field(
+        ge=0, le=1, description="of the verdict, by its interval alone; null without one"
+    )
     verdict: Verdict | None = Field(
         description="by this interval alone; null for fewer than five runs. A page with many "
         "claims controls false discoveries too (outcast/reproduce/together.py)"

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from outcast.errors import CommandError, ConfigError
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.reproduce import state
+from outcast.reproduce.result import ClaimRecord
 from outcast.reproduce.state import MadeBy, State
 from outcast.sweep.store import SweepDirectory, locked
 
@@ -118,3 +120,11 @@ def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code() -> N
     assert not computed.is_same(computed.model_copy(update={"code": None}))
     unknown = State(outcast="0.1.0", commit=None, code=None, kernel="7.3.4", root=None)
     assert "of a state that was not recorded" in str(unknown)
+
+
+@pytest.mark.parametrize("p", [-1, 2, 1e308])
+def test_a_stored_p_that_is_no_probability_is_refused(p: float) -> None:
+    claim = {"text": "", "rule": "", "mean": 1, "low": 1, "high": 1, "verdict": None}
+    assert ClaimRecord.model_validate({**claim, "p": 1.0}).p == 1
+    with pytest.raises(ValidationError, match="p\n"):
+        ClaimRecord.model_validate({**claim, "p": p})
