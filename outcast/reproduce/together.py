@@ -148,6 +148,6 @@ def control_text(shown: Sequence[Row]) -> str:
         return "No claim has a p, so the verdicts are not controlled for false discoveries."
     return (
         f"{len(judged)} of {len(claims)} claims are judged together. The false discovery rate is "
-        f"held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. {len(lost)} of "
-        "them would have another verdict by their own interval, and are inconclusive for that."
+        f"held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. By their own "
+        f"intervals {len(lost)} of them would have another verdict; they count as inconclusive."
     )

@@ -207,7 +207,7 @@ def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:
     assert second.tally == "1 reproduced, 1 inconclusive"
     text = together.control_text([first, second])
     assert text.startswith("3 of 3 claims are judged together.")
-    assert "1 of them would have another verdict" in text
+    assert "By their own intervals 1 of them would have another verdict" in text
 
 
 def test_claims_without_a_verdict_take_no_part_in_the_control() -> None:

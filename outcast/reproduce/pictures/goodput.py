@@ -73,7 +73,9 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         fair_bps = run.summary.total_goodput_bps / len(run.manifest.flows)
         draw_rows(above, edges, named, fair_bps, run_colours(run), run.marked, fontsize=6)
         below = figure.add_subplot(2, len(points), len(points) + number + 1)
-        below.set_title(f"({chr(97 + len(points) + number)}) mean of {len(runs[point.label])} runs")
+        count = len(runs[point.label])
+        of_runs = f"mean of {count} runs" if count > 1 else "one run"
+        below.set_title(f"({chr(97 + len(points) + number)}) {of_runs}")
         draw_window_bars(below, runs[point.label])
     return 3.3 * len(points), 5.6
 
