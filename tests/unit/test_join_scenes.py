@@ -98,3 +98,21 @@ def test_bounds_of_drops_say_why(tmp_path: Path) -> None:
     assert of_b.sentence.startswith(f"B: {of_b.counted:,} packets to R seem dropped, truly between")
     assert of_b.sentence in result.remarks
     assert joined(tmp_path, scene.files).drop_ranges == ()
+
+
+@pytest.mark.parametrize("offset_ms", [-800, 0, 800])
+def test_two_captures_of_one_conversation_tell_who_is_behind_which(
+    tmp_path: Path, offset_ms: int
+) -> None:
+    """Both hosts are seen at both ports, so only a comparison of the two ways tells."""
+    scene = SCENES["three"]
+    ends = {scene.address("A"), scene.address("R")}
+
+    def between(name: str) -> scenes.File:
+        packets = scene.files[name].packets
+        kept = (one for one in packets if {one.data[26:30], one.data[30:34]} == ends)
+        return replace(scene.files[name], packets=tuple(kept))
+
+    late = scenes.shifted(between("R"), offset_ms * 1_000_000)
+    result = joined(tmp_path, {"A": between("A"), "R": late})
+    assert scenes.drops_at(result, "R") == {"A": scene.drops["A"], "R": 0}
