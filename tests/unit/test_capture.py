@@ -32,7 +32,8 @@ def test_a_file_that_is_too_short_for_its_packets_is_a_full_disk(tmp_path: Path)
     for room, fits in ((24 + 24511 * 16 - 1, False), (24 + 24511 * 16, True)):
         process = SystemCommands().spawn(
             "tcpdump on s1-eth1 (in)",
-            ["sh", "-c", script, CLOSING],
+            # A shell cannot trap a signal that is ignored, as it is where the tests run by nohup.
+            ["env", "--default-signal=INT", "sh", "-c", script, CLOSING],
             stdout=file,
             stderr=tmp_path / "err",
         )

@@ -27,7 +27,7 @@ def test_events_reach_the_plan_that_is_stored(tmp_path: Path) -> None:
     assert directory.read_plan().events == plan.events
     assert experiment.dump(asked).count("tcp:tcp_probe") == 1
     assert make_plan(experiment.load(configs.find("fig3c"))).events == ()
-    assert '"format":3' in stored.dumps(plan)
+    assert '"events":["tcp:tcp_probe","skb:kfree_skb"]' in stored.dumps(plan)
 
 
 @pytest.mark.parametrize(
