@@ -100,19 +100,46 @@ def test_bounds_of_drops_say_why(tmp_path: Path) -> None:
     assert joined(tmp_path, scene.files).drop_ranges == ()
 
 
+def between(scene: scenes.Scene, name: str, ends: set[bytes]) -> scenes.File:
+    """The packets of one conversation in a port's capture."""
+    packets = scene.files[name].packets
+    kept = (one for one in packets if {one.data[26:30], one.data[30:34]} == ends)
+    return replace(scene.files[name], packets=tuple(kept))
+
+
+@pytest.mark.parametrize("flooded", [0, 3])
 @pytest.mark.parametrize("offset_ms", [-800, 0, 800])
-def test_two_captures_of_one_conversation_tell_who_is_behind_which(
-    tmp_path: Path, offset_ms: int
+def test_captures_of_one_conversation_tell_who_is_behind_which(
+    tmp_path: Path, offset_ms: int, flooded: int
 ) -> None:
-    """Both hosts are seen at both ports, so only a comparison of the two ways tells."""
+    """Both hosts are seen at both ports, so only a comparison of the two ways tells.
+
+    What a switch floods before it knows a host's port is seen at a third one.
+    """
     scene = SCENES["three"]
     ends = {scene.address("A"), scene.address("R")}
+    files = {name: between(scene, name, ends) for name in ("A", "R")}
+    if flooded:
+        files["B"] = replace(files["A"], packets=files["A"].packets[:flooded])
+    files["R"] = scenes.shifted(files["R"], offset_ms * 1_000_000)
+    result = joined(tmp_path, files)
+    assert scenes.drops_at(result, "R")["A"] == scene.drops["A"]
 
-    def between(name: str) -> scenes.File:
-        packets = scene.files[name].packets
-        kept = (one for one in packets if {one.data[26:30], one.data[30:34]} == ends)
-        return replace(scene.files[name], packets=tuple(kept))
 
-    late = scenes.shifted(between("R"), offset_ms * 1_000_000)
-    result = joined(tmp_path, {"A": between("A"), "R": late})
-    assert scenes.drops_at(result, "R") == {"A": scene.drops["A"], "R": 0}
+@pytest.mark.parametrize("offset_ms", [-800, 800])
+def test_cooked_captures_say_the_direction_that_nothing_else_tells(
+    tmp_path: Path, offset_ms: int
+) -> None:
+    """With one way alone and a clock that is off, stamps could mean either direction."""
+    scene = SCENES["three"]
+    sender = scene.address("A")
+
+    def data(name: str) -> scenes.File:
+        packets = (one for one in scene.files[name].packets if scenes.is_from(one, sender))
+        return scenes.cooked(
+            replace(scene.files[name], packets=tuple(packets)), scene.address(name)
+        )
+
+    late = scenes.shifted(data("R"), offset_ms * 1_000_000)
+    result = joined(tmp_path, {"A": data("A"), "R": late})
+    assert scenes.drops_at(result, "R")["A"] == scene.drops["A"]
