@@ -73,7 +73,7 @@ def test_a_link_loses_its_share_and_a_second_run_loses_the_same(tmp_path: Path) 
     assert min(pl.read_parquet(one / "flows.parquet")["goodput_bps"]) > 0
     for port, share in (("s2-eth1", 0.02), ("s1-eth1", 0.01)):
         sent, lost = link(one, port)["packets"], link(one, port)["lost_link"]
-        assert sent > 2000
+        assert sent > 1000
         # Five standard deviations of the binomial distribution.
         assert abs(lost - share * sent) < 5 * math.sqrt(sent * share * (1 - share))
     assert link(one, "s1-eth2")["lost_link"] == 0
