@@ -143,3 +143,15 @@ def test_cooked_captures_say_the_direction_that_nothing_else_tells(
     late = scenes.shifted(data("R"), offset_ms * 1_000_000)
     result = joined(tmp_path, {"A": data("A"), "R": late})
     assert scenes.drops_at(result, "R")["A"] == scene.drops["A"]
+
+
+def test_what_all_inputs_lack_is_counted_together(tmp_path: Path) -> None:
+    scene = SCENES["eight"]
+    files = {
+        name: file if name == "R" else scenes.without(file, 0.02, at_once=False)
+        for name, file in scene.files.items()
+    }
+    with pytest.raises(
+        UntrustedError, match=r"^143 of the 6,345 packets that left by R were never"
+    ):
+        joined(tmp_path, files)
