@@ -155,3 +155,14 @@ def test_what_all_inputs_lack_is_counted_together(tmp_path: Path) -> None:
         UntrustedError, match=r"^143 of the 6,345 packets that left by R were never"
     ):
         joined(tmp_path, files)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_an_output_whose_packets_left_twice_is_refused(tmp_path: Path, every: int) -> None:
+    scene = SCENES["three"]
+    packets = scene.files["R"].packets
+    copies = tuple(replace(one, stamp_ns=one.stamp_ns + 1000) for one in packets[::every])
+    both = sorted((*packets, *copies), key=lambda one: one.stamp_ns)
+    mirrored = replace(scene.files["R"], packets=tuple(both))
+    with pytest.raises(UntrustedError, match=r"^R: [\d,]+ of its [\d,]+ packets left twice"):
+        joined(tmp_path, {**scene.files, "R": mirrored})
