@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outcast.assignment.evidence import Evidence
-from outcast.assignment.folder import Identity
+from outcast.assignment.old_folder import Identity
 
 
 @dataclass(frozen=True, slots=True)

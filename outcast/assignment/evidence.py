@@ -11,9 +11,10 @@ from typing import Literal
 import polars as pl
 
 from outcast import experiment, handed_in
-from outcast.assignment import recomputed, replayed, seal, tasks
-from outcast.assignment.folder import Folder, Identity
-from outcast.assignment.questions import QUESTIONS, Known
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment import recomputed, replayed, seal
+from outcast.assignment.old_folder import Folder, Identity
+from outcast.assignment.old_questions import QUESTIONS, Known
 from outcast.errors import InputError, OutcastError
 from outcast.files import sha256
 from outcast.records.run import Run

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from outcast.assignment import answers, copies, tasks
+from outcast.assignment import copies
+from outcast.assignment import old_answers as answers
+from outcast.assignment import old_tasks as tasks
 from outcast.assignment.evidence import Evidence, State, examine
-from outcast.assignment.folder import Folder, Identity
-from outcast.assignment.questions import QUESTIONS, Known
+from outcast.assignment.old_folder import Folder, Identity
+from outcast.assignment.old_questions import QUESTIONS, Known
 from outcast.assignment.replayed import Runner
 from outcast.errors import InputError
 

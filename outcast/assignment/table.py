@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from outcast.assignment import tasks
+from outcast.assignment import old_tasks as tasks
 from outcast.assignment.grade import Graded
 
 

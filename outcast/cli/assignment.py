@@ -36,7 +36,7 @@ def command() -> None:
 )
 def new(name: str, student: str, output: Path | None) -> None:
     """Make one student's folder for the assignment NAME."""
-    from outcast.assignment import folder
+    from outcast.assignment import old_folder as folder
 
     identity = folder.Identity(name, student)
     path = folder.make_folder(output or Path(f"{name}-{student}"), identity).path
@@ -47,8 +47,8 @@ def new(name: str, student: str, output: Path | None) -> None:
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
     """Print what is still missing in DIR, before it is handed in."""
-    from outcast.assignment.check import check as look_through
-    from outcast.assignment.folder import Folder
+    from outcast.assignment.old_check import check as look_through
+    from outcast.assignment.old_folder import Folder
 
     findings = look_through(Folder(directory))
     for line in (*findings.doubtful, *findings.missing):

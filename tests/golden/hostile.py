@@ -119,7 +119,7 @@ class Case:
 def make_bases(folder: Path) -> Bases:
     """Makes the originals."""
     from outcast import analysis, experiment
-    from outcast.assignment.folder import Identity
+    from outcast.assignment.old_folder import Identity
     from outcast.sweep import dataset, plan
     from outcast.sweep.store import SweepDirectory
     from outcast.view import figures, report

@@ -10,8 +10,9 @@ import yaml
 
 from outcast import analysis, experiment
 from outcast import workflow as execute
-from outcast.assignment import folder, tasks
-from outcast.assignment.questions import ESSAYS, QUESTIONS
+from outcast.assignment import old_folder as folder
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment.old_questions import ESSAYS, QUESTIONS
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.records.run import Run

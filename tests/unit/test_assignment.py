@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import cli, experiment
-from outcast.assignment import answers, check, folder, tasks
-from outcast.assignment.questions import ESSAYS, QUESTIONS
+from outcast.assignment import old_answers as answers
+from outcast.assignment import old_check as check
+from outcast.assignment import old_folder as folder
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment.old_questions import ESSAYS, QUESTIONS
 from outcast.errors import ConfigError, InputError
 from outcast.plan.make import make_plan
 from tests.deadlines import HANG_S

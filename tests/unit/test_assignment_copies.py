@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from outcast.assignment import copies, tasks
+from outcast.assignment import copies
+from outcast.assignment import old_tasks as tasks
 from outcast.assignment.copies import Copy, Submission
 from outcast.assignment.evidence import Evidence, State
-from outcast.assignment.folder import Identity
+from outcast.assignment.old_folder import Identity
 
 ANA, BEN = Identity("nets", "ana"), Identity("nets", "ben")
 

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from outcast import analysis, experiment
-from outcast.assignment import evidence, replayed, tasks
-from outcast.assignment.folder import Folder, Identity
+from outcast.assignment import evidence, replayed
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment.old_folder import Folder, Identity
 from outcast.engines.kernel import cache
 from outcast.errors import GuestError
 from outcast.files import sha256

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from outcast import analysis, cli
-from outcast.assignment import tasks
-from outcast.assignment.folder import Folder, Identity
+from outcast.assignment import old_tasks as tasks
 from outcast.assignment.grade import Graded, grade
-from outcast.assignment.questions import QUESTIONS
+from outcast.assignment.old_folder import Folder, Identity
+from outcast.assignment.old_questions import QUESTIONS
 from tests.golden.submission import GoldenRunner, submit
 from tests.unit.test_assignment_evidence import analyze_again, edited_drop_counter
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
-from outcast.assignment import tasks
-from outcast.assignment.questions import QUESTIONS
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment.old_questions import QUESTIONS
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from tests.golden import model

@@ -17,7 +17,7 @@ import zstandard
 
 from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.capture.pcap import read_capture
-from outcast.assignment import folder
+from outcast.assignment import old_folder as folder
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import sizes
 from outcast.records import generated as results

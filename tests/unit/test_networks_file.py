@@ -13,9 +13,9 @@ import yaml
 import outcast
 from outcast import analysis, experiment, workflow
 from outcast.assignment import replayed
-from outcast.assignment.folder import Identity
 from outcast.assignment.grade import grade
-from outcast.assignment.tasks import TASKS
+from outcast.assignment.old_folder import Identity
+from outcast.assignment.old_tasks import TASKS
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, InputError, OutcastError

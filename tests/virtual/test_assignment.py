@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from outcast import analysis, experiment
-from outcast.assignment import evidence, folder, replayed, tasks
+from outcast.assignment import evidence, replayed
+from outcast.assignment import old_folder as folder
+from outcast.assignment import old_tasks as tasks
 from outcast.engines.kernel import cache
 from outcast.experiment import Experiment
 from outcast.records.run_directory import Manifest, RunDirectory

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from outcast import handed_in
-from outcast.assignment.questions import ESSAYS, LEAST_WORDS, QUESTIONS
-from outcast.assignment.tasks import GAP
+from outcast.assignment.old_questions import ESSAYS, LEAST_WORDS, QUESTIONS
+from outcast.assignment.old_tasks import GAP
 from outcast.errors import InputError
 
 

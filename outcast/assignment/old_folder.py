@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from outcast import files, handed_in
-from outcast.assignment import answers, tasks
+from outcast.assignment import old_answers as answers
+from outcast.assignment import old_tasks as tasks
 from outcast.errors import ConfigError, InputError
 from outcast.files import write_text
 from outcast.records.run_directory import RunDirectory

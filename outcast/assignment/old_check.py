@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outcast import experiment
-from outcast.assignment import answers, evidence, seal, tasks
-from outcast.assignment.folder import Folder, Identity
+from outcast.assignment import evidence, seal
+from outcast.assignment import old_answers as answers
+from outcast.assignment import old_tasks as tasks
+from outcast.assignment.old_folder import Folder, Identity
 from outcast.errors import OutcastError
 from outcast.records.run import Run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from outcast.assignment import tasks
+from outcast.assignment import old_tasks as tasks
 from outcast.records.run import Run
 from outcast.records.summary import PortDrops
 
