@@ -164,11 +164,15 @@ def read(path: Path, overrides: Overrides = ()) -> Source:
         raise ConfigError(f"{path}: there is no such file") from None
     except InputError as error:
         raise ConfigError(str(error)) from None
-    tree = _parse_yaml(text, str(path))
+    return of_text(text, path).changed(overrides)
+
+
+def of_text(text: str, path: Path) -> Source:
+    """The text of a configuration, whose file is or will be `path`. Raises ConfigError."""
+    tree = parse_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    source = Source(tree, str(path), _lines(text), folder=path.parent, files_from=path.parent)
-    return source.changed(overrides)
+    return Source(tree, str(path), lines_of(text), folder=path.parent, files_from=path.parent)
 
 
 def _shipped(path: Path) -> Path | None:
@@ -182,7 +186,8 @@ def _shipped(path: Path) -> Path | None:
     return shipped if shipped.is_file() else None
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """A text of YAML in which no key stands twice. Raises ConfigError, with the line."""
     try:
         return yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
     except yaml.YAMLError as error:
@@ -209,7 +214,7 @@ def _overrides(overrides: Overrides) -> Iterator[_Override]:
         key, separator, yaml_text = text.partition("=")
         if not separator or not key:
             raise ConfigError(f"--set {text}: allowed is KEY=VALUE, as links.rate=100mbit")
-        yield _Override(key, _parse_yaml(yaml_text, f"--set {key}"), f"--set {key}")
+        yield _Override(key, parse_yaml(yaml_text, f"--set {key}"), f"--set {key}")
 
 
 def _plain(value: object, where: str) -> Any:
@@ -262,7 +267,7 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
-def _lines(text: str) -> dict[Location, int]:
+def lines_of(text: str) -> dict[Location, int]:
     """The line of every key and list item, counted from 1."""
     lines: dict[Location, int] = {}
 

@@ -25,7 +25,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"workflow"}),
     frozenset({"sweep"}),
     frozenset({"api"}),
-    frozenset({"reproduce", "assignment"}),
+    frozenset({"reproduce"}),
+    frozenset({"assignment"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )

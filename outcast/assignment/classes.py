@@ -1,0 +1,233 @@
+"""A class folder: class.yaml, the key, the exercise, and what was handed out."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, StringConstraints
+
+from outcast import files, handed_in
+from outcast.assignment import documents
+from outcast.assignment.documents import Scalar
+from outcast.assignment.exercise import Exercise, load_exercise
+from outcast.assignment.folder import WORD_PATTERN, Folder, Word, make_folder
+from outcast.assignment.identity import Identity, Key
+from outcast.assignment.parts import Part
+from outcast.errors import ConfigError, InputError
+from outcast.files import write_text
+
+__all__ = ["FEEDBACK", "Class", "new_class"]
+
+FEEDBACK = ("none", "points")
+"""What a student may see of the marks.
+
+none: nothing of right and wrong.
+points: the sheet that grading writes for a student has the points of every question.
+"""
+
+_KEY_BYTES = 32
+
+_HEADER = """\
+# A class. `key` beside this file decides all seeds, and whoever has it can forge: keep both here.
+# feedback: none (students see no marks) or points (the sheets that grading writes have them).
+"""
+
+
+class _ClassFile(Part):
+    """class.yaml."""
+
+    format: Literal["outcast-class-1"]
+    name: Word
+    exercise: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    feedback: Literal["none", "points"] = "none"
+    students: tuple[Word, ...] = Field(default=())
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class folder of a teacher's, read as it is used.
+
+    Every reader raises ConfigError if the folder is none, or lacks the file.
+    """
+
+    path: Path
+
+    @cached_property
+    def _file(self) -> _ClassFile:
+        path = self.path / "class.yaml"
+        if not path.exists():
+            raise ConfigError(
+                f"{self.path}: no class.yaml; allowed is a class folder that `outcast assignment "
+                "new` made"
+            )
+        return documents.as_model(
+            documents.parse(documents.read_text(path), path), _ClassFile, frozenset()
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self._file.name
+
+    @property
+    def feedback(self) -> str:
+        """What students may see, see `FEEDBACK`."""
+        return self._file.feedback
+
+    @property
+    def students(self) -> tuple[str, ...]:
+        """Everyone who was handed out a folder."""
+        return self._file.students
+
+    @cached_property
+    def exercise(self) -> Exercise:
+        """The class's own copy of the exercise."""
+        return load_exercise(self.path / "exercise", self._file.exercise)
+
+    @cached_property
+    def key(self) -> Key:
+        """The class's key."""
+        path = self.path / "key"
+        try:
+            secret = bytes.fromhex(handed_in.read_text(path, 1 << 20).strip())
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{path}: there is no such file; only the teacher's class folder has the key"
+            ) from None
+        except (InputError, ValueError):
+            secret = b""
+        if len(secret) != _KEY_BYTES:
+            raise ConfigError(f"{path}: allowed are {2 * _KEY_BYTES} hexadecimal digits")
+        return Key(secret)
+
+    def handed_out(self, student: str) -> Folder:
+        """Where a student's folder is, as it was handed out."""
+        return Folder(self.path / "handout" / student)
+
+    def seed(self, student: str, purpose: str) -> int:
+        """A seed from 1 to 10^9 that only the key gives; "" as student for the whole class."""
+        return self.key.seed(self.name, student, purpose)
+
+    def parameters(self, student: str) -> dict[str, Scalar]:
+        """A student's values of the exercise's parameters."""
+        return self.key.parameters(self.name, student, self.exercise)
+
+    def issued(self, student: str) -> Identity:
+        """What the student was issued, with its ticket, as the key gives it again."""
+        return self.key.issued(self.name, student, self.exercise, self.feedback)
+
+    def exercise_of(self, student: str) -> Exercise:
+        """The exercise with the student's values."""
+        return self.exercise.with_values(self.issued(student).values)
+
+    def hand_out(self, students: Sequence[str]) -> list[Folder]:
+        """Makes the folders of further students, and names these in class.yaml.
+
+        Raises:
+            ConfigError: a name is no plain word, or stands twice, or its folder is there already.
+        """
+        require_students(students, self.students)
+        for student in students:
+            if os.path.lexists(self.handed_out(student).path):
+                raise ConfigError(
+                    f"{self.handed_out(student).path}: exists, because {student} was handed a "
+                    "folder already; remove it to make it anew"
+                )
+        made = [
+            make_folder(self.handed_out(student).path, self.issued(student), self.exercise)
+            for student in students
+        ]
+        listed = dict.fromkeys((*self.students, *students))
+        _write(self.path, self._file.model_copy(update={"students": tuple(listed)}))
+        del self.__dict__["_file"]
+        return made
+
+
+def new_class(
+    target: Path, name: str, exercise: Exercise, students: Sequence[str], key: Key | None = None
+) -> Class:
+    """Makes a class folder, whole or not at all.
+
+    Args:
+        target: the folder.
+        name: the class's name.
+        exercise: is copied into the folder.
+        students: everyone who gets a folder.
+        key: the class's key; None draws one.
+
+    Raises:
+        ConfigError: a name is no plain word, or `target` holds something or cannot be made.
+    """
+    if not re.fullmatch(WORD_PATTERN, name):
+        raise ConfigError(f"NAME: {name!r}: allowed is a text of the form {WORD_PATTERN}")
+    require_students(students, ())
+    if os.path.lexists(target):
+        raise ConfigError(f"{target}: exists; allowed is a new folder")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        files.make_folders(partial)
+        try:
+            _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
+            handed_in.require_plain(exercise.folder)
+            shutil.copytree(
+                exercise.folder,
+                partial / "exercise",
+                copy_function=shutil.copyfile,
+                ignore=shutil.ignore_patterns("__pycache__", ".*"),
+            )
+            (partial / "handout").mkdir()
+            _write(
+                partial,
+                _ClassFile(format="outcast-class-1", name=name, exercise=exercise.name),
+            )
+            Class(partial).hand_out(students)
+            files.hand_over(partial)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(f"{target}: {files.describe(error)}; allowed is a new folder") from None
+    return Class(target)
+
+
+def require_students(students: Sequence[str], known: Sequence[str]) -> None:
+    """Raises ConfigError if a name is no plain word, or two names differ only in their case.
+
+    A folder of a Mac or of Windows would hold both students then.
+    """
+    taken = {student.lower(): student for student in known}
+    again: set[str] = set()
+    for student in students:
+        if not re.fullmatch(WORD_PATTERN, student):
+            raise ConfigError(
+                f"--student: {student!r}: allowed is a text of the form {WORD_PATTERN}"
+            )
+        other = taken.setdefault(student.lower(), student)
+        if other != student or student in again:
+            raise ConfigError(
+                f"--student: {student}: stands there as {other} already; allowed is each one once"
+            )
+        again.add(student)
+
+
+def _write(folder: Path, content: _ClassFile) -> None:
+    tree = content.model_dump(mode="json")
+    write_text(
+        folder / "class.yaml",
+        _HEADER + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
+    )
+
+
+def _write_key(path: Path, key: Key) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(key.secret.hex() + "\n")

@@ -1,0 +1,168 @@
+"""Reads the YAML files of exercises and classes; what is wrong becomes one line with its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from outcast import handed_in
+from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.experiment import reader
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+Scalar = int | float | str
+"""What a parameter of an exercise can be."""
+
+_PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file of YAML, with the line of every key."""
+
+    file: Path
+    tree: Any
+    lines: Mapping[reader.Location, int]
+
+    def refusal(self, at: Sequence[str | int], message: str) -> ConfigError:
+        """The error for what stands at a place."""
+        place = tuple(at)
+        known = (self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines)
+        line = next(known, None)
+        file = f"{self.file}:{line}" if line else str(self.file)
+        key = ".".join(str(part) for part in place)
+        return ConfigError(f"{file}: {key}: {message}" if key else f"{file}: {message}")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises ConfigError if it cannot be read."""
+    try:
+        return handed_in.read_text(path, handed_in.MOST_YAML_BYTES)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except InputError as error:
+        raise ConfigError(str(error)) from None
+
+
+def parse(text: str, file: Path) -> Document:
+    """The text of a file of YAML that holds a mapping. Raises ConfigError."""
+    tree = reader.parse_yaml(text, str(file))
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
+    return Document(file, tree, reader.lines_of(text))
+
+
+def as_model(document: Document, model: type[_Model], tags: frozenset[str] = frozenset()) -> _Model:
+    """The document as a model.
+
+    Args:
+        document: what was read.
+        model: a model that refuses unknown keys.
+        tags: words in pydantic's locations that are in no file, such as tags of unions.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with its line, and what is allowed.
+    """
+    try:
+        return model.model_validate(document.tree)
+    except ValidationError as error:
+        # An unknown key comes first, because it often explains a key that is missing.
+        first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
+        at = [part for part in first["loc"] if part not in tags]
+        context = first.get("ctx", {})
+        message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            keys = _siblings(model, first["loc"])
+            message = f"unknown key; allowed are {', '.join(keys)}" if keys else "unknown key"
+            message += did_you_mean(str(at[-1]), keys)
+        elif first["type"] == "missing":
+            message = "is missing"
+        elif first["type"] == "union_tag_invalid":
+            at.append("kind")
+            message = f"{_short(context['tag'])} is unknown; allowed are {context['expected_tags']}"
+        elif first["type"] == "union_tag_not_found":
+            at.append("kind")
+            message = "is missing"
+        elif not first["msg"].startswith("Value error"):
+            message = message.replace("Input should be", "allowed is")
+            message = message.replace("String should", "allowed is text that should")
+            message = f"{_short(first['input'])}: {message}"
+        raise document.refusal(at, " ".join(message.split())) from None
+
+
+def _siblings(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """The keys that stand beside the last one of pydantic's location; empty if not known."""
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    node: dict[str, Any] = schema
+    for part in location[:-1]:
+        node = _followed(node, definitions)
+        if isinstance(part, int):
+            node = node.get("items", {})
+        elif part in node.get("discriminator", {}).get("mapping", {}):
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+        else:
+            inner = node.get("properties", {}).get(part)
+            node = inner or node.get("additionalProperties") or node
+    return list(_followed(node, definitions).get("properties", {}))
+
+
+def _followed(node: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    union = [
+        *node.get("anyOf", ()),
+        *(node.get("oneOf", ()) if "discriminator" not in node else ()),
+    ]
+    node = next((member for member in union if "$ref" in member), node)
+    if "$ref" in node:
+        followed: dict[str, Any] = definitions[node["$ref"].removeprefix("#/$defs/")]
+        return followed
+    return node
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def placeholders(text: str) -> list[tuple[int, str]]:
+    """The line, counted from 1, and the name of each `{{NAME}}`."""
+    return [
+        (text.count("\n", 0, match.start()) + 1, match[1]) for match in _PLACEHOLDER.finditer(text)
+    ]
+
+
+def filled(text: str, values: Mapping[str, Scalar], file: Path) -> str:
+    """The text with a value for every `{{NAME}}`. Raises ConfigError for a name without value."""
+    for line, name in placeholders(text):
+        if name not in values:
+            raise ConfigError(
+                f"{file}:{line}: {{{{{name}}}}}: allowed are {', '.join(values)}"
+                f"{did_you_mean(name, values)}"
+            )
+    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
+
+
+def filled_tree(tree: Any, values: Mapping[str, Scalar], file: Path) -> Any:
+    """Parsed YAML with a value for every `{{NAME}}` in its texts.
+
+    A text that is nothing but one `{{NAME}}` becomes the value itself, so that it can be a number.
+
+    Raises:
+        ConfigError: a name has no value.
+    """
+    if isinstance(tree, dict):
+        return {key: filled_tree(value, values, file) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [filled_tree(value, values, file) for value in tree]
+    if isinstance(tree, str):
+        text = filled(tree, values, file)
+        whole = _PLACEHOLDER.fullmatch(tree)
+        return values[whole[1]] if whole else text
+    return tree

@@ -1,0 +1,362 @@
+"""An exercise: a folder with a task sheet, configurations with gaps, questions and a solution."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from outcast import experiment
+from outcast.assignment import documents
+from outcast.assignment.documents import Document, Scalar
+from outcast.assignment.expression import Expression
+from outcast.assignment.parts import Line, Name, Part
+from outcast.assignment.questions import GAP, KINDS, Effect, Prediction, Question, QuestionKind
+from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment import Experiment, reader
+from outcast.handed_in import FileName
+
+__all__ = ["Exercise", "Question", "RunTask", "Solution", "load_exercise", "shipped"]
+
+FORMAT = "outcast-exercise-1"
+SHIPPED = Path(__file__).parent / "exercises"
+"""The exercises that come with outcast, a folder each."""
+
+OF_STUDENT = ("class", "student", "seed")
+"""The placeholders that every exercise has besides its own parameters."""
+
+ALWAYS_FREE = frozenset({"name", "capture", "samples", "analysis", "repetitions"})
+"""Keys that change what a run records, and not what happens in it."""
+
+_NEVER_FREE = ("engine", "seed", "sweep", "programs", "kernel", "guest", "trace", "topology")
+"""Keys that a student never chooses.
+
+Grading repeats a student's configuration, so it must not name programs or files of the student's.
+"""
+
+_TAGS = frozenset(
+    {*(kind.model_fields["kind"].annotation.__args__[0] for kind in KINDS)}  # type: ignore[union-attr]
+) | {"expression", "value", "word"}
+
+
+class Parameter(Part):
+    """What differs from student to student; the class's key draws it."""
+
+    choose: tuple[int | float | str, ...] = Field(min_length=1, description="one of these")
+
+
+class RunTask(Part):
+    """One experiment that a student completes and runs.
+
+    Attributes:
+        config: its configuration, relative to the exercise's folder and to the student's.
+        free: the keys of the experiment that the student may choose, besides the gaps.
+    """
+
+    config: FileName = Field(pattern=r"^configs/[A-Za-z0-9][A-Za-z0-9._-]*\.yaml$")
+    free: tuple[str, ...] = Field(default=(), description="keys that the student may change")
+
+
+class _ExerciseFile(Part):
+    """exercise.yaml."""
+
+    format: Literal["outcast-exercise-1"]
+    title: Line
+    minutes: int = Field(ge=1, le=10_000, description="how long a student needs")
+    parameters: dict[Name, Parameter] = Field(default_factory=dict)
+    runs: dict[Name, RunTask] = Field(min_length=1)
+    questions: tuple[Question, ...] = Field(min_length=1)
+
+
+class Solution(Part):
+    """solution.yaml, which stays with the teacher.
+
+    Attributes:
+        runs: by run, what fills its gaps: keys with dots between levels, and their values.
+        answers: by question, the model answer in words, or the prediction that `solve` makes.
+        non_remedies: by run, changes that must not pass its effect questions; `lint` tries them.
+    """
+
+    runs: dict[Name, dict[str, Any]] = Field(default_factory=dict)
+    answers: dict[Name, str] = Field(default_factory=dict)
+    non_remedies: dict[Name, tuple[dict[str, Any], ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_empty(cls, tree: Any) -> Any:
+        return {} if tree is None else tree
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """An exercise, for one student or for all.
+
+    Attributes:
+        folder: where its files are.
+        name: what class.yaml and the students' folders call it.
+        title, minutes: for people.
+        parameters: by name, what a student's value is chosen from.
+        runs: by name, the experiments in the order in which students make them.
+        questions: in the order of the task sheet. As loaded they have the first value of every
+            parameter in their texts; see `with_values`.
+        solution: what fills the gaps, with the same values.
+    """
+
+    folder: Path
+    name: str
+    title: str
+    minutes: int
+    parameters: Mapping[str, tuple[Scalar, ...]]
+    runs: Mapping[str, RunTask]
+    questions: tuple[Question, ...]
+    solution: Solution
+    _asked: Document
+    _solved: Document
+
+    @property
+    def points(self) -> float:
+        """What all questions together are worth."""
+        return sum(question.points for question in self.questions)
+
+    def question(self, key: str) -> Question:
+        """The question of this name. Raises KeyError."""
+        return next(question for question in self.questions if question.key == key)
+
+    def predictions(self, run: str | None = None) -> list[Prediction]:
+        """The predictions, or only those that come before a run."""
+        return [
+            question
+            for question in self.questions
+            if isinstance(question, Prediction) and (run is None or run in question.before)
+        ]
+
+    def effects(self, run: str) -> list[Effect]:
+        """The questions that judge a run over several seeds."""
+        return [
+            question
+            for question in self.questions
+            if isinstance(question, Effect) and question.run == run
+        ]
+
+    def with_values(self, values: Mapping[str, Scalar]) -> Exercise:
+        """The exercise with a student's values in questions and solution.
+
+        Args:
+            values: a value for each name of `OF_STUDENT` and each parameter.
+
+        Raises:
+            ConfigError: a text has a placeholder without a value, or is not valid with them.
+        """
+        asked = _with_values(self._asked, values)
+        solved = _with_values(self._solved, values)
+        return replace(
+            self,
+            questions=_as_exercise(asked).questions,
+            solution=documents.as_model(solved, Solution),
+        )
+
+    def text(self, name: str, values: Mapping[str, Scalar]) -> str:
+        """A file of the exercise with these values. Raises ConfigError."""
+        path = self.folder / name
+        return documents.filled(documents.read_text(path), values, path)
+
+    def expected(self, run: str, values: Mapping[str, Scalar], seed: int) -> Experiment:
+        """A run's experiment with its gaps filled as in the solution. Raises ConfigError."""
+        return self.changed(run, values, seed, self.with_values(values).solution.runs.get(run, {}))
+
+    def changed(
+        self, run: str, values: Mapping[str, Scalar], seed: int, changes: Mapping[str, Any]
+    ) -> Experiment:
+        """A run's experiment with other values at these keys. Raises ConfigError."""
+        name = self.runs[run].config
+        text = self.text(name, {**values, "seed": seed})
+        source = reader.of_text(text, self.folder / name)
+        return source.changed({**changes, "seed": seed}).experiment()
+
+    def example(self) -> dict[str, Scalar]:
+        """A value for each placeholder: the first of every parameter."""
+        first = {name: choices[0] for name, choices in self.parameters.items()}
+        return {"class": "class", "student": "student", "seed": 1, **first}
+
+
+def shipped() -> list[str]:
+    """The names of the exercises that come with outcast."""
+    return sorted(path.parent.name for path in SHIPPED.glob("*/exercise.yaml"))
+
+
+def load_exercise(name_or_path: str | Path, name: str | None = None) -> Exercise:
+    """Reads an exercise and checks all of it.
+
+    Args:
+        name_or_path: the name of an exercise that comes with outcast, or a folder.
+        name: what it is called; None is the folder's name.
+
+    Raises:
+        ConfigError: there is no such exercise, or a file of it is not valid. The text has the file,
+            the line, what is wrong and what is allowed.
+    """
+    folder = Path(name_or_path)
+    if isinstance(name_or_path, str) and name_or_path in shipped():
+        folder = SHIPPED / name_or_path
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{name_or_path}: no such exercise; allowed are {', '.join(shipped())}, or a folder "
+            f"with exercise.yaml{did_you_mean(str(name_or_path), shipped())}"
+        )
+    return _checked(folder, name or folder.resolve().name)
+
+
+def _checked(folder: Path, name: str) -> Exercise:
+    file = folder / "exercise.yaml"
+    raw = documents.parse(documents.read_text(file), file)
+    parameters = _parameters(raw)
+    values: dict[str, Scalar] = {"class": "class", "student": "student", "seed": 1}
+    values |= {key: choices[0] for key, choices in parameters.items()}
+    asked = _with_values(raw, values)
+    spec = _as_exercise(asked)
+    solution_file = folder / "solution.yaml"
+    solved = documents.parse(documents.read_text(solution_file), solution_file)
+    solution = documents.as_model(_with_values(solved, values), Solution)
+    exercise = Exercise(
+        folder=folder,
+        name=name,
+        title=spec.title,
+        minutes=spec.minutes,
+        parameters=parameters,
+        runs=spec.runs,
+        questions=spec.questions,
+        solution=solution,
+        _asked=raw,
+        _solved=solved,
+    )
+    for at, message in _contradictions(exercise):
+        raise asked.refusal(at, message)
+    for at, message in _unsolved(exercise):
+        raise solved.refusal(at, message)
+    documents.filled(documents.read_text(folder / "task.md"), values, folder / "task.md")
+    for run in exercise.runs:
+        _require_config(exercise, run)
+    return exercise
+
+
+def _parameters(document: Document) -> dict[str, tuple[Scalar, ...]]:
+    """The parameters, which have to be known before any other text can be filled in."""
+    tree = document.tree.get("parameters") or {}
+    if not isinstance(tree, dict):
+        raise document.refusal(("parameters",), "allowed is {NAME: {choose: [...]}}")
+    parameters: dict[str, tuple[Scalar, ...]] = {}
+    for key, part in tree.items():
+        if key in OF_STUDENT:
+            raise document.refusal(("parameters", key), "is the name of something else")
+        try:
+            parameters[str(key)] = Parameter.model_validate(part).choose
+        except ValidationError:
+            raise document.refusal(
+                ("parameters", str(key)), "allowed is {choose: [VALUE, ...]}, with numbers or words"
+            ) from None
+    return parameters
+
+
+def _with_values(document: Document, values: Mapping[str, Scalar]) -> Document:
+    tree = documents.filled_tree(document.tree, values, document.file)
+    return replace(document, tree=tree)
+
+
+def _as_exercise(document: Document) -> _ExerciseFile:
+    return documents.as_model(document, _ExerciseFile, _TAGS)
+
+
+def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong in exercise.yaml although each key is valid: the place, and what."""
+    experiment_keys = {field.alias or key for key, field in Experiment.model_fields.items()}
+    allowed_free = sorted(experiment_keys - set(_NEVER_FREE) - ALWAYS_FREE)
+    for run, task in exercise.runs.items():
+        for key in task.free:
+            if key not in allowed_free:
+                yield ("runs", run, "free"), f"{key}: allowed are {', '.join(allowed_free)}"
+    seen: set[str] = set()
+    for index, question in enumerate(exercise.questions):
+        at: tuple[str | int, ...] = ("questions", index)
+        if question.key in seen:
+            yield (*at, "key"), f"{question.key}: two questions have this key"
+        seen.add(question.key)
+        for key, runs in _runs_named(question).items():
+            for run in runs:
+                if run not in exercise.runs:
+                    known = ", ".join(exercise.runs)
+                    near = did_you_mean(run, exercise.runs)
+                    yield (*at, key), f"{run}: no such run; allowed are {known}{near}"
+        try:
+            if isinstance(question.answer, Expression):
+                question.answer.require_sound()
+                if question.run is None:
+                    yield at, f"{question.key}: run is missing, because the answer is computed"
+            elif question.NEEDS_ANSWER and question.answer is None:
+                yield at, f"{question.key}: answer is missing"
+            question.require_sound()
+        except ValueError as error:
+            yield at, f"{question.key}: {error}"
+
+
+def _runs_named(question: QuestionKind) -> dict[str, tuple[str, ...]]:
+    """The keys of a question that name runs, and the runs."""
+    named: dict[str, tuple[str, ...]] = {"run": (question.run,) if question.run else ()}
+    if isinstance(question, Prediction):
+        named["before"] = question.before
+    if isinstance(question, Effect):
+        named["against"] = (question.against,)
+    return named
+
+
+def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What is wrong in solution.yaml although each key is valid."""
+    keys = [question.key for question in exercise.questions]
+    for part, tree, allowed in (
+        ("runs", exercise.solution.runs, list(exercise.runs)),
+        ("non_remedies", exercise.solution.non_remedies, list(exercise.runs)),
+        ("answers", exercise.solution.answers, keys),
+    ):
+        for name in tree:
+            if name not in allowed:
+                yield (
+                    (part, name),
+                    f"is unknown; allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}",
+                )
+    for prediction in exercise.predictions():
+        told = exercise.solution.answers.get(prediction.key)
+        if told is not None and told not in prediction.choices:
+            yield (
+                ("answers", prediction.key),
+                f"{told}: allowed is one of {', '.join(prediction.choices)}",
+            )
+
+
+_SEED_LINE = re.compile(r"^seed: *\{\{ *seed *\}\} *(#.*)?$", re.MULTILINE)
+
+
+def _require_config(exercise: Exercise, run: str) -> None:
+    """Raises ConfigError if a run's configuration is not valid with the solution's values."""
+    path = exercise.folder / exercise.runs[run].config
+    if len(_SEED_LINE.findall(documents.read_text(path))) != 1:
+        raise ConfigError(
+            f"{path}: a line `seed: {{{{seed}}}}` is needed, once and at the top level"
+        )
+    config = exercise.expected(run, exercise.example(), 1)
+    left = [line for line in gap_lines(experiment.dump(config))]
+    if left:
+        raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")
+    if config.engine != "virtual":
+        raise ConfigError(
+            f"{path}: engine is {config.engine}; allowed is virtual, because a run has to be "
+            "repeatable to the byte"
+        )
+
+
+def gap_lines(text: str) -> list[int]:
+    """The lines of a configuration that still have a gap, counted from 1."""
+    lines = text.splitlines()
+    return [number for number, line in enumerate(lines, 1) if GAP in line.partition("#")[0]]

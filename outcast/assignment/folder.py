@@ -1,0 +1,251 @@
+"""A student's folder: its paths, what assignment.yaml says, and how it is made."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+
+from outcast import files, handed_in
+from outcast.assignment import answers, documents
+from outcast.assignment.exercise import Exercise, RunTask
+from outcast.assignment.identity import Identity
+from outcast.assignment.parts import Name, Part
+from outcast.assignment.questions import GAP, Prediction, Question
+from outcast.errors import ConfigError, InputError
+from outcast.files import write_text
+from outcast.handed_in import FileName
+from outcast.records.run_directory import RunDirectory
+
+__all__ = ["Folder", "Handout", "Identity", "make_folder"]
+
+_Model = TypeVar("_Model", bound=Part)
+
+WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
+"""What names of classes and students look like, because folders and gradebooks have them too."""
+
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
+
+FILE = "assignment.yaml"
+MOST_BYTES = 16 << 30
+"""Grading copies a submission's runs, so they have a limit. The tasks give a hundredth of it."""
+
+_HEADER = """\
+# What was issued to you. Change nothing here: grading compares it with the ticket.
+"""
+
+
+class _Issued(Part):
+    """The keys of assignment.yaml that say who the folder belongs to."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    format: Literal["outcast-assignment-1"]
+    class_name: Word = Field(alias="class")
+    student: Word
+    exercise: Annotated[str, StringConstraints(max_length=100)]
+    parameters: dict[Name, int | float | str]
+    seed: int = Field(ge=1, le=10**9)
+    feedback: Annotated[str, StringConstraints(max_length=20)]
+    ticket: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Asked(Part):
+    """The other keys: what the student's own checks need. Grading never reads them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    title: str
+    runs: dict[Name, RunTask]
+    questions: tuple[Question, ...]
+    issued: dict[FileName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Handout:
+    """What a student's folder says about the exercise, without anything secret.
+
+    Attributes:
+        runs, questions: those of the exercise; the questions have no answers.
+        issued: by name, the text of each configuration as it was handed out.
+    """
+
+    identity: Identity
+    runs: Mapping[str, RunTask]
+    questions: tuple[Question, ...]
+    issued: Mapping[str, str]
+
+    def predictions(self, run: str) -> list[Prediction]:
+        """The predictions that come before a run."""
+        return [
+            question
+            for question in self.questions
+            if isinstance(question, Prediction) and run in question.before
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The paths of one student's folder, and its readers."""
+
+    path: Path
+
+    @property
+    def assignment(self) -> Path:
+        return self.path / FILE
+
+    @property
+    def answers(self) -> Path:
+        return self.path / answers.FILE
+
+    def config(self, task: RunTask) -> Path:
+        """The configuration of a run."""
+        return self.path / task.config
+
+    def run(self, run: str) -> RunDirectory:
+        """The directory of a run of the exercise."""
+        return RunDirectory(self.path / "runs" / run)
+
+    def identity(self) -> Identity:
+        """Whose folder it is, as it says itself; only the class's key tells whether that is true.
+
+        Raises:
+            InputError: if there is no assignment.yaml, or it cannot be read; or configs and runs
+                hold anything but files and folders.
+        """
+        issued = self._as(_Issued, self._tree())
+        return Identity(
+            class_name=issued.class_name,
+            student=issued.student,
+            exercise=issued.exercise,
+            parameters=issued.parameters,
+            seed=issued.seed,
+            feedback=issued.feedback,
+            ticket=issued.ticket,
+        )
+
+    def handout(self) -> Handout:
+        """What the student was asked. Raises InputError as `identity` does."""
+        asked = self._as(_Asked, self._tree())
+        return Handout(self.identity(), asked.runs, asked.questions, asked.issued)
+
+    def _tree(self) -> Any:
+        try:
+            for name in ("configs", "runs"):
+                if os.path.lexists(self.path / name):
+                    handed_in.require_plain(self.path / name, most_bytes=MOST_BYTES)
+            return handed_in.read_yaml(self.assignment)
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path}: no {FILE}; allowed is a student's folder that `outcast assignment "
+                "new` made"
+            ) from None
+
+    def _as(self, model: type[_Model], tree: Any) -> _Model:
+        try:
+            return model.model_validate(tree)
+        except ValidationError as error:
+            raise InputError(f"{self.assignment}: {handed_in.first_problem(error)}") from None
+
+
+SEED_LINE = re.compile(r"^seed:.*$", re.MULTILINE)
+"""The line of a configuration that holds the run's seed."""
+
+UNSEALED = f"seed: {GAP}  # `outcast assignment predict .` writes it, after your prediction"
+
+
+def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
+    """Makes the folder of one student, whole or not at all.
+
+    Nothing of the solution, of the answers and of how they are computed goes into it.
+
+    Raises:
+        ConfigError: `target` exists, or cannot be made; or a text of the exercise cannot be filled.
+    """
+    if os.path.lexists(target):
+        raise ConfigError(f"{target}: exists; allowed is a new folder")
+    texts = _texts(identity, exercise)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        files.make_folders(partial)
+        try:
+            (partial / "configs").mkdir()
+            (partial / "runs").mkdir()
+            for name, text in texts.items():
+                write_text(partial / name, text)
+            for path in _further_files(exercise):
+                shutil.copyfile(path, partial / "configs" / path.name)
+            files.hand_over(partial)
+            partial.rename(target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(f"{target}: {files.describe(error)}; allowed is a new folder") from None
+    return Folder(target)
+
+
+def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:
+    """The text of each file of a student's folder, by its name."""
+    of_student = exercise.with_values(identity.values)
+    configs = {}
+    for run, task in exercise.runs.items():
+        text = exercise.text(task.config, identity.values)
+        if exercise.predictions(run):
+            text = SEED_LINE.sub(UNSEALED, text, count=1)
+        configs[task.config] = text
+    texts = {
+        "task.md": exercise.text("task.md", identity.values),
+        FILE: _assignment_text(identity, of_student, configs),
+        answers.FILE: answers.blank(of_student.questions),
+        **configs,
+    }
+    if (exercise.folder / "notebook.py").is_file():
+        # A notebook is a program, in which double braces have another meaning.
+        texts["notebook.py"] = documents.read_text(exercise.folder / "notebook.py")
+    return texts
+
+
+def _assignment_text(identity: Identity, exercise: Exercise, configs: Mapping[str, str]) -> str:
+    tree = {
+        "format": "outcast-assignment-1",
+        "class": identity.class_name,
+        "student": identity.student,
+        "exercise": identity.exercise,
+        "parameters": dict(identity.parameters),
+        "seed": identity.seed,
+        "feedback": identity.feedback,
+        "ticket": identity.ticket,
+        "title": exercise.title,
+        "runs": {name: task.model_dump(mode="json") for name, task in exercise.runs.items()},
+        "questions": [question.handed_out() for question in exercise.questions],
+        "issued": dict(configs),
+    }
+    return _HEADER + yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
+
+
+def _further_files(exercise: Exercise) -> list[Path]:
+    """Files that configurations name, as topologies and traces: all but YAML in configs/."""
+    return [
+        path
+        for path in sorted((exercise.folder / "configs").iterdir())
+        if path.is_file() and not path.is_symlink() and path.suffix not in (".yaml", ".pyc")
+    ]

@@ -1,0 +1,187 @@
+"""Queries in polars' SQL over the tables of one run.
+
+An exercise may come from anyone, so a query reads nothing but these tables: polars' table functions
+`read_csv`, `read_parquet` and so on are refused, and so is every statement but SELECT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from outcast.errors import ConfigError, InputError
+from outcast.records.run import Run
+from outcast.records.summary import Summary
+
+_LITERAL = r"'(?:[^']|'')*'"
+_COMMENT = r"--[^\n]*|/\*.*?\*/"
+_WORD = re.compile(
+    rf"({_LITERAL})|({_COMMENT})|\"([^\"]*)\"|`([^`]*)`|([A-Za-z_]\w*)|(;)", re.DOTALL
+)
+_READERS = re.compile(r"(?:read|scan)_\w+", re.IGNORECASE)
+"""polars-sql's table functions, which open files (`PolarsTableFunctions` in table_functions.rs).
+
+The names of those that a later polars may add begin in the same way.
+"""
+_SCAN = re.compile(r"\bSCAN\b")
+"""How polars' plans name the reading of a file."""
+
+
+def _words(sql: str) -> list[str]:
+    """The identifiers and keywords, in their order, without literals and comments."""
+    return [
+        next(part for part in match.groups()[2:] if part is not None)
+        for match in _WORD.finditer(sql)
+        if match[1] is None and match[2] is None
+    ]
+
+
+def require_safe(sql: str) -> None:
+    """Raises ValueError if the text is anything but one SELECT over tables."""
+    words = _words(sql)
+    if not words or words[0].lower() not in ("select", "with"):
+        raise ValueError("sql: allowed is one SELECT")
+    if ";" in words:
+        raise ValueError("sql: allowed is one SELECT, without a semicolon")
+    for word in words:
+        if _READERS.fullmatch(word):
+            raise ValueError(f"sql: {word} is refused, because a query reads only the run's tables")
+
+
+def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
+    """The rows that a query gives for an analysed run.
+
+    Its tables are those of the run, and the small ones of `tables_of_summary`.
+
+    Raises:
+        InputError: the run lacks a table, or the query does not fit the tables.
+    """
+    require_safe(sql)
+    named = {word for word in _words(sql)}
+    frames: dict[str, pl.DataFrame] = {
+        name: frame for name, frame in tables_of_summary(run).items() if name in named
+    }
+    frames |= {name: run.table(name) for name in run.tables if name in named}
+    try:
+        with pl.SQLContext(frames, eager=False) as context:
+            plan = context.execute(sql)
+            # A second net: a registered table is `DF` in the plan, and a file is a SCAN.
+            if _SCAN.search(_without_literals(plan.explain(optimized=False))):
+                raise ConfigError("sql: reads a file; allowed are the run's tables")
+            return plan.collect().rows()
+    except pl.exceptions.PolarsError as error:
+        what = str(error).strip().splitlines()[0]
+        tables = ", ".join(sorted({*run.tables, *TABLES_OF_SUMMARY}))
+        raise InputError(f"{run.directory.path}: sql: {what}; its tables: {tables}") from None
+
+
+def _without_literals(text: str) -> str:
+    return re.sub(r"\"[^\"]*\"", "", text)
+
+
+TABLES_OF_SUMMARY: Mapping[str, Mapping[str, type[pl.DataType]]] = {
+    "run": {
+        "t_start": pl.Int64,
+        "duration_s": pl.Float64,
+        "frame_us": pl.Float64,
+        "outcast_ratio": pl.Float64,
+        "jain_index": pl.Float64,
+        "total_goodput_bps": pl.Float64,
+    },
+    "classes": {
+        "hops": pl.Int64,
+        "flows": pl.Int64,
+        "mean_goodput_bps": pl.Float64,
+        "min_goodput_bps": pl.Float64,
+        "timeouts": pl.Int64,
+        "retransmits": pl.Int64,
+        "srtt_ms": pl.Float64,
+    },
+    "ports": {
+        "port": pl.String,
+        "hops": pl.Int64,
+        "packets": pl.Int64,
+        "dropped": pl.Int64,
+        "longest_chain": pl.Int64,
+        "blackouts": pl.Int64,
+    },
+    "phase": {
+        "port": pl.String,
+        "tenth": pl.Int64,
+        "packet_time_us": pl.Float64,
+        "blackouts": pl.Int64,
+        "during_lost": pl.Float64,
+        "during_others": pl.Float64,
+        "before_lost": pl.Float64,
+        "before_others": pl.Float64,
+    },
+}
+"""Small tables with numbers of summary.json, and their columns; docs/exercises.md explains them."""
+
+
+def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
+    """The run's summary as tables, for queries.
+
+    `run` has one row; its `t_start` is the traffic's start in ns, as the times of the tables are.
+    `classes` has a row for each hop count, `ports` for each input port, and `phase` for each tenth
+    of a packet time at each bottleneck.
+    """
+    summary = run.summary
+    whole = {
+        "t_start": run.manifest.traffic.t_start_ns,
+        "frame_us": run.frame_ns / 1e3,
+        **{
+            key: getattr(summary, key)
+            for key in ("duration_s", "outcast_ratio", "jain_index", "total_goodput_bps")
+        },
+    }
+    content = {
+        "run": [whole],
+        "classes": _classes(summary),
+        "ports": [
+            {
+                "port": name,
+                "hops": part.hops[0] if len(part.hops) == 1 else None,
+                **{
+                    key: getattr(part, key)
+                    for key in ("packets", "dropped", "longest_chain", "blackouts")
+                },
+            }
+            for name, part in summary.drops.items()
+        ],
+        "phase": _phase(summary),
+    }
+    return {
+        name: pl.DataFrame(content[name], schema=dict(columns))
+        for name, columns in TABLES_OF_SUMMARY.items()
+    }
+
+
+def _classes(summary: Summary) -> list[dict[str, Any]]:
+    keys = ("flows", "mean_goodput_bps", "min_goodput_bps", "timeouts", "retransmits")
+    return [
+        {
+            "hops": int(hops),
+            **{key: getattr(part, key) for key in keys},
+            "srtt_ms": part.srtt_ms.p50 if part.srtt_ms else None,
+        }
+        for hops, part in summary.classes.items()
+    ]
+
+
+def _phase(summary: Summary) -> list[dict[str, Any]]:
+    lists = ("during_lost", "during_others", "before_lost", "before_others")
+    return [
+        {
+            "port": name,
+            "tenth": tenth,
+            "packet_time_us": part.packet_time_us,
+            "blackouts": part.blackouts,
+            **{key: getattr(part, key)[tenth] for key in lists},
+        }
+        for name, part in summary.phase.items()
+        for tenth in range(10)
+    ]

@@ -1,0 +1,186 @@
+"""What every kind of question has: its keys, its lines in answers.yaml, and its marking."""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from outcast.assignment.expression import Expression
+from outcast.assignment.parts import Line, Name, Part
+
+GAP = "FILL_IN"
+"""The mark in configurations and answers that a student replaces."""
+
+Span = tuple[float, float]
+"""A range with its ends, or an interval."""
+
+Right = tuple[float | str | Span, ...]
+"""All right answers of a question; several if the question does not tell them apart.
+
+Numbers for `number`, names of choices for `choice`, ranges for `packets`. For `effect` it is the
+interval of the effect's size.
+"""
+
+State = Literal["right", "wrong", "missing", "by_hand"]
+"""
+right, wrong: compared with the right answer.
+missing: there is no answer, or nothing to compare it with.
+by_hand: the teacher gives the points.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The marks of one question.
+
+    Attributes:
+        key: the question.
+        points: what the answer earned; 0 where the teacher still has to decide.
+        most_points: what the question is worth.
+        comment: why, for the student, in one line. It never holds the right answer.
+        state: see `State`.
+    """
+
+    key: str
+    points: float
+    most_points: float
+    comment: str
+    state: State
+
+
+def _kind_of_answer(value: Any) -> str:
+    if isinstance(value, (dict, Expression)):
+        return "expression"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "value" if is_number else "word"
+
+
+Answer = Annotated[
+    Annotated[Expression, Tag("expression")]
+    | Annotated[float, Tag("value")]
+    | Annotated[str, Tag("word")],
+    Discriminator(_kind_of_answer),
+]
+"""How a right answer is computed, or the right answer itself."""
+
+
+class QuestionKind(Part, abc.ABC):
+    """A question. Each kind is a class with its own `kind`, in a file of its own.
+
+    `Answer` stands for what `read` returns and `mark` takes; it differs from kind to kind.
+    """
+
+    PUBLIC: ClassVar[tuple[str, ...]] = ()
+    """The kind's own keys that a student may see. The others stay with the teacher."""
+    NEEDS_ANSWER: ClassVar[bool] = False
+    """Whether the exercise has to say how the right answer is computed."""
+    HAS_SLOT: ClassVar[bool] = True
+    """Whether the student writes something into answers.yaml."""
+
+    kind: str
+    key: Name = Field(description="its name, which stands in answers.yaml and in gradebooks")
+    asked: Line = Field(description="the question, in a line or two")
+    points: float = Field(ge=0, le=1000, description="what a right answer earns")
+    hint: Line | None = Field(default=None, description="where or how to look; students see it")
+    run: Name | None = Field(default=None, description="the run that the question is about")
+    answer: Answer | None = Field(
+        default=None, description="how the right answer is computed, or the answer itself"
+    )
+
+    @abc.abstractmethod
+    def blank(self) -> list[str]:
+        """The lines of answers.yaml that hold the gap, below the question's comment."""
+
+    @abc.abstractmethod
+    def read(self, value: Any, folder: Path) -> Any:
+        """The student's answer from the value in answers.yaml.
+
+        Args:
+            value: what stands there; neither a gap nor nothing, see `is_blank`.
+            folder: the student's folder, for files that an answer names.
+
+        Raises:
+            ValueError: it is no answer. The text says what is wrong and what is allowed.
+        """
+
+    @abc.abstractmethod
+    def mark(self, answer: Any, right: Right | None) -> Marked:
+        """Marks an answer.
+
+        Args:
+            answer: what `read` returned; None without an answer.
+            right: the right answers; None if they are not known, as without the run.
+        """
+
+    def is_blank(self, value: Any) -> bool:
+        """Whether a value of answers.yaml is no answer yet."""
+        if isinstance(value, dict):
+            return not value or any(self.is_blank(inner) for inner in value.values())
+        return value is None or (isinstance(value, str) and (GAP in value or not value.strip()))
+
+    def right_from(self, rows: list[tuple[Any, ...]]) -> Right:
+        """The right answers from the rows of a query. Raises ValueError if they are no answers."""
+        raise ValueError(f"a question of the kind {self.kind} has no query")
+
+    def require_sound(self) -> None:
+        """Raises ValueError if the keys contradict each other. Not asked of a student's copy."""
+
+    def handed_out(self) -> dict[str, Any]:
+        """The question as a student gets it, without the answer and all that leads to it."""
+        shared = ("kind", "key", "asked", "points", "hint", "run")
+        tree = self.model_dump(mode="json", exclude_none=True)
+        return {key: tree[key] for key in (*shared, *self.PUBLIC) if key in tree}
+
+    def missing(self, comment: str = "not answered") -> Marked:
+        """No points, because something is not there."""
+        return Marked(self.key, 0.0, self.points, comment, "missing")
+
+    def judged(self, is_right: bool, comment: str = "") -> Marked:
+        """All points or none."""
+        points = self.points if is_right else 0.0
+        return Marked(self.key, points, self.points, comment, "right" if is_right else "wrong")
+
+    def by_hand(self, comment: str) -> Marked:
+        """No points yet, because the teacher gives them."""
+        return Marked(self.key, 0.0, self.points, comment, "by_hand")
+
+
+NO_RUN = "nothing to compare it with, because the run is missing or not accepted"
+
+
+def as_number(value: Any, example: str) -> float:
+    """The number that an answer is. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{str(value)[:40]!r} is not a number; allowed is {example}, for example")
+    return float(value)
+
+
+def require_choice(value: Any, choices: Mapping[str, str]) -> str:
+    """The name of a choice. Raises ValueError if it is none."""
+    # YAML reads `yes` and `no` as booleans.
+    word = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+    if not isinstance(word, str) or word not in choices:
+        raise ValueError(f"{str(value)[:40]!r}: allowed is one of {', '.join(choices)}")
+    return word
+
+
+def choice_lines(key: str, choices: Mapping[str, str]) -> list[str]:
+    """The lines of a question with choices: each choice in a comment, and the gap."""
+    return [*(f"#   {name}: {text}" for name, text in choices.items()), f"{key}: {GAP}"]
+
+
+_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
+
+
+def parse_share(text: str) -> float:
+    """The number that a percentage stands for: 0.02 for `2%`. Raises ValueError."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r}: allowed is a percentage, as 2%")
+    return float(match[1]) / 100
