@@ -497,7 +497,7 @@ def _phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
         packet_times = times.astype(np.int64)
         whole = np.array([0, traffic.duration_ns], np.int64)
         packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
-    arrivals = phases(port.joined, port.chains, 0, packet_times)
+    arrivals = phases(port.joined, port.chains, 0, packet_times, port.record.queue.delay_ns)
     return PhaseSummary(
         packet_time_us=packet_ns / 1e3,
         blackouts=int(np.unique(arrivals.chain).size),

@@ -23,7 +23,7 @@ from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, queue, style
+from outcast.view.figures import drops, goodput, noise, phase, queue, style
 from outcast.view.terminal.tables import format_bps
 from tests.golden import model
 from tests.golden.run_directory import with_records, write_run
@@ -53,7 +53,7 @@ def test_all_are_drawn_whole(run: RunDirectory) -> None:
     # No sockets were sampled, and no flow joins or leaves.
     assert [path.name for path in paths] == [
         *("goodput.png", "flows.png", "classes.png", "fairness.png", "timeouts.png", "link.png"),
-        *("chains.png", "drops.png", "queue.png", "noise.png"),
+        *("chains.png", "drops.png", "queue.png", "phase.png", "noise.png"),
     ]
     for path in paths:
         assert path.parent == run.path
@@ -110,6 +110,34 @@ def test_bars_of_the_chains(drawn: Run) -> None:
     per_flow = [bar.get_height() for bar in right.containers[1]]
     assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
     assert "s1-eth3 (3-hop, cubic)" in texts(figure)
+
+
+def test_who_takes_the_free_place(drawn: Run) -> None:
+    figure = phase.arrivals_in_a_packet_time(drawn)
+    assert figure is not None
+    packets = drawn.table("packets").sort("t_in")
+    left = packets["t_out"].drop_nulls().sort().to_numpy()
+    for axes, port in zip(figure.axes, ("s1-eth2", "s1-eth3"), strict=True):
+        full = packets.filter(
+            pl.col("queue_bytes") >= 16_384 - 2 * 1514,
+            pl.col("frame") >= 1514,
+            pl.col("ingress").cast(pl.String) == port,
+        )
+        # Slowly, packet by packet: how many of another port were taken since the last departure?
+        shares: dict[bool, list[bool]] = {False: [], True: []}
+        others = packets.filter(
+            pl.col("ingress").cast(pl.String) != port, pl.col("verdict") == "forwarded"
+        )["t_in"].to_numpy()
+        for came, verdict in full.select("t_in", "verdict").iter_rows():
+            if came >= left[0]:
+                since = left[left <= came][-1]
+                second = bool(((others >= since) & (others < came)).any())
+                shares[second].append(verdict == "dropped")
+        first, second_share = (f"{np.mean(shares[second]):.0%}" for second in (False, True))
+        assert f"lost: {first} of the packets that came first" in axes.get_xlabel()
+        assert f"{second_share} of those that came" in axes.get_xlabel()
+        turns = np.array(list(marks(axes)))[:, 0] / (2 * np.pi)
+        assert ((turns >= 0) & (turns < 1)).all()
 
 
 def marks(axes: Axes) -> Iterator[tuple[float, float]]:

@@ -11,7 +11,7 @@ import pytest
 from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import port_chains
-from outcast.analysis.measure.phase import packet_time_ns, phases
+from outcast.analysis.measure.phase import contests, packet_time_ns, phases
 from outcast.analysis.measure.queue import (
     capacity,
     length_spread,
@@ -117,7 +117,7 @@ def test_phases_of_a_blackout(tmp_path: Path) -> None:
     assert packet_time_ns(got, 0, 10**9, FRAMINGS["none"]) == 12_112
     assert packet_time_ns(got, 0, 10**9, FRAMINGS["ethernet"]) == 12_304
     assert packet_time_ns(got, 0, None, FRAMINGS["none"]) == 12_000
-    found = phases(got, chains, 0, 12_000)
+    found = phases(got, chains, 0, 12_000, 0)
     assert set(np.round(found.phase[found.lost] * 12)) == {5}
     assert set(np.round(found.phase[~found.lost] * 12)) == {2}
     assert found.during[found.lost].all()
@@ -125,3 +125,20 @@ def test_phases_of_a_blackout(tmp_path: Path) -> None:
     share = found.share(lost=True, during=True)
     assert share[4] == 1
     assert sum(share) == 1
+    # A packet that spends 5 us on the way to the queue reaches it 5 us later in the packet time.
+    late = phases(got, chains, 0, 12_000, 5_000)
+    assert set(np.round(late.phase[late.lost] * 12)) == {10}
+    assert set(np.round(late.phase[~late.lost] * 12)) == {7}
+
+
+def test_who_comes_second_is_lost() -> None:
+    left = np.arange(0, 100, 10)
+    # 8 in the first packet time, after another port's 3; then 12, before another port's 15.
+    seen = contests(
+        np.array([8, 12, -1]), np.array([True, False, False]), np.array([3, 15]), left, 10
+    )
+    assert seen.phase.tolist() == [0.8, 0.2]
+    assert seen.second.tolist() == [True, False]
+    assert seen.lost_share(second=True) == 1
+    assert seen.lost_share(second=False) == 0
+    assert contests(left, left < 0, left[:0], left, 10).lost_share(second=True) is None

@@ -2,8 +2,12 @@
 
 It explains blackouts: after a packet has left, the next one to come in takes its place, and
 a packet that comes later within that packet time finds the queue full. An arrival's phase is the
-time since the last departure, in packet times. It distinguishes the port that gets through from the
-one that loses.
+time from the last departure to when it reaches the queue, in packet times. It distinguishes the
+port that gets through from the one that loses.
+
+A link's delay is spent before the queue of the port that sends into it. So a packet reaches the
+queue later than it was captured at the input, and a delay of 5 us is two fifths of a packet time at
+1 Gbps.
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ def packet_time_ns(joined: Joined, egress: int, rate_bps: float | None, framing:
     return int(np.median(gaps)) if gaps.size else 0
 
 
-def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int | I64) -> Phases:
+def phases(
+    joined: Joined, chains: Chains, egress: int, packet_ns: int | I64, delay_ns: int
+) -> Phases:
     """The phases of arrivals during and before the blackouts of one output.
 
     Args:
@@ -69,6 +75,7 @@ def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int | I64) ->
         egress: the output's index.
         packet_ns: the packet time, or that of each arrival where the link's rate changed. Arrivals
             with a packet time of 0 are left out, because the link was down.
+        delay_ns: the mean time between a packet's arrival and its queueing.
     """
     arrivals = joined.arrivals
     blackouts = np.flatnonzero(
@@ -86,11 +93,14 @@ def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int | I64) ->
     row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     row = row + np.repeat(first, sizes)
     stamps = arrivals.stamp_ns[row]
-    before = np.searchsorted(left, stamps, side="right") - 1
+    queued = stamps + delay_ns
+    before = np.searchsorted(left, queued, side="right") - 1
     lasts = np.broadcast_to(np.asarray(packet_ns, np.int64), len(arrivals))[row]
     keep = (before >= 0) & (joined.egress[row] == egress) & (lasts > 0)
-    chain, row, stamps, before = chain[keep], row[keep], stamps[keep], before[keep]
-    phase = (stamps - left[before]) % lasts[keep] / lasts[keep]
+    chain, row, stamps, queued, before = (
+        column[keep] for column in (chain, row, stamps, queued, before)
+    )
+    phase = (queued - left[before]) % lasts[keep] / lasts[keep]
     return Phases(
         chain=chain.astype(np.int32),
         row=row.astype(np.int32),
@@ -98,3 +108,44 @@ def phases(joined: Joined, chains: Chains, egress: int, packet_ns: int | I64) ->
         during=stamps >= chains.t_start_ns[chain],
         phase=phase,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Contests:
+    """Packets of one port that reached a nearly full queue, each with its place in a packet time.
+
+    Attributes:
+        queued_ns: when each reached the queue.
+        phase: the time since the last departure in packet times, 0 to 1.
+        lost: whether it was dropped.
+        second: whether a packet of another port had been taken since the last departure.
+    """
+
+    queued_ns: I64
+    phase: Array
+    lost: Bool
+    second: Bool
+
+    def lost_share(self, second: bool) -> float | None:
+        """The share that was dropped of those that came second, or first; None without any."""
+        chosen = self.lost[self.second == second]
+        return float(chosen.mean()) if chosen.size else None
+
+
+def contests(queued_ns: I64, lost: Bool, others_ns: I64, left_ns: I64, packet_ns: int) -> Contests:
+    """Where in a packet time packets of a port came, and whether another port came before them.
+
+    A departure from a full queue frees one place, which the next packet takes.
+
+    Args:
+        queued_ns: when the port's packets reached the queue.
+        lost: whether each was dropped.
+        others_ns: when the packets of other ports that were taken reached the queue, ascending.
+        left_ns: the departures, ascending. Packets before the first one are left out.
+        packet_ns: the packet time.
+    """
+    before = np.searchsorted(left_ns, queued_ns, side="right") - 1
+    queued_ns, lost, before = queued_ns[before >= 0], lost[before >= 0], before[before >= 0]
+    since = left_ns[before]
+    taken = np.searchsorted(others_ns, queued_ns) - np.searchsorted(others_ns, since)
+    return Contests(queued_ns, (queued_ns - since) % packet_ns / packet_ns, lost, taken > 0)

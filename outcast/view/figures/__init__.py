@@ -23,6 +23,7 @@ from outcast.view.figures.link import link_over_time
 from outcast.view.figures.look import Look, finished
 from outcast.view.figures.marked import with_events
 from outcast.view.figures.noise import gaps_and_batches
+from outcast.view.figures.phase import arrivals_in_a_packet_time
 from outcast.view.figures.programs import execution_times
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
@@ -43,6 +44,7 @@ FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "chains": chain_lengths,
     "drops": with_events(drops_over_time),
     "queue": queue_in_blackout,
+    "phase": arrivals_in_a_packet_time,
     "noise": gaps_and_batches,
     "completions": completion_times,
     "programs": execution_times,

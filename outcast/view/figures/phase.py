@@ -1,0 +1,124 @@
+"""Draws when, within a packet time, packets reached a full queue: figure 9 of the Outcast paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from outcast.analysis.measure.phase import Contests, contests
+from outcast.records.run import Run
+from outcast.records.run_directory import QueueRecord
+from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.palette import port_colours, run_colours
+
+LEAST_LOST = 10
+"""A port that lost fewer packets has no panel, because so few show no pattern."""
+MOST_PORTS = 3
+"""With more ports no port has a rival that it meets again and again."""
+MOST_DOTS = 400
+"""Of each kind; with more, dots would cover one another."""
+NEARLY_FULL_FRAMES = 2
+"""A queue that has room for fewer full frames counts as nearly full."""
+FORWARDED, LOST = (0.35, 0.7), (0.8, 1.15)
+"""The rings of packets that were forwarded and lost, each from the run's start to its end."""
+
+
+def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
+    """Draws where in a packet time packets reached the full queue, and which of them were lost."""
+    record = run.manifest.bottlenecks[0]
+    seen = _contests(run)
+    if not 0 < len(seen) <= MOST_PORTS:
+        return None
+    ports = sorted(seen, key=lambda port: seen[port].queued_ns.size)
+    colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
+    figure = on.new((4.2 * len(ports), 5.2))
+    panels = figure.subplots(1, len(ports), squeeze=False, subplot_kw={"projection": "polar"})[0]
+    for axes, port in zip(panels, ports, strict=True):
+        _clock(axes)
+        _dots(axes, seen[port], colours[port])
+        shares = [seen[port].lost_share(second) for second in (True, False)]
+        after, first = ("none" if share is None else f"{share:.0%}" for share in shares)
+        axes.set_xlabel(
+            f"{run.port_label(port)}\nlost: {first} of the packets that came first\n"
+            f"in their packet time, {after} of those that came\nafter another port's packet",
+        )
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    jitter_ns = record.queue.jitter_ns or 0
+    known = f" (times known to {jitter_ns / 1e3:.2g} us)" if jitter_ns else ""
+    heading(
+        figure,
+        f"{run.summary.name}: who takes the free place at {record.egress}?\n"
+        f"arrivals at the full queue, within a packet time of {run.frame_ns / 1e3:.2f} us{known}",
+    )
+    return figure
+
+
+def _contests(run: Run) -> dict[str, Contests]:
+    """By port of the first bottleneck; none where another rule than a full queue drops."""
+    record = run.manifest.bottlenecks[0]
+    full = _nearly_full(record.queue)
+    if full is None or record.queue.drops != "at_limit":
+        return {}
+    seen = (
+        run.scan("packets")
+        .filter(pl.col("egress").cast(pl.String) == record.egress, pl.col("verdict") != "unknown")
+        .select(
+            pl.col("ingress").cast(pl.String),
+            (pl.col("t_in") + record.queue.delay_ns).alias("queued"),
+            "t_out",
+            (pl.col("verdict") == "dropped").alias("lost"),
+            # Small packets can find room where a full frame does not.
+            (full & (pl.col("frame") >= record.queue.frame_bytes)).alias("contends"),
+        )
+        .sort("queued")
+        .collect()
+    )
+    left = seen["t_out"].drop_nulls().sort().to_numpy()
+    found = {}
+    for (port,), rows in seen.filter("contends").group_by("ingress", maintain_order=True):
+        others = seen.filter(pl.col("ingress") != port, ~pl.col("lost"))["queued"].to_numpy()
+        lost = rows["lost"].to_numpy()
+        if lost.sum() >= LEAST_LOST and others.size:
+            found[str(port)] = contests(rows["queued"].to_numpy(), lost, others, left, run.frame_ns)
+    return found
+
+
+def _nearly_full(queue: QueueRecord) -> pl.Expr | None:
+    if queue.limit_bytes is not None:
+        room_bytes = NEARLY_FULL_FRAMES * queue.frame_bytes
+        return pl.col("queue_bytes") >= queue.limit_bytes - room_bytes
+    if queue.limit_packets is not None:
+        return pl.col("queue_packets") >= queue.limit_packets - NEARLY_FULL_FRAMES
+    return None
+
+
+def _clock(axes: Axes) -> None:
+    """A clock of one packet time, which begins at the top with a departure."""
+    axes.set_theta_zero_location("N")  # type: ignore[attr-defined]
+    axes.set_theta_direction(-1)  # type: ignore[attr-defined]
+    axes.set_ylim(0, 1.2)
+    axes.set_yticks([])
+    axes.grid(False)
+    axes.spines["polar"].set_visible(False)
+    axes.set_xticks(np.arange(4) * np.pi / 2, ["a packet leaves", "1/4", "1/2", "3/4"])
+    axes.tick_params(labelsize=8)
+    axes.plot([0, 0], [0, 1.2], color="black", lw=0.8)
+
+
+def _dots(axes: Axes, seen: Contests, colour: str) -> None:
+    """A dot for each packet, in the ring of its verdict; from inside to outside the run goes on."""
+    begin, end = seen.queued_ns[0], seen.queued_ns[-1]
+    done = (seen.queued_ns - begin) / max(1, end - begin)
+    for lost, (low, high), dot, shade, label in (
+        (False, FORWARDED, "o", colour, "forwarded (inner ring)"),
+        (True, LOST, "x", "black", "lost (outer ring)"),
+    ):
+        rows = np.flatnonzero(seen.lost == lost)
+        rows = rows[:: max(1, -(-rows.size // MOST_DOTS))]
+        axes.scatter(
+            2 * np.pi * seen.phase[rows], low + (high - low) * done[rows],
+            s=9, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
+        )  # fmt: skip
