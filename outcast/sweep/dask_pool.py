@@ -1,4 +1,8 @@
-"""A pool of Dask's workers: each of their threads makes one run, and the results come back here.
+"""A pool of Dask's workers: each of their threads makes one run at a time.
+
+A worker that sees the sweep's folder writes its results there, and sends back the hash of the
+manifest, which has the hashes of all files. From any other worker the whole result comes back
+through the scheduler.
 
 We give every run to one worker by name. So we know which runs were lost when a worker goes away,
 and another worker makes them again. Only this module imports Dask.
@@ -6,9 +10,13 @@ and another worker makes them again. Only this module imports Dask.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import secrets
+import shutil
 import tempfile
+import threading
 import time
 import uuid
 import zipfile
@@ -19,9 +27,11 @@ from typing import Any
 
 from outcast import __version__
 from outcast.engines.kernel import cache
-from outcast.errors import DeadlineError, FeatureMissingError, RunError
+from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError
+from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.process import RunProcess
+from outcast.sweep.pool import STOP_DEADLINE_S
+from outcast.sweep.process import RunProcess, give
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Ended, Failure, Task
 
@@ -30,6 +40,10 @@ WORKER_DEADLINE_S = 60.0
 """How long to wait for a first usable worker, or for another when all have gone."""
 
 RESULT_DEADLINE_S = 120.0
+SEEN_DEADLINE_S = 20.0
+"""How long we may take to see what a worker has written into the sweep's folder. A network file
+system shows new files after some seconds (nfs(5), acregmax and acdirmax)."""
+
 LOOK_EVERY_S = 0.5
 STOP_LOOK_EVERY_S = 1.0
 
@@ -71,30 +85,76 @@ def fingerprint() -> Fingerprint:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker sends back: how the task ended, and the attempt's folder as a ZIP file."""
+    """What a worker sends back.
+
+    Attributes:
+        ended: how the task ended.
+        folder: the attempt's folder as a ZIP file; None where it was written to a shared folder.
+        manifest: the SHA-256 of the result's manifest; None where there is no result.
+    """
 
     ended: Ended
-    folder: bytes
+    folder: bytes | None
+    manifest: str | None
 
 
-def make_run(task: Task, stop_event: str) -> Reply:
-    """Makes a run on a worker, in a process of its own. Ends the process if the event is set."""
+_idle: dict[int, list[RunProcess]] = {}
+"""The processes that stay, by thread. Each thread has its own, because they end with the thread
+that started them (PR_SET_PDEATHSIG in prctl(2))."""
+
+
+def make_run(task: Task, stop_event: str, shared: str | None) -> Reply:
+    """Makes a run on a worker, in a process beside it. Ends the process if the event is set.
+
+    Args:
+        task: the run.
+        stop_event: the name of the event.
+        shared: a new path for the attempt's folder, in a folder that the sweep sees too; None
+            sends the folder back.
+    """
     import distributed
 
-    stop = distributed.Event(stop_event)
     base = distributed.get_worker().local_directory
     with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
-        folder = Path(scratch) / "attempt"
-        process = RunProcess.start(task, folder, threads=1)
-        look_at = time.monotonic() + STOP_LOOK_EVERY_S
-        while (ended := process.poll()) is None:
-            time.sleep(0.05)
-            if time.monotonic() > look_at:
-                look_at = time.monotonic() + STOP_LOOK_EVERY_S
-                if stop.is_set():
-                    process.ask_to_end()
-                    process.end(time.monotonic() + 4)
-        return Reply(ended, pack(folder))
+        folder = Path(scratch) / "attempt" if shared is None else Path(shared)
+        ended = _make(task, folder, distributed.Event(stop_event))
+        manifest = RunDirectory(folder / RESULT).manifest
+        digest = sha256(manifest) if ended.failure is None else None
+        return Reply(ended, pack(folder) if shared is None else None, digest)
+
+
+def _make(task: Task, folder: Path, stop: Any) -> Ended:
+    idle = _idle.setdefault(threading.get_ident(), [])
+    process = give(task, folder, idle, threads=1)
+    look_at = time.monotonic() + STOP_LOOK_EVERY_S
+    while (ended := process.poll()) is None:
+        time.sleep(0.05)
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + STOP_LOOK_EVERY_S
+            if stop.is_set():
+                process.ask_to_end()
+                process.end(time.monotonic() + STOP_DEADLINE_S)
+    if process.stays and not stop.is_set():
+        idle.append(process)
+    else:
+        process.end(time.monotonic() + STOP_DEADLINE_S)
+    return ended
+
+
+def end_idle() -> None:
+    """Ends the processes of a worker that wait for another run."""
+    for processes in _idle.values():
+        while processes:
+            processes.pop().end(time.monotonic() + STOP_DEADLINE_S)
+
+
+_QUESTION, _ANSWER = "question", "answer"
+
+
+def answer(folder: str) -> None:
+    """Copies the question in a folder to an answer, on a worker. Fails if it is not there."""
+    path = Path(folder)
+    (path / _ANSWER).write_bytes((path / _QUESTION).read_bytes())
 
 
 def pack(folder: Path) -> bytes:
@@ -144,6 +204,7 @@ class _Assignment:
     folder: Path
     worker: str
     future: Any
+    shared: Path | None
 
 
 @dataclass
@@ -154,6 +215,8 @@ class DaskPool:
     ours: Fingerprint
     _usable: dict[str, int] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
+    _shares: dict[str, bool] = field(default_factory=dict)
+    _written_to: list[Path] = field(default_factory=list)
     _assigned: dict[str, _Assignment] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
     _looked: float = 0.0
@@ -176,16 +239,22 @@ class DaskPool:
     def start(self, task: Task, folder: Path) -> None:
         worker = self._free_worker()
         assert worker is not None
+        shared = None
+        if self._sees(worker, folder.parent):
+            # An attempt of a worker that we took for lost may still write to its own.
+            shared = folder.absolute().with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
+            self._written_to.append(shared)
         future = self.client.submit(
             make_run,
             task,
             self._stop_event,
+            None if shared is None else str(shared),
             key=f"outcast-{task.name}-{uuid.uuid4().hex}",
             workers=[worker],
             allow_other_workers=False,
             pure=False,
         )
-        self._assigned[task.name] = _Assignment(task, folder, worker, future)
+        self._assigned[task.name] = _Assignment(task, folder, worker, future, shared)
 
     def poll(self) -> list[Ended]:
         self._look()
@@ -209,13 +278,17 @@ class DaskPool:
         return new
 
     def stop(self) -> None:
-        if self._assigned:
-            import distributed
+        import distributed
 
+        with contextlib.suppress(OSError, TimeoutError):
             distributed.Event(self._stop_event, client=self.client).set()
             self.client.cancel([assignment.future for assignment in self._assigned.values()])
-            self._assigned.clear()
+            self.client.run(end_idle, workers=list(self._usable), on_error="ignore")
+        self._assigned.clear()
         self.client.close()
+        # Results have been moved from there. The attempts of lost workers have not.
+        for path in self._written_to:
+            shutil.rmtree(path, ignore_errors=True)
 
     def _free_worker(self) -> str | None:
         busy = Counter(assignment.worker for assignment in self._assigned.values())
@@ -240,6 +313,21 @@ class DaskPool:
             else:
                 self._refused.add(worker)
                 self._notes.append(f"worker {worker} is refused: {why}")
+
+    def _sees(self, worker: str, folder: Path) -> bool:
+        """Whether a worker can write into a folder of ours, under the same path."""
+        if worker not in self._shares:
+            with tempfile.TemporaryDirectory(prefix=".seen-", dir=folder) as name:
+                place = Path(name).absolute()
+                question = secrets.token_bytes(16)
+                (place / _QUESTION).write_bytes(question)
+                said = self.client.run(answer, str(place), workers=[worker], on_error="return")
+                try:
+                    answered = (place / _ANSWER).read_bytes() == question
+                except OSError:
+                    answered = False
+            self._shares[worker] = said.get(worker) is None and answered
+        return self._shares[worker]
 
     def _why_refused(self, worker: str) -> str | None:
         answer = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
@@ -267,10 +355,37 @@ class DaskPool:
             reply: Reply = assignment.future.result(timeout=RESULT_DEADLINE_S)
         except (OSError, TimeoutError):
             return lost
-        unpack(reply.folder, assignment.folder)
+        if reply.folder is not None:
+            unpack(reply.folder, assignment.folder)
+        elif assignment.shared is not None and assignment.shared.exists():
+            assignment.shared.rename(assignment.folder)
         if reply.ended.failure is None:
-            wrong = problems(RunDirectory(assignment.folder / RESULT))
-            if wrong:
-                message = f"the result came back broken: {wrong[0]}"
+            wrong = self._wrong(RunDirectory(assignment.folder / RESULT), reply)
+            if wrong is not None:
+                message = f"the result came back broken: {wrong}"
                 return Ended(name, Failure("WorkerLostError", message), 0.0)
         return reply.ended
+
+    def _wrong(self, result: RunDirectory, reply: Reply) -> str | None:
+        """What is wrong with a result here; None if it is what the worker has verified."""
+        if reply.folder is not None:
+            return next(iter(problems(result)), None)
+        end = time.monotonic() + SEEN_DEADLINE_S
+        while (wrong := _not_yet_here(result, reply.manifest)) and time.monotonic() < end:
+            time.sleep(0.1)
+        return wrong
+
+
+def _not_yet_here(result: RunDirectory, digest: str | None) -> str | None:
+    """What of a result in a shared folder cannot be seen; None if its manifest and files are here.
+
+    The worker has compared the files with the manifest, so their bytes are not read again.
+    """
+    try:
+        if sha256(result.manifest) != digest:
+            return f"{result.manifest}: not as the worker wrote it"
+        names = result.read_manifest().files
+    except (OSError, InputError) as error:
+        return str(error)
+    missing = (result.path / name for name in names if not (result.path / name).is_file())
+    return next((f"{path}: missing" for path in missing), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from outcast.sweep.process import RunProcess
+from outcast.sweep.process import RunProcess, give
 from outcast.sweep.task import Ended, Task
 
 RUN_BYTES = 800 * 2**20
@@ -55,14 +55,16 @@ def available_memory_bytes() -> int:
 class LocalPool:
     """Runs in processes of this machine: at most `jobs`, and no more than memory allows.
 
-    A realtime run has the machine to itself. If nothing is in progress, a run starts whatever the
-    free memory is, because there would be nothing to wait for.
+    A process stays for the next run if all went well. A realtime run has the machine to itself. If
+    nothing is in progress, a run starts whatever the free memory is, because there would be nothing
+    to wait for.
     """
 
     jobs: int
     threads: int = 1
     memory: Callable[[], int] = available_memory_bytes
     _running: dict[str, RunProcess] = field(default_factory=dict)
+    _idle: list[RunProcess] = field(default_factory=list)
 
     def can_start(self, task: Task) -> bool:
         if not self._running:
@@ -76,12 +78,16 @@ class LocalPool:
         return self.memory() >= (1 + young) * RUN_BYTES
 
     def start(self, task: Task, folder: Path) -> None:
-        self._running[task.name] = RunProcess.start(task, folder, self.threads)
+        self._running[task.name] = give(task, folder, self._idle, self.threads)
 
     def poll(self) -> list[Ended]:
         ended = [end for run in self._running.values() if (end := run.poll()) is not None]
         for end in ended:
-            del self._running[end.name]
+            process = self._running.pop(end.name)
+            if process.stays:
+                self._idle.append(process)
+            else:
+                process.end(time.monotonic() + STOP_DEADLINE_S)
         return ended
 
     def running(self) -> list[str]:
@@ -95,8 +101,10 @@ class LocalPool:
 
     def stop(self) -> None:
         deadline = time.monotonic() + STOP_DEADLINE_S
-        for run in self._running.values():
-            run.ask_to_end()
-        for run in self._running.values():
-            run.end(deadline)
+        processes = [*self._running.values(), *self._idle]
+        for process in processes:
+            process.ask_to_end()
+        for process in processes:
+            process.end(deadline)
         self._running.clear()
+        self._idle.clear()

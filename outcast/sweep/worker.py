@@ -1,18 +1,21 @@
-"""Makes one run, as a process of its own: `python -m outcast.sweep.worker FOLDER`.
+"""Makes runs one after another, as a process of its own: `python -m outcast.sweep.worker`.
 
-The task comes as JSON on standard input. FOLDER gets the run directory (`run`) and, last,
-`ended.json`, which says why there is no result, or null. The process that started us puts our
-standard error into `stderr` there. A process of its own can be ended at any time, and its crash
-does not end the sweep.
+Each line of standard input is a JSON object with a `folder` and a `task`. The folder gets the run
+directory (`run`), what the run said (`stderr`) and, last, `ended.json`, which is a Reply. The
+process ends with its input, or if no line comes for IDLE_S. A process of its own can be ended at
+any time, and its crash does not end the sweep. It stays for the next run, because imports take
+longer than the analysis of a short run.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,10 +25,27 @@ from outcast.errors import RunError
 from outcast.files import write_json
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import captures
+from outcast.sweep.process import ENDED
 from outcast.sweep.store import RESULT, problems
 from outcast.sweep.task import Failure, Task, load_executor
 
-ENDED = "ended.json"
+IDLE_S = 60.0
+"""A worker of Dask outlives the sweep, and its processes are not to keep their memory."""
+MOST_BYTES = 512 << 20
+"""A process with more memory than this after a run does not stay, so that it is given back."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How a task ended.
+
+    Attributes:
+        failure: why there is no result; None if there is one.
+        stays: whether the process takes another task.
+    """
+
+    failure: Failure | None
+    stays: bool
 
 
 def run_task(task: Task, folder: Path) -> Failure | None:
@@ -49,16 +69,46 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _write_to(file: Path) -> None:
+    """Makes a file our standard output and our standard error."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    for number in (1, 2):
+        os.dup2(descriptor, number)
+    os.close(descriptor)
+
+
+def _used_bytes() -> int:
+    """The memory that this process has now (proc_pid_statm(5), resident)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _serve() -> None:
+    """Makes runs until the input ends, or until another process should go on."""
+    stays = True
+    while stays and select.select([sys.stdin], [], [], IDLE_S)[0]:
+        line = sys.stdin.readline()
+        if not line:
+            return
+        fields = json.loads(line)
+        folder = Path(fields["folder"])
+        _write_to(folder / "stderr")
+        failure = run_task(Task(**fields["task"]), folder)
+        # What an error has left behind in this process must not reach the next run.
+        stays = failure is None and _used_bytes() <= MOST_BYTES
+        _write_to(Path(os.devnull))
+        write_json(folder / ENDED, asdict(Reply(failure, stays)))
+
+
 def main() -> int:
-    """Runs one task. Returns 0 once `ended.json` is written, whether or not the run failed."""
+    """Serves. Returns 0 once the last `ended.json` is written, whether or not a run failed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
-    folder = Path(sys.argv[1])
     try:
-        failure = run_task(Task(**json.load(sys.stdin)), folder)
+        _serve()
     except KeyboardInterrupt:
         return 1
-    write_json(folder / ENDED, asdict(failure) if failure else None)
     return 0
 
 

@@ -81,8 +81,13 @@ def sweep(wanted: plan.Plan, target: Path, jobs: int = 2, **more: Any) -> tuple[
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
 
 
-def test_every_run_and_one_dataset(tmp_path: Path) -> None:
+def test_every_run_and_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    monkeypatch.setenv("FAKE_RUN_MARKS", str(marks))
     result, _ = sweep(planned(tmp_path, repetitions=2), tmp_path / "out")
+    # Processes stay, and each run's words are with it.
+    assert len({mark.name.partition("-")[2] for mark in marks.iterdir()}) <= 2
     assert result.complete
     assert result.report.progress.finished == 8
     found = dataset.load(tmp_path / "out")
@@ -171,6 +176,9 @@ def test_a_failed_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert any("requested 1, the kernel shows 2" in note for note in quiet.notes)
     why = json.loads((tmp_path / "out/failed" / min(odd) / "why.json").read_text())
     assert why["attempts"] == 1
+    for name in odd:
+        said = (tmp_path / "out/failed" / name / "stderr").read_text()
+        assert said.count("Traceback") == 1
     assert dataset.load(tmp_path / "out").runs.height == 8 - len(odd)
 
 

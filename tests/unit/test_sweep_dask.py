@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -17,8 +18,10 @@ import pytest
 
 import outcast
 from outcast.errors import RunError
+from outcast.files import sha256
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dask_pool, runner
-from outcast.sweep.dask_pool import Fingerprint
+from outcast.sweep.dask_pool import DaskPool, Fingerprint
 from outcast.sweep.runner import Result
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -92,7 +95,20 @@ def on_dask(cluster: Cluster, target: Path, quiet: Quiet) -> Result:
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
 
-def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing_of_the_dataset(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every other result is written to the sweep's folder, and the rest comes through the scheduler.
+    sees, shares = DaskPool._sees, itertools.cycle((True, False))
+    packed: list[Path] = []
+    monkeypatch.setattr(DaskPool, "_sees", lambda *given: sees(*given) and next(shares))
+    unpack = dask_pool.unpack
+
+    def count(data: bytes, folder: Path) -> None:
+        packed.append(folder)
+        unpack(data, folder)
+
+    monkeypatch.setattr(dask_pool, "unpack", count)
     first, second = cluster.worker("first"), cluster.worker("second")
     quiet = Watching(3, lambda: first.send_signal(signal.SIGKILL))
     result = on_dask(cluster, tmp_path / "dask", quiet)
@@ -100,6 +116,8 @@ def test_a_killed_worker_changes_nothing_of_the_dataset(cluster: Cluster, tmp_pa
     assert quiet.done
     assert result.complete
     assert result.report.progress.finished == 8
+    assert 0 < len(packed) < 8
+    assert not list((tmp_path / "dask/unfinished").iterdir())
     assert any("tried again: " in note and "has gone" in note for note in quiet.notes)
     sweep(planned(tmp_path, repetitions=2), tmp_path / "local")
     for name in ("runs.parquet", "run_flows.parquet"):
@@ -171,6 +189,18 @@ def test_what_differs_between_machines_is_named() -> None:
     assert "its outcast is 1 (dddddddddddd)" in str(
         ours.difference(Fingerprint("1", "d" * 64, "b" * 64))
     )
+
+
+def test_a_shared_result_is_here_when_its_manifest_and_files_are(tmp_path: Path) -> None:
+    fake_run.execute(planned(tmp_path).runs[0].experiment, tmp_path / "run")
+    result = RunDirectory(tmp_path / "run")
+    digest = sha256(result.manifest)
+    assert dask_pool._not_yet_here(result, digest) is None
+    assert "not as the worker wrote it" in str(dask_pool._not_yet_here(result, "0" * 64))
+    result.summary.unlink()
+    assert "summary.json: missing" in str(dask_pool._not_yet_here(result, digest))
+    result.manifest.unlink()
+    assert dask_pool._not_yet_here(result, digest) is not None
 
 
 def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
