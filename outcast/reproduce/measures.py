@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from outcast.analysis.measure import fairness
+from outcast.analysis.measure import chance, fairness
 from outcast.analysis.measure.blackout import is_dense
 from outcast.analysis.statistics import Limits
 from outcast.errors import ConfigError
@@ -229,6 +229,45 @@ def burst_ratio(run: Run, measure: Measure) -> float:
     return drops / sum(chains.values()) * (1 - drops / packets)
 
 
+LOT_PACKETS = 64
+"""Within so many packet times a lot decides which packets are dropped. It is some three round trips
+of a flow whose packets find a queue of 16 KB full."""
+
+
+def chains_over_chance(run: Run, measure: Measure) -> float:
+    """The mean length of a class's chains of consecutive drops over that of chains by lot.
+
+    A chain is of one input port. The lot keeps how many packets the port loses in each LOT_PACKETS
+    packet times, and says which (outcast/analysis/measure/chance.py).
+    """
+    ports = [name for name, port in run.summary.drops.items() if port.hops == [measure.hops]]
+    packets = run.scan("packets").select(
+        "t_in",
+        ingress=pl.col("ingress").cast(pl.String),
+        lost=pl.col("verdict").cast(pl.String) == "dropped",
+    )
+    observed, by_lot = 0, 0.0
+    for port in ports:
+        of_port = packets.filter(pl.col("ingress") == port).sort("t_in").collect()
+        lost = of_port["lost"].to_numpy()
+        blocks = of_port["t_in"].to_numpy() // (LOT_PACKETS * run.frame_ns)
+        observed += chance.chains(lost)
+        by_lot += chance.chains_by_lot(lost, blocks, seed=0)
+    # As many drops are in fewer chains if the chains are longer.
+    return by_lot / observed if observed else math.nan
+
+
+def loss_ratio(run: Run, _measure: Measure) -> float:
+    """The loss rate of the port of the class with the fewest hops over that of the other ports."""
+    least = min((port.hops for port in run.summary.drops.values() if port.hops), default=None)
+    rates = []
+    for is_nearest in (True, False):
+        ports = [port for port in run.summary.drops.values() if (port.hops == least) == is_nearest]
+        packets = sum(port.packets for port in ports)
+        rates.append(sum(port.dropped for port in ports) / packets if packets else math.nan)
+    return rates[0] / rates[1] if rates[1] else math.nan
+
+
 def dense_blackouts(run: Run) -> pl.DataFrame:
     """Chains of drops of one input while others got through, the most drops first.
 
@@ -371,6 +410,8 @@ MEASURES: dict[str, Kind] = {
         (long_chain_share, False, False),
         (long_chains_per_flow, False, False),
         (burst_ratio, True, False),
+        (chains_over_chance, True, False),
+        (loss_ratio, True, False),
         (longest_blackout, False, False),
         (queue_span_in_longest_blackout, False, False),
         (class_ratio, True, True),

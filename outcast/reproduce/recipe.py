@@ -208,7 +208,7 @@ class Picture(_Part):
 
 
 class Recipe(_Part):
-    """One of the sources' experiments."""
+    """One of the sources' experiments, or one of our own (docs/findings.md)."""
 
     id: str
     title: str
@@ -307,7 +307,7 @@ def _load(path: Path) -> Recipe:
 
 def _order(recipe: Recipe) -> tuple[int, int, str]:
     digits = re.match("[A-Z]([0-9]+)", recipe.id)
-    return ("PTWH".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
+    return ("PTWHF".find(recipe.id[0]), int(digits[1]) if digits else 99, recipe.id)
 
 
 def choose(recipes: dict[str, Recipe], names: Iterable[str]) -> list[Recipe]:

@@ -97,3 +97,33 @@ def test_the_legend_of_curves_stands_above_them(analysed: RunDirectory) -> None:
     legend = axes.get_legend()
     assert legend is not None
     assert len(legend.get_texts()) == len(run.hops)
+
+
+def test_own_findings_are_drawn_with_a_panel_for_each_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figure = drawn("F1", [0.5, 1.0, 2.0], monkeypatch)
+    places = dict.fromkeys(point.series for point in RECIPES["F1"].points)
+    assert [axes.get_title() for axes in figure.axes] == list(places)
+    units = [axes.get_xlabel() for axes in figure.axes]
+    assert units == ["us", "us", "us", "ppm"]
+    for axes in figure.axes:
+        assert float(np.asarray(axes.lines[-2].get_ydata())[0]) == pytest.approx(1)
+
+
+def test_chains_are_drawn_over_losses_of_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    (axes,) = drawn("F2", [0.5, 1.0, 2.0], monkeypatch).axes
+    dots = sum(len(np.asarray(line.get_xdata())) for line in axes.lines[:-2])
+    assert dots == 3 * len(RECIPES["F2"].points)
+
+
+def test_shares_over_time_are_those_of_the_run(analysed: RunDirectory) -> None:
+    run, chosen = Run(analysed), RECIPES["F3"]
+    figure = Figure()
+    PICTURES["shares_over_time"](figure, chosen, {chosen.points[0].label: [run, run]})
+    (axes,) = figure.axes
+    one_run, mean = (np.asarray(axes.lines[number].get_ydata()) for number in (0, 2))
+    assert np.allclose(one_run, mean, equal_nan=True)
+    # The flows of this run end before it does, and then nobody has a share.
+    assert np.isfinite(one_run[:16]).all()
+    assert (one_run[:16] > 0).all()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure, FigureBase
 
-from outcast.reproduce.pictures import curves, drops, goodput
+from outcast.reproduce.pictures import curves, drops, findings, goodput
 from outcast.reproduce.pictures.parts import Runs, Size
 from outcast.reproduce.recipe import Recipe
 from outcast.view.figures.style import save, styled
@@ -43,6 +43,9 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         curves.goodput_and_rtt,
         curves.window_curves,
         curves.enqueue_probabilities,
+        findings.by_place,
+        findings.chains_and_losses,
+        findings.shares_over_time,
     )
 }
 """The kinds of pictures, by name."""

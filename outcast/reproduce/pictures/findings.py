@@ -1,0 +1,112 @@
+"""The figures of outcast's own findings: noise by its place, chains of drops, start-up."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+
+from outcast.records.run import Run
+from outcast.reproduce import intervals, measures
+from outcast.reproduce.pictures.parts import (
+    Runs,
+    Size,
+    grid,
+    hops_of,
+    interval,
+    label_of,
+    measure_of,
+    series_of,
+)
+from outcast.reproduce.recipe import Measure, Point, Recipe
+from outcast.view.figures.parts import Line, bounds, draw_lines
+from outcast.view.palette import GREY, class_colours, series_colour
+
+Values = npt.NDArray[np.float64]
+PARTS = 20
+"""Into so many equal parts `shares_over_time` cuts a run."""
+
+
+def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A panel for each series: the measure over x, with its interval, and a dot for each run."""
+    measure, series = measure_of(recipe), series_of(recipe)
+    panels = figure.subplots(1, len(series), sharey=True, squeeze=False)[0]
+    for number, (axes, name) in enumerate(zip(panels, series, strict=True)):
+        points = [p for p in recipe.points if p.series == name and runs.get(p.label)]
+        for point in points:
+            values = [measures.take(run, measure) for run in runs[point.label]]
+            axes.plot([point.x] * len(values), values, ".", color=GREY, markersize=3)
+        x = np.array([point.x or 0.0 for point in points])
+        reach = bounds([interval(runs[point.label], measure) for point in points])
+        draw_lines(axes, [Line(None, series_colour(number), x, *reach, marker="o")])
+        axes.axhline(1, color=GREY, lw=0.8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(name)
+        axes.set_xlabel(points[0].label.split()[-1] if points else "")
+    panels[0].set_ylabel(recipe.picture.y)
+    return 2.4 * len(series) + 0.6, 3.0
+
+
+def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A dot for each run: how much longer chains are than by lot, over the ratio of loss rates."""
+    axes = figure.add_subplot()
+    nearest = Measure(kind="chains_over_chance", hops=2)
+    for number, name in enumerate(series_of(recipe)):
+        dots = [
+            (measures.take(run, Measure(kind="loss_ratio")), measures.take(run, nearest))
+            for point in recipe.points
+            if point.series == name
+            for run in runs.get(point.label, [])
+        ]
+        known = [dot for dot in dots if all(math.isfinite(value) and value > 0 for value in dot)]
+        colour = series_colour(number)
+        if known:
+            axes.plot(*zip(*known, strict=True), ".", color=colour, label=name)
+    axes.axhline(1, color=GREY, lw=0.8)
+    axes.axvline(1, color=GREY, lw=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("loss rate of the 2-hop flow's port over that of the other")
+    axes.set_ylabel("its chains of drops over those by lot")
+    axes.legend(fontsize=7, title="noise at", title_fontsize=7)
+    return 5.2, 3.8
+
+
+def shares_over_time(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A panel for each point: the nearest class's share over time, every run and their mean."""
+
+    def panel(axes: Axes, point: Point) -> None:
+        curves = [_shares(run) for run in runs[point.label]]
+        colour = next(iter(class_colours(hops_of(runs[point.label][0])).values()))
+        for centres_s, shares in curves:
+            axes.plot(centres_s, shares, color=GREY, lw=0.5)
+        logs = np.mean([np.log(shares) for _, shares in curves], axis=0)
+        mean = Line("geometric mean", colour, curves[0][0], np.exp(logs), marker="o")
+        draw_lines(axes, [mean])
+        axes.axhline(1, color=GREY, lw=0.8)
+        axes.set_yscale("log")
+        axes.set_xlabel("s from when all flows are active")
+        axes.set_ylabel(f"{label_of(hops_of(runs[point.label][0])[0])} flows, fair shares")
+
+    return grid(figure, recipe, runs, panel)
+
+
+def _shares(run: Run) -> tuple[Values, Values]:
+    """The middles of the parts in seconds, and what a flow of the nearest class has of its share.
+
+    A part in which the class got nothing counts as if one segment had arrived.
+    """
+    span = intervals.span_of(run, "all_active")
+    edges_ns = np.linspace(span.start_ns, span.end_ns, PARTS + 1)
+    nearest = Measure(kind="class_share", hops=hops_of(run)[0])
+    origin_ns = span.start_ns
+    shares = []
+    for begin_ns, end_ns in itertools.pairwise(edges_ns):
+        part = (f"{(begin_ns - origin_ns) / 1e6:.6f}ms", f"{(end_ns - origin_ns) / 1e6:.6f}ms")
+        shares.append(measures.take(run, nearest.model_copy(update={"interval": part})))
+    return (edges_ns[:-1] + edges_ns[1:] - 2 * origin_ns) / 2e9, np.array(shares)
