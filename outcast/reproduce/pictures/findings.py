@@ -33,13 +33,17 @@ PARTS = 20
 
 def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     """A panel for each series: the measure over x, with its interval, and a dot for each run."""
-    measure, series = measure_of(recipe), series_of(recipe)
-    panels = figure.subplots(1, len(series), sharey=True, squeeze=False)[0]
-    for number, (axes, name) in enumerate(zip(panels, series, strict=True)):
-        points = [p for p in recipe.points if p.series == name and runs.get(p.label)]
+    measure = measure_of(recipe)
+    shown = [point for point in recipe.points if runs.get(point.label)]
+    places = [name for name in series_of(recipe) if any(p.series == name for p in shown)]
+    panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
+    reached: list[float] = []
+    for number, (axes, name) in enumerate(zip(panels, places, strict=True)):
+        points = [point for point in shown if point.series == name]
         for point in points:
             values = [measures.take(run, measure) for run in runs[point.label]]
             axes.plot([point.x] * len(values), values, ".", color=GREY, markersize=3)
+            reached += [value for value in values if math.isfinite(value) and value > 0]
         x = np.array([point.x or 0.0 for point in points])
         reach = bounds([interval(runs[point.label], measure) for point in points])
         draw_lines(axes, [Line(None, series_colour(number), x, *reach, marker="o")])
@@ -47,9 +51,12 @@ def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_title(name)
-        axes.set_xlabel(points[0].label.split()[-1] if points else "")
+        axes.set_xlabel(points[0].label.split()[-1])
+    if reached:
+        # An interval of few runs can span decades, and would make the dots a line.
+        panels[0].set_ylim(min(reached) / 2, max(reached) * 2)
     panels[0].set_ylabel(recipe.picture.y)
-    return 2.4 * len(series) + 0.6, 3.0
+    return 2.4 * len(places) + 0.6, 3.0
 
 
 def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
