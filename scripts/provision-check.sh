@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Tries the provisioning on a fresh Debian of this machine's own release, made with debootstrap from
-# the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning and then the
-# Containerfile step by step, each in a root of its own. In each root a user without any rights then
-# runs an experiment on the virtual engine. It takes some twenty minutes and 8 GB, and is not part of
-# scripts/test.sh. The root is a chroot with process and mount namespaces, not a hypervisor or a
-# container engine. So boxes, images, shared folders and port forwarding are not tried.
-# Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER] [vagrant|container]...
+# the mirror of this machine's apt sources. It tries the Vagrantfile's provisioning, the Containerfile
+# step by step, and what an editor does with a class's devcontainer.json, each in a root of its own. In
+# each root a user without any rights then runs an experiment on the virtual engine. It takes some twenty
+# minutes and 8 GB, and is not part of scripts/test.sh. The root is a chroot with process and mount
+# namespaces, not a hypervisor or a container engine. So boxes, images, shared folders and port
+# forwarding are not tried. A class has two cores and a cgroup of 4 GB.
+# Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER]
+#                 [vagrant|container|classroom]...
 #   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
 #   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$repo/scripts/lib/debian.sh"
-kernels="" work="" parts=() shm_size=2g
+kernels="" work="" parts=() group="" shm_size=2g
+# Container engines' default for /dev/shm. No program can run from it, so the guest's memory is not there.
+engines_shm=64m,noexec,nosuid,nodev
 experiment=(run configs/fig3c.yaml --engine virtual --set duration=100ms
     --set 'analysis.windows=[100ms]')
 
@@ -23,19 +27,22 @@ while [ $# -gt 0 ]; do
     case $1 in
         --kernels) kernels=$(realpath "$2") && shift 2 ;;
         --keep) work=$(realpath "$2") && shift 2 ;;
-        vagrant | container) parts+=("$1") && shift ;;
+        vagrant | container | classroom) parts+=("$1") && shift ;;
         *) sed -n 's/^# Usage, as root: /usage: /p' "$0" >&2; exit 2 ;;
     esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(vagrant container)
+[ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom)
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
 
-if [ -z "$work" ]; then
-    work=$(mktemp -d /var/tmp/outcast-provision.XXXXXX)
-    trap 'rm -rf --one-file-system "$work"' EXIT
-fi
+kept=$work
+[ -n "$work" ] || work=$(mktemp -d /var/tmp/outcast-provision.XXXXXX)
+end_all() {
+    [ -z "$group" ] || rmdir "$group"
+    [ -n "$kept" ] || rm -rf --one-file-system "$work"
+}
+trap end_all EXIT
 mkdir -p "$work/packages"
 base=$work/base
 
@@ -81,8 +88,7 @@ check_vagrant() {
 # Does the Containerfile's steps in their order. A kind of step that is not known here ends the check.
 check_container() {
     local root=$work/container user=root folder=/ step words entry=() number=0
-    # A container engine's default.
-    local shm_size=64m
+    local shm_size=$engines_shm
     fresh_root "$base" "$root" "$work/packages"
     while IFS= read -r step; do
         number=$((number + 1))
@@ -115,6 +121,46 @@ check_container() {
         "${entry[@]}" "${experiment[@]}" -o results/provision
     check_run "$root$folder/results/provision"
     say "Containerfile: the virtual engine ran as the user $user, without capabilities"
+}
+
+# in_class COMMAND...: runs a command as the class's user, in its folder, with its limits.
+in_class() (
+    echo "$BASHPID" >"$group/cgroup.procs"
+    shm_size=$engines_shm inside "$work/classroom" "$class_user" "$class_folder" \
+        env "PATH=$class_path:/usr/local/bin:/usr/bin:/bin" taskset -c 0,1 "$@"
+)
+
+# Does with the class's devcontainer.json what an editor does. Debian's own Python stands for the image's.
+check_classroom() {
+    local root=$work/classroom class_folder=/workspaces/class described began
+    rm -rf --one-file-system "$work/class"
+    logged "$work/classroom.log" "$repo/scripts/classroom.sh" "$work/class"
+    say "classroom: $(tail -n 1 "$work/classroom.log")"
+    mapfile -t described < <(sed '/^ *\/\//d' "$work/class/.devcontainer/devcontainer.json" | python3 -c '
+import json, sys
+
+described = json.load(sys.stdin)
+print(described["image"], described["remoteUser"], described["onCreateCommand"], sep="\n")
+print(described["remoteEnv"]["PATH"].partition(":")[0])')
+    local class_user=${described[1]} class_path=${described[3]}
+    [[ ${described[0]} == *-"$(own_suite)" ]] || die "classroom: its image is another Debian: ${described[0]}"
+    fresh_root "$base" "$root" "$work/packages"
+    logged "$work/classroom-python.log" inside "$root" root / sh -euc "apt-get update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv
+        useradd --create-home --shell /bin/bash $class_user"
+    keep_packages "$root" "$work/packages"
+    mkdir -p "$root$class_folder"
+    cp -R "$work/class/." "$root$class_folder"
+    inside "$root" root / chown -R "$class_user:" "$class_folder"
+    group=$(memory_group outcast-provision 4G) || die "this machine gives no memory cgroup"
+    began=$SECONDS
+    logged "$work/classroom-create.log" in_class sh -c "${described[2]}"
+    say "classroom: made ready in $((SECONDS - began)) s by: ${described[2]}"
+    began=$SECONDS
+    logged "$work/classroom-run.log" in_class outcast run configs/fig3c.yaml -o fig3c
+    say "classroom: the first run of configs/fig3c.yaml took $((SECONDS - began)) s"
+    check_run "$root$class_folder/fig3c"
+    rmdir "$group" && group=""
 }
 
 [ -x "$base/usr/bin/apt-get" ] \

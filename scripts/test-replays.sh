@@ -128,13 +128,8 @@ make_umask() { umask 077 && make_plain; }
 make_core() { below /var/tmp && here "$work" taskset -c 0; }
 make_memory() {
     require_root
-    local file=memory.max folder=/sys/fs/cgroup
-    if [ -d $folder/memory ]; then
-        file=memory.limit_in_bytes folder=$folder/memory
-    fi
-    mkdir "$folder/outcast-replays" || leave_out "this machine gives no memory cgroup"
-    group=$folder/outcast-replays
-    echo "$memory_limit" >"$group/$file" || leave_out "this machine gives no memory cgroup"
+    group=$(memory_group outcast-replays "$memory_limit") \
+        || leave_out "this machine gives no memory cgroup"
     below /var/tmp
     here "$work" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group"
 }

@@ -2,6 +2,8 @@
 
 The package holds archives and `guest.json`, which says what they are. It is data alone: nothing
 in it is imported. Each archive is unpacked once, into this user's cache, when it is first needed.
+Where many users share one installation, its administrator unpacks them beside the archives
+(`outcast root share`). Then a user's cache has links to these folders.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ RECORD = "guest.json"
 UNPACK_DEADLINE_S = 300.0
 """For another process that is unpacking. A root took three seconds."""
 
+SHARED = "unpacked"
+"""The folder of the installed package that has the parts unpacked for all users, if they are."""
+
+_FOR_ALL = 0o755
+"""Whatever the umask of who shares: all others can read."""
 _UNFINISHED = "unpacking-"
 _POLL_S = 0.1
 _ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -107,7 +114,8 @@ def misfit(kind: str, key: str) -> str:
 def provide(target: Path) -> bool:
     """Unpacks what the installed package has for a folder of the cache, whole or not at all.
 
-    Of several processes, one unpacks and the others wait for it.
+    Where the package was unpacked for all users, the folder becomes a link. Of several processes,
+    one works and the others wait for it.
 
     Args:
         target: the folder, as `.../roots/KEY`.
@@ -124,29 +132,75 @@ def provide(target: Path) -> bool:
         return part is not None
     place = folder()
     assert place is not None
-    path = place / part.file
+    shared = _shared(place, part)
     try:
-        files.make_folders(target.parent)
-        with _workshop(target.parent) as workshop:
-            if target.exists():
-                return True
-            if files.sha256(path) != part.sha256:
-                raise InputError("it has another hash than its record says")
-            whole = workshop / "whole"
-            whole.mkdir()
-            with path.open("rb") as stream:
-                packed.unpack(stream, whole)
-            whole.rename(target)
-            return True
-    except InputError as error:
-        raise FeatureMissingError(
-            f"{path} is damaged: {error}; install {PROJECT} again (pip install --force-reinstall)"
-        ) from None
+        _put(part, place / part.file, target, shared if shared.is_dir() else None)
     except OSError as error:
         raise FeatureMissingError(
             f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; "
             + _remedy(error, part.unpacked_bytes)
         ) from None
+    return True
+
+
+def share() -> list[Path]:
+    """Unpacks the installed package beside its archives, for all users of this Python.
+
+    Returns:
+        The folder of each part.
+
+    Raises:
+        FeatureMissingError: the package is not installed, an archive is damaged, or this user
+            cannot write to the package's folder.
+        DeadlineError: another process does not finish.
+    """
+    guest, place = installed(), folder()
+    if guest is None or place is None:
+        raise FeatureMissingError(f"{PROJECT} is not installed in this Python; pip installs it")
+    targets = [_shared(place, part) for part in guest.parts]
+    for part, target in zip(guest.parts, targets, strict=True):
+        try:
+            # As root under sudo, too: the caller's own programs must not change what others boot.
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _put(part, place / part.file, target, None)
+            for path in (target, target.parent, target.parent.parent):
+                path.chmod(_FOR_ALL)
+        except OSError as error:
+            raise FeatureMissingError(
+                f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; do it as "
+                f"the user who installed it, with {part.unpacked_bytes / 1e6:.0f} MB of room"
+            ) from None
+    return targets
+
+
+def _shared(place: Path, part: Part) -> Path:
+    return place / SHARED / part.kind / part.key
+
+
+def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
+    """Makes a folder from its archive, or a link to where that is unpacked already."""
+    files.make_folders(target.parent)
+    with _workshop(target.parent) as workshop:
+        if target.exists():
+            return
+        # What a link led to may have gone with an older installation.
+        target.unlink(missing_ok=True)
+        if shared is not None:
+            target.symlink_to(shared)
+            return
+        try:
+            if files.sha256(archive) != part.sha256:
+                raise InputError("it has another hash than its record says")
+            whole = workshop / "whole"
+            whole.mkdir()
+            with archive.open("rb") as stream:
+                packed.unpack(stream, whole)
+        except InputError as error:
+            raise FeatureMissingError(
+                f"{archive} is damaged: {error}; install {PROJECT} again "
+                "(pip install --force-reinstall)"
+            ) from None
+        whole.rename(target)
 
 
 def _remedy(error: OSError, needed_bytes: int) -> str:

@@ -110,6 +110,17 @@ inside() {
         --init-groups "${drop[@]}" "$@" </dev/null
 }
 
+# memory_group NAME LIMIT: makes a cgroup with this limit of memory, and prints its folder.
+memory_group() {
+    local file=memory.max folder=/sys/fs/cgroup
+    if [ -d $folder/memory ]; then
+        file=memory.limit_in_bytes folder=$folder/memory
+    fi
+    mkdir "$folder/$1" || return
+    echo "$2" >"$folder/$1/$file" || { rmdir "$folder/$1"; return 1; }
+    printf %s "$folder/$1"
+}
+
 logged() {
     local log=$1
     shift

@@ -124,6 +124,46 @@ def test_a_damaged_archive_is_refused(package: Path, tmp_path: Path) -> None:
     assert left_in(target.parent) == []
 
 
+def test_all_users_share_what_was_unpacked_once(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o077)
+    try:
+        (shared,) = shipped.share()
+    finally:
+        os.umask(before)
+    assert shared == package / "unpacked" / "kernels" / "abc"
+    places = (shared, shared.parent, shared.parent.parent)
+    assert [path.stat().st_mode & 0o777 for path in places] == [0o755] * 3
+    monkeypatch.setattr(packed, "unpack", None)  # not needed any more
+    assert shipped.share() == [shared]
+    target = tmp_path / "cache" / "kernels" / "abc"
+    assert shipped.provide(target)
+    assert target.is_symlink()
+    assert target.resolve() == shared.resolve()
+    assert (target / "linux").read_bytes() == b"ELF" * 1000
+
+
+def test_a_link_to_an_installation_that_has_gone_is_replaced(package: Path, tmp_path: Path) -> None:
+    target = tmp_path / "kernels" / "abc"
+    target.parent.mkdir()
+    target.symlink_to(tmp_path / "gone")
+    assert shipped.provide(target)
+    assert not target.is_symlink()
+    assert (target / "linux").is_file()
+
+
+def test_sharing_needs_the_package_and_its_folder(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / shipped.SHARED).touch()
+    with pytest.raises(FeatureMissingError, match="do it as the user who installed it, with 0 MB"):
+        shipped.share()
+    monkeypatch.setattr(shipped, "installed", lambda: None)
+    with pytest.raises(FeatureMissingError, match="outcast-guest is not installed in this Python"):
+        shipped.share()
+
+
 def test_a_missing_record_is_named(package: Path, tmp_path: Path) -> None:
     (package / shipped.RECORD).unlink()
     with pytest.raises(InputError, match=r"guest\.json is missing"):
