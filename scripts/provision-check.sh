@@ -157,9 +157,9 @@ print(described["remoteEnv"]["PATH"].partition(":")[0])')
     logged "$work/classroom-create.log" in_class sh -c "${described[2]}"
     say "classroom: made ready in $((SECONDS - began)) s by: ${described[2]}"
     began=$SECONDS
-    logged "$work/classroom-run.log" in_class outcast run configs/fig3c.yaml -o fig3c
+    logged "$work/classroom-run.log" in_class outcast run configs/fig3c.yaml -o results/fig3c
     say "classroom: the first run of configs/fig3c.yaml took $((SECONDS - began)) s"
-    check_run "$root$class_folder/fig3c"
+    check_run "$root$class_folder/results/fig3c"
     rmdir "$group" && group=""
 }
 

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 
 from outcast.api.kernel import build_shown
 from outcast.api.progress import is_shown, note
-from outcast.engines import shipped
+from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import build as kernel_build
 from outcast.engines.kernel import cache as kernels
@@ -86,10 +86,15 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         ConfigError: the experiment cannot be planned.
         RootError: the root is damaged, whichever engine is asked for.
         FeatureMissingError, RootError, KernelError, CommandError, GuestError: as `build.build` of
-            the root and of the kernel; but where the engine is `auto` and packages, sources or
-            programs are missing, nothing is raised.
+            the root and of the kernel; but where the engine is `auto` and packages, sources,
+            programs or the processor are missing, nothing is raised.
     """
     if experiment.engine == "realtime":
+        return
+    if unfit := processor.misfit():
+        if experiment.engine == "virtual":
+            raise FeatureMissingError(unfit)
+        note(progress, f"the virtual engine cannot be used: {unfit}")
         return
     _verify_roots(experiment)
     lacking = _lacking_roots(experiment)

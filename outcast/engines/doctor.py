@@ -16,7 +16,7 @@ from typing import Literal
 
 from outcast import __version__, files, netlink
 from outcast.emulation import openvswitch, transport
-from outcast.engines import modules, shipped
+from outcast.engines import modules, processor, shipped
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
@@ -219,7 +219,7 @@ def diagnose(
     hz = transport.kernel_hz()
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
     findings.append(Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead))
-    in_guest = [_kernel(guest), _root(root), _planning()]
+    in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
     # Optional, so it decides about no engine.
     debugger = _debugger(guest)
     present = {finding.feature for finding in findings if finding.present}
@@ -260,6 +260,11 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
         f"build the virtual engine's kernel from Linux {since} or later (outcast kernel build "
         f"--package NAME); it is {guest.release}"
     )
+
+
+def _processor() -> Finding:
+    unfit = processor.misfit()
+    return _of_guest("virtual engine's processor", not unfit, processor.NEEDED, unfit)
 
 
 def _kernel(kernel: Kernel | None) -> Finding:

@@ -19,6 +19,7 @@ from outcast.engines import (
     doctor,
     limits,
     own_modules,
+    processor,
     programs,
     require_compiler,
 )
@@ -67,6 +68,7 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
+        processor.require()
         kernel = self._kernel(experiment)
         sees = self._world() or root_of(experiment)
         if sees.is_host:

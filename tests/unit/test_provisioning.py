@@ -7,11 +7,20 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / "tests" / "vm" / "checks.sh"]
+CLASSROOM = ROOT / "classroom"
+SCRIPTS = [
+    *sorted((ROOT / "scripts").glob("*.sh")),
+    ROOT / "tests" / "vm" / "checks.sh",
+    CLASSROOM / ".devcontainer" / "install.sh",
+]
+# From the reference of containers.dev. What gives a container rights is not among them.
+KEYS = {"name", "image", "build", "features", "hostRequirements", "remoteUser", "remoteEnv"}
+KEYS |= {"overrideCommand", "onCreateCommand", "customizations"}
 # A fake Vagrant that knows the settings that the file may use, and prints what it is told.
 _VAGRANT = """
 class Part
@@ -43,7 +52,9 @@ def test_scripts_are_bash_and_executable(script: Path) -> None:
     assert script.read_text().startswith("#!/usr/bin/env bash\n")
 
 
-@pytest.mark.parametrize("name", ["install.sh", "test.sh", "provision-check.sh", "test-vm.sh"])
+@pytest.mark.parametrize(
+    "name", ["install.sh", "test.sh", "provision-check.sh", "test-vm.sh", "classroom.sh"]
+)
 def test_an_unknown_word_is_bad_usage(name: str) -> None:
     done = subprocess.run(
         [str(ROOT / "scripts" / name), "--nonsense"], capture_output=True, text=True
@@ -85,10 +96,70 @@ def test_the_container_ends_as_a_user_and_runs_a_configuration_that_exists() -> 
     assert (ROOT / config).is_file()
 
 
+def described(folder: Path) -> dict[str, Any]:
+    """A folder's devcontainer.json, without the lines that are comments."""
+    lines = (folder / ".devcontainer/devcontainer.json").read_text().splitlines()
+    read: dict[str, Any] = json.loads(
+        "\n".join(line for line in lines if not line.lstrip().startswith("//"))
+    )
+    return read
+
+
+@pytest.mark.parametrize("folder", [ROOT, CLASSROOM], ids=["checkout", "classroom"])
+def test_an_editors_container_asks_for_no_right(folder: Path) -> None:
+    container = described(folder)
+    assert container.keys() <= KEYS
+    assert ("image" in container) != ("build" in container)
+    assert container["remoteUser"] != "root"
+    needs = container["hostRequirements"]
+    assert (needs["cpus"], needs["memory"]) == (2, "4gb")
+    (command,) = re.findall(r"(\S+\.sh)\b", container["onCreateCommand"])
+    assert (folder / command).is_file()
+
+
 def test_the_editors_container_is_that_of_the_containerfile() -> None:
-    path = ROOT / ".devcontainer/devcontainer.json"
-    lines = path.read_text().splitlines()
-    described = json.loads("\n".join(line for line in lines if not line.startswith("//")))
-    assert (path.parent / described["build"]["dockerfile"]).resolve() == ROOT / "Containerfile"
-    assert f"USER {described['remoteUser']}" in (ROOT / "Containerfile").read_text()
-    assert (ROOT / described["postCreateCommand"].split()[0]).is_file()
+    container = described(ROOT)
+    path = ROOT / ".devcontainer" / container["build"]["dockerfile"]
+    assert path.resolve() == ROOT / "Containerfile"
+    assert f"USER {container['remoteUser']}" in (ROOT / "Containerfile").read_text()
+
+
+def test_a_class_finds_what_its_script_installs() -> None:
+    container = described(CLASSROOM)
+    script = (CLASSROOM / ".devcontainer" / "install.sh").read_text()
+    (venv,) = re.findall(r"^venv=\$HOME(/\S+)$", script, re.MULTILINE)
+    folder = f"/home/{container['remoteUser']}{venv}/bin"
+    assert container["remoteEnv"]["PATH"] == f"{folder}:${{containerEnv:PATH}}"
+    settings = container["customizations"]["vscode"]["settings"]
+    assert settings["python.defaultInterpreterPath"] == f"{folder}/python"
+
+
+def refusal_of_a_class(folder: Path, machine: str) -> str:
+    """What the class's script says, in a copy whose uname names this machine."""
+    shutil.copytree(CLASSROOM, folder / "class")
+    (folder / "uname").write_text(f"#!/bin/sh\necho {machine}\n")
+    (folder / "uname").chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(folder / "class/.devcontainer/install.sh")],
+        env={"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_a_class_on_another_processor_is_told_where_to_go(tmp_path: Path) -> None:
+    said = refusal_of_a_class(tmp_path, "aarch64")
+    assert said.startswith("install: error: this machine's processor is aarch64")
+    assert "GitHub Codespaces" in said
+
+
+def test_a_class_without_its_wheels_says_what_makes_them(tmp_path: Path) -> None:
+    said = refusal_of_a_class(tmp_path, "x86_64")
+    assert said == (
+        "install: error: wheels/outcast-*.whl is missing; "
+        "outcast's scripts/classroom.sh puts it there"
+    )
+    assert (ROOT / "scripts/classroom.sh").is_file()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import netlink
-from outcast.engines import doctor
+from outcast.engines import doctor, processor
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import bench, cache, headers
@@ -101,13 +101,14 @@ def build(
         on_progress: is called with how far the build has come.
 
     Raises:
-        FeatureMissingError: a program that the build needs is missing, or nothing says where
-            packages can be had.
+        FeatureMissingError: a program that the build needs is missing, nothing says where
+            packages can be had, or the processor cannot run the kernel.
         RootError: what the lock pins cannot be had.
         KernelError: there is no source, or our patches or our configuration do not fit it.
         CommandError: a program failed; nothing is kept.
         GuestError: the built kernel does not boot; it is not kept.
     """
+    processor.require()
     run = run or SystemPrograms()
     supply = supply or LockSupply(run, mirror, snapshot, packages)
     folder = folder or cache.default_folder()

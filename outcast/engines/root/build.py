@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import files
+from outcast.engines import processor
 from outcast.engines.kernel.programs import Programs, SystemPrograms
 from outcast.engines.root import cache, contents, fetch, files_list, lock, own_python, places
 from outcast.engines.root.cache import Root
@@ -62,10 +63,12 @@ def build(
 
     Raises:
         InputError: an address or folder of packages cannot be used.
-        FeatureMissingError: nothing says where packages can be had.
+        FeatureMissingError: nothing says where packages can be had, or the processor cannot run
+            what they hold.
         RootError: a package or wheel cannot be had, what came of them is not what is pinned, or a
             file cannot be written. Nothing is kept.
     """
+    processor.require()
     pinned = pinned or lock.ours()
     folder = folder or cache.default_folder()
     run = run or SystemPrograms()

@@ -1,0 +1,53 @@
+"""A machine whose processor cannot run the guest is told so before anything is fetched."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from outcast.api import guest
+from outcast.engines import doctor
+from outcast.engines.kernel import build as kernel_build
+from outcast.engines.root import build
+from outcast.engines.virtual import VirtualEngine
+from outcast.errors import FeatureMissingError
+from outcast.experiment import Experiment, load
+
+ROOT = Path(__file__).parents[2]
+SAID = "needs an x86_64 processor, and this machine's is aarch64; run it in GitHub Codespaces"
+
+
+@pytest.fixture(autouse=True)
+def _another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+
+
+def experiment(engine: str) -> Experiment:
+    return load(ROOT / "configs/fig3c.yaml", {"engine": engine})
+
+
+def test_whatever_makes_or_boots_the_guest_says_so(tmp_path: Path) -> None:
+    for needs_guest in (
+        lambda: guest.provide(experiment("virtual")),
+        lambda: VirtualEngine().require(experiment("virtual")),
+        lambda: build.build(folder=tmp_path),
+        lambda: kernel_build.build(folder=tmp_path),
+    ):
+        with pytest.raises(FeatureMissingError, match=SAID):
+            needs_guest()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_auto_goes_on_with_the_other_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    guest.provide(experiment("auto"), progress=True)
+    assert SAID.partition(",")[0] in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_doctor_names_it() -> None:
+    diagnosis = doctor.diagnose(None)
+    finding = next(f for f in diagnosis.findings if f.feature == "virtual engine's processor")
+    assert not finding.present
+    assert SAID in finding.remedy
+    assert not diagnosis.engines["virtual"]
