@@ -11,6 +11,7 @@ other text there than the stored results give. Nothing else of a page is touched
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -19,10 +20,12 @@ from pathlib import Path
 from benchmarks import coverage
 from outcast.errors import ConfigError, did_you_mean
 from outcast.files import write_text
-from outcast.reproduce import docs, together
-from outcast.reproduce.index import measured_text
+from outcast.reproduce import docs, measures, together
+from outcast.reproduce.index import interval_text, measured_text
+from outcast.reproduce.recipe import load_all
+from outcast.reproduce.result import Result, describe
 from outcast.reproduce.result import number as show
-from outcast.reproduce.verdict import verdict_text
+from outcast.reproduce.verdict import central, verdict_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -59,7 +62,32 @@ def _reproduced(folder: Path) -> dict[str, str]:
             known[f"{name}.{number}"] = measured_text(record)
             known[f"{name}.{number}.value"] = "-" if record.mean is None else show(record.mean)
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
+        known |= of_points(name, result)
     return known
+
+
+def of_points(name: str, result: Result) -> dict[str, str]:
+    """Of every point the main claim's measure: `F4:LABEL`, its `.least` and its `.greatest` run.
+
+    `F4.points` is the table of them all.
+    """
+    main = next(iter(load_all()[result.id].claims)).measure
+    known: dict[str, str] = {}
+    lines = [f"| | {describe(main)} |", "|---|---|"]
+    for point in result.points:
+        seeds = point.values.get(describe(main), [])
+        values = [math.nan if value is None else value for value in seeds]
+        interval = central(
+            values, logarithmic=measures.is_logarithmic(main), limits=measures.limits(main)
+        )
+        shown = interval_text(interval.value, interval.low, interval.high)
+        lines.append(f"| {point.label} | {shown} |")
+        known[f"{name}:{point.label}"] = shown
+        finite = [value for value in values if math.isfinite(value)]
+        if finite:
+            known[f"{name}:{point.label}.least"] = show(min(finite))
+            known[f"{name}:{point.label}.greatest"] = show(max(finite))
+    return {**known, f"{name}.points": "\n".join(lines)}
 
 
 def _measured(folder: Path) -> dict[str, str]:

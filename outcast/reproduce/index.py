@@ -29,15 +29,19 @@ _BADGES = {
 }
 
 
+def interval_text(mean: float | None, low: float | None, high: float | None) -> str:
+    """A mean with its 95 % interval."""
+    if mean is None:
+        return "-"
+    if low is None or high is None:
+        return f"{number(mean)} (no interval)"
+    return f"{number(mean)} [{number(low)}, {number(high)}]"
+
+
 def measured_text(claim: ClaimRecord) -> str:
     """The mean of a claim's measure with its interval, and how many runs were stationary."""
-    if claim.mean is None:
-        return "-"
-    if claim.low is None or claim.high is None:
-        text = f"{number(claim.mean)} (no interval)"
-    else:
-        text = f"{number(claim.mean)} [{number(claim.low)}, {number(claim.high)}]"
-    if claim.stationary is None:
+    text = interval_text(claim.mean, claim.low, claim.high)
+    if claim.mean is None or claim.stationary is None:
         return text
     return f"{text}; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
 

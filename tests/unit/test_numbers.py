@@ -8,6 +8,8 @@ import pytest
 
 from outcast.errors import ConfigError
 from outcast.reproduce import docs
+from outcast.reproduce.recipe import load_all
+from outcast.reproduce.result import describe
 from scripts import fill_numbers as numbers
 
 HINT = "run: python -m scripts.fill_numbers"
@@ -47,6 +49,19 @@ def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
     assert "| normal | 3 |  |  |  |  | 0.951 |" in known["coverage"]
     assert known["h3"] == "| a | b |\n|---|---|\n| 1 | 2 |"
     assert (known["h3.x"], known["h3.state"]) == ("7", "s")
+
+
+def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
+    stored = next(result for result in docs.stored(numbers.ROOT / "docs") if result.id == "W4")
+    measure = describe(load_all()["W4"].claims[0].measure)
+    points = [
+        point.model_copy(update={"values": {measure: [0.1, 0.2, 0.4, None]}})
+        for point in stored.points
+    ]
+    known = numbers.of_points("W4", stored.model_copy(update={"points": points}))
+    assert known["W4:12 rivals"].startswith("0.2 [")
+    assert (known["W4:12 rivals.least"], known["W4:12 rivals.greatest"]) == ("0.1", "0.4")
+    assert f"| 12 rivals | {known['W4:12 rivals']} |" in known["W4.points"]
 
 
 def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:

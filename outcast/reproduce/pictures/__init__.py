@@ -46,6 +46,7 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         findings.by_place,
         findings.chains_and_losses,
         findings.shares_over_time,
+        findings.spread,
     )
 }
 """The kinds of pictures, by name."""

@@ -117,3 +117,22 @@ def _shares(run: Run) -> tuple[Values, Values]:
         part = (f"{(begin_ns - origin_ns) / 1e6:.6f}ms", f"{(end_ns - origin_ns) / 1e6:.6f}ms")
         shares.append(measures.take(run, nearest.model_copy(update={"interval": part})))
     return (edges_ns[:-1] + edges_ns[1:] - 2 * origin_ns) / 2e9, np.array(shares)
+
+
+def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
+    """A line for each point: a dot for each run, and the mean with its interval."""
+    measure, axes = measure_of(recipe), figure.add_subplot()
+    shown = [point for point in recipe.points if runs.get(point.label)]
+    places = series_of(recipe)
+    for row, point in enumerate(reversed(shown)):
+        values = [measures.take(run, measure) for run in runs[point.label]]
+        axes.plot(values, [row] * len(values), ".", color=GREY, markersize=4)
+        (centre,), (low,), (high,) = bounds([interval(runs[point.label], measure)])
+        colour = series_colour(places.index(point.series))
+        axes.plot([low, high], [row, row], color=colour, lw=1.5)
+        axes.plot([centre], [row], "|", color=colour, markersize=9, markeredgewidth=2)
+    axes.axvline(1, color=GREY, lw=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(shown)), [point.label for point in reversed(shown)], fontsize=7)
+    axes.set_xlabel(recipe.picture.x)
+    return 7.0, 0.25 * len(shown) + 0.8
