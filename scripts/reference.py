@@ -1,7 +1,7 @@
 """Makes the configuration reference and the editors' schema from the models.
 
-`python scripts/reference.py` writes docs/config.md, configs/schema.json and the table of profiles
-in docs/noise.md. A test fails if they are not up to date.
+`python scripts/reference.py` writes docs/config.md, its copy for students, configs/schema.json and
+the table of profiles in docs/noise.md. A test fails if they are not up to date.
 """
 
 from __future__ import annotations
@@ -88,6 +88,14 @@ def with_profiles(text: str) -> str:
         ]
         rows.append("")
     return _PROFILES.sub(lambda match: match[1] + "\n".join(rows) + match[2], text)
+
+
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def markdown_alone() -> str:
+    """Returns docs/config.md without its links, for students, who get no other page of the docs."""
+    return _LINK.sub(r"\1", markdown())
 
 
 def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
@@ -212,6 +220,7 @@ def main() -> None:
     """Writes the files into this module's checkout."""
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
+    (root / "outcast/assignment/pages/config.md").write_text(markdown_alone(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
     noise = root / "docs/noise.md"
     noise.write_text(with_profiles(noise.read_text("utf-8")), encoding="utf-8")

@@ -195,7 +195,7 @@ def new_class(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(f"{target}: {files.describe(error)}; allowed is a new folder") from None
+        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
     return Class(target)
 
 

@@ -37,6 +37,9 @@ FILE = "assignment.yaml"
 MOST_BYTES = 16 << 30
 """Grading copies a submission's runs, so they have a limit. The tasks give a hundredth of it."""
 
+_PAGES = Path(__file__).parent / "pages"
+"""Pages of the documentation that a student needs; scripts/reference.py makes them."""
+
 _HEADER = """\
 # What was issued to you. Change nothing here: grading compares it with the ticket.
 """
@@ -182,12 +185,14 @@ def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
                 write_text(partial / name, text)
             for path in _further_files(exercise):
                 shutil.copyfile(path, partial / "configs" / path.name)
+            for page in sorted(_PAGES.glob("*.md")):
+                shutil.copyfile(page, partial / page.name)
             files.hand_over(partial)
             partial.rename(target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(f"{target}: {files.describe(error)}; allowed is a new folder") from None
+        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
     return Folder(target)
 
 

@@ -64,18 +64,26 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
     frames: dict[str, pl.DataFrame] = {
         name: frame for name, frame in tables_of_summary(run).items() if name in named
     }
-    frames |= {name: run.table(name) for name in run.tables if name in named}
+    # Two columns of names can only be joined as texts.
+    names = pl.selectors.by_dtype(pl.Enum, pl.Categorical)
+    frames |= {
+        name: run.table(name).with_columns(names.cast(pl.String))
+        for name in run.tables
+        if name in named
+    }
     try:
         with pl.SQLContext(frames, eager=False) as context:
             plan = context.execute(sql)
             # A second net: a registered table is `DF` in the plan, and a file is a SCAN.
             if _SCAN.search(_without_literals(plan.explain(optimized=False))):
                 raise ConfigError("sql: reads a file; allowed are the run's tables")
-            return plan.collect().rows()
+            frame = plan.collect()
     except pl.exceptions.PolarsError as error:
         what = str(error).strip().splitlines()[0]
         tables = ", ".join(sorted({*run.tables, *TABLES_OF_SUMMARY}))
         raise InputError(f"{run.directory.path}: sql: {what}; its tables: {tables}") from None
+    # polars' SQL takes 100.0 as a decimal, and what is computed from it is one too.
+    return frame.with_columns(pl.selectors.decimal().cast(pl.Float64)).rows()
 
 
 def _without_literals(text: str) -> str:
@@ -100,7 +108,7 @@ TABLES_OF_SUMMARY: Mapping[str, Mapping[str, type[pl.DataType]]] = {
         "retransmits": pl.Int64,
         "srtt_ms": pl.Float64,
     },
-    "ports": {
+    "inputs": {
         "port": pl.String,
         "hops": pl.Int64,
         "packets": pl.Int64,
@@ -126,7 +134,7 @@ def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
     """The run's summary as tables, for queries.
 
     `run` has one row; its `t_start` is the traffic's start in ns, as the times of the tables are.
-    `classes` has a row for each hop count, `ports` for each input port, and `phase` for each tenth
+    `classes` has a row for each hop count, `inputs` for each input port, and `phase` for each tenth
     of a packet time at each bottleneck.
     """
     summary = run.summary
@@ -141,7 +149,7 @@ def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
     content = {
         "run": [whole],
         "classes": _classes(summary),
-        "ports": [
+        "inputs": [
             {
                 "port": name,
                 "hops": part.hops[0] if len(part.hops) == 1 else None,

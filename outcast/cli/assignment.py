@@ -7,48 +7,123 @@ from pathlib import Path
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import InputError, UntrustedError
+from outcast.errors import ConfigError, InputError, UntrustedError
 
 
-@click.group("assignment", epilog=shared.examples("outcast assignment new spring --student ada"))
+@click.group(
+    "assignment",
+    epilog=shared.examples(
+        "outcast assignment new NETS26 --student ana --student ben",
+        "outcast assignment check NETS26/handout/ana",
+    ),
+)
 def command() -> None:
-    """Hand out an assignment, check what is missing in it, grade it."""
+    """Hand out an exercise, check what is missing in it, grade it."""
+
+
+_student = click.option(
+    "--student",
+    "students",
+    multiple=True,
+    metavar="ID",
+    help="A student who gets a folder. Can be repeated.",
+)
+_students_file = click.option(
+    "--students",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file with a student's ID in each line.",
+)
+
+
+def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
+    """The students of the command line and of the file."""
+    if file is None:
+        return list(students)
+    from outcast.assignment.documents import read_text
+
+    lines = (line.partition("#")[0].strip() for line in read_text(file).splitlines())
+    return [*students, *(line for line in lines if line)]
 
 
 @command.command(
     "new",
-    epilog=shared.examples("outcast assignment new spring --student ada -o handed-out/ada"),
+    epilog=shared.examples(
+        "outcast assignment new NETS26 --students ids.txt",
+        "outcast assignment new NETS26 --exercise my-exercise --student ana -o course/NETS26",
+    ),
 )
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--student",
-    default="teacher",
+    "--exercise",
+    default="outcast",
     show_default=True,
-    metavar="ID",
-    help="The student who gets the folder. ID and NAME decide the seed.",
+    metavar="NAME|DIR",
+    help="An exercise that comes with outcast, or the folder of one.",
 )
+@_student
+@_students_file
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder to make [default: NAME-ID].",
+    help="The class folder to make [default: NAME].",
 )
-def new(name: str, student: str, output: Path | None) -> None:
-    """Make one student's folder for the assignment NAME."""
-    from outcast.assignment import old_folder as folder
+def new(
+    name: str, exercise: str, students: tuple[str, ...], file: Path | None, output: Path | None
+) -> None:
+    """Make the class folder NAME, with a key, and a folder for each student."""
+    from outcast.assignment.classes import new_class
+    from outcast.assignment.exercise import load_exercise
 
-    identity = folder.Identity(name, student)
-    path = folder.make_folder(output or Path(f"{name}-{student}"), identity).path
-    terminal.echo(f"{path}: for {student}, seed {identity.seed}; begin with {path}/task.md")
+    klass = new_class(output or Path(name), name, load_exercise(exercise), _named(students, file))
+    count = len(klass.students)
+    terminal.echo(
+        f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}; "
+        f"hand out the folders in {klass.path / 'handout'}, and keep {klass.path / 'key'} to "
+        "yourself"
+    )
 
 
-@command.command("check", epilog=shared.examples("outcast assignment check spring-ada"))
+@command.command(
+    "handout", epilog=shared.examples("outcast assignment handout NETS26 --student dan")
+)
+@click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
+@_student
+@_students_file
+def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
+    """Make the folders of further students of CLASS."""
+    from outcast.assignment.classes import Class
+
+    named = _named(students, file)
+    if not named:
+        raise ConfigError("--student: is missing; allowed is --student ID or --students FILE")
+    for folder in Class(klass).hand_out(named):
+        terminal.echo(str(folder.path))
+
+
+@command.command("predict", epilog=shared.examples("outcast assignment predict ."))
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+def predict(directory: Path) -> None:
+    """Seal the predictions in DIR: the seeds of the runs after them follow from them."""
+    from outcast.assignment import predict as sealing
+    from outcast.assignment.folder import Folder
+
+    folder = Folder(directory)
+    sealed = sealing.seal(folder)
+    for run, seed in sealed.seeds.items():
+        again = "; make the run again" if run in sealed.outdated else ""
+        terminal.echo(f"{run}: seed {seed}, which your prediction decides{again}")
+
+
+@command.command("check", epilog=shared.examples("outcast assignment check ."))
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
     """Print what is still missing in DIR, before it is handed in."""
-    from outcast.assignment.old_check import check as look_through
-    from outcast.assignment.old_folder import Folder
+    from outcast.assignment.check import check as look_through
+    from outcast.assignment.folder import Folder
 
     findings = look_through(Folder(directory))
     for line in (*findings.doubtful, *findings.missing):
@@ -60,6 +135,30 @@ def check(directory: Path) -> None:
     if findings.doubtful:
         raise UntrustedError(f"{directory}: has runs that cannot be handed in; make them again")
     terminal.echo(f"{directory}: complete")
+
+
+@command.command(
+    "solve", epilog=shared.examples("outcast assignment solve NETS26 --student ana -o ana-solved")
+)
+@click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
+@click.option("--student", required=True, metavar="ID", help="Whose solution.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The folder to make.",
+)
+def solve(klass: Path, student: str, output: Path) -> None:
+    """Make the solution of one student of CLASS, as it would be handed in."""
+    from outcast.assignment import solve as solving
+    from outcast.assignment.classes import Class
+    from outcast.assignment.replayed import Guest
+
+    shared.end_as_interrupted()
+    solved = solving.solve(Class(klass), student, output, Guest(), terminal.tell)
+    terminal.echo(str(solved.path))
 
 
 @command.command(

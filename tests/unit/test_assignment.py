@@ -1,191 +1,337 @@
-"""The student's folder: its content, and what `check` says is missing."""
+"""The class folder, the student's folder, the prediction, and what `check` says is missing."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import shutil
+import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outcast import cli, experiment
-from outcast.assignment import old_answers as answers
-from outcast.assignment import old_check as check
-from outcast.assignment import old_folder as folder
-from outcast.assignment import old_tasks as tasks
-from outcast.assignment.old_questions import ESSAYS, QUESTIONS
+from outcast.assignment import check, predict, solve
+from outcast.assignment.classes import Class, new_class
+from outcast.assignment.exercise import load_exercise
+from outcast.assignment.folder import Folder
+from outcast.assignment.identity import Key
 from outcast.errors import ConfigError, InputError
-from outcast.plan.make import make_plan
-from tests.deadlines import HANG_S
-from tests.golden.submission import submit
-
-ANA = folder.Identity("nets", "ana")
+from tests.golden.class_folder import EXERCISE, KEY, make_class, submit
+from tests.golden.submission import GoldenRunner
 
 
-def test_a_new_folder_names_every_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "ana"
-    assert cli.invoke(["assignment", "new", "nets", "--student", "ana", "-o", str(target)]) == 0
-    assert f"seed {ANA.seed}" in capsys.readouterr().out
-    assert str(ANA.seed) in (target / "task.md").read_text()
-    assert cli.invoke(["assignment", "check", str(target)]) == 2
-    said = capsys.readouterr()
-    for task in tasks.TASKS:
-        assert f"configs/{task.name}.yaml: FILL_IN is still in line" in said.out
-        assert f"make it with: outcast run configs/{task.name}.yaml -o runs/{task.name}" in said.out
-    for each in (*QUESTIONS, *ESSAYS):
-        assert f"answers.yaml: {each.key}: not answered" in said.out
-    assert len(said.err.splitlines()) == 1
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Class:
+    return make_class(tmp_path_factory.mktemp("class") / "NETS26", "ana", "ben")
 
 
-def test_nothing_of_the_templates_is_left_over(tmp_path: Path) -> None:
-    made = folder.make_folder(tmp_path / "x", ANA)
-    texts = [path.read_text() for path in made.path.rglob("*") if path.is_file()]
-    assert len(texts) == 4 + len(tasks.TASKS)
-    for word in ("SEED_OF_STUDENT", "NAME_OF_ASSIGNMENT", "ID_OF_STUDENT"):
-        assert not any(word in text for text in texts)
+@pytest.fixture(scope="module")
+def complete(kept: Class, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return submit(kept, "ana", tmp_path_factory.mktemp("done") / "ana")
 
 
-@pytest.mark.parametrize("task", tasks.TASKS, ids=lambda task: task.name)
-def test_a_gap_left_is_refused_by_run_and_the_solution_can_be_built(
-    task: tasks.Task, tmp_path: Path
-) -> None:
-    made = folder.make_folder(tmp_path / "x", ANA)
-    assert tasks.gaps(made.config(task))
-    with pytest.raises(ConfigError, match=r"FILL_IN|mapping"):
-        experiment.load(made.config(task))
-    found = task.expected(ANA.seed)
-    assert make_plan(found, where="x").flows
-    assert tasks.departures(task, found, ANA.seed) == []
+@pytest.fixture
+def handed(complete: Folder, tmp_path: Path) -> Folder:
+    """A copy of the complete folder, to be spoilt."""
+    return Folder(shutil.copytree(complete.path, tmp_path / "ana"))
 
 
-@given(st.text(min_size=1), st.text(min_size=1), st.text(min_size=1), st.text(min_size=1))
-def test_seeds_follow_from_name_and_student(a: str, b: str, c: str, d: str) -> None:
-    one, other = folder.Identity(a, b), folder.Identity(c, d)
-    assert 1 <= one.seed <= 10**9
-    assert one.seed == folder.Identity(a, b).seed
-    if one != other and "\n" not in a + b + c + d:
-        assert one.seed != other.seed
+def fresh(kept: Class, tmp_path: Path) -> Folder:
+    return Folder(shutil.copytree(kept.handed_out("ana").path, tmp_path / "fresh"))
 
 
-def test_names_that_are_no_words_and_folders_that_are_taken(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--student"):
-        folder.make_folder(tmp_path / "x", folder.Identity("nets", "a/b"))
-    folder.make_folder(tmp_path / "x", ANA)
-    with pytest.raises(ConfigError, match="exists and is not empty"):
-        folder.make_folder(tmp_path / "x", ANA)
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_new_makes_a_class_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("ben\n\n# left the course\ncem  # repeats\n")
+    target = tmp_path / "course" / "NETS26"
+    words = ["assignment", "new", "NETS26", "--exercise", str(EXERCISE), "--student", "ana"]
+    assert cli.invoke([*words, "--students", str(ids), "-o", str(target)]) == 0
+    assert "for 3 students" in capsys.readouterr().out
+    klass = Class(target)
+    assert klass.students == ("ana", "ben", "cem")
+    assert stat.S_IMODE((target / "key").stat().st_mode) == 0o600
+    assert len(klass.key.secret) == 32
+    assert (target / "exercise/solution.yaml").is_file()
+    names = {str(path.relative_to(klass.handed_out("ana").path)) for path in files_of(klass, "ana")}
+    assert names == {
+        *("answers.yaml", "assignment.yaml", "task.md", "config.md"),
+        *("configs/unfair.yaml", "configs/remedy.yaml"),
+    }
+
+
+def files_of(klass: Class, student: str) -> list[Path]:
+    return [path for path in klass.handed_out(student).path.rglob("*") if path.is_file()]
+
+
+def test_a_students_folder_holds_no_secret(kept: Class) -> None:
+    secrets = [
+        *(KEY.secret.hex(), "sql", "SELECT", "answer:", "tolerance", "solution"),
+        *(
+            "take turns",
+            "16KB",
+            "sfq",
+            str(kept.seed("ana", "effect")),
+            str(kept.issued("ben").seed),
+        ),
+    ]
+    texts = {path.name: path.read_text() for path in files_of(kept, "ana")}
+    # The reference of all keys names every queue.
+    del texts["config.md"]
+    assert len(texts) == 5
+    assert [(n, s) for s in secrets for n, text in texts.items() if s in text] == []
+    assert not any("{{" in text for text in texts.values())
+    assert "What is the goodput of the 2-hop flow?" in texts["answers.yaml"]
+
+
+def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None:
+    issued = {student: kept.issued(student) for student in ("ana", "ben")}
+    assert kept.handed_out("ana").identity() == issued["ana"]
+    assert issued["ana"].seed != issued["ben"].seed
+    assert KEY.is_genuine(issued["ana"])
+    other = Key(bytes(32))
+    assert not other.is_genuine(issued["ana"])
+    assert other.seed("NETS26", "ana", "runs") != issued["ana"].seed
+    for forged in (
+        replace(issued["ana"], student="ben"),
+        replace(issued["ana"], seed=issued["ben"].seed),
+        replace(issued["ana"], parameters={"rivals": 13}),
+        replace(issued["ana"], feedback="points"),
+        replace(issued["ana"], ticket="0" * 64),
+    ):
+        assert not KEY.is_genuine(forged)
+    drawn = {kept.parameters(f"student{n}")["rivals"] for n in range(30)}
+    assert drawn == {10, 11, 12}
+
+
+def test_further_students(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    klass = make_class(tmp_path / "c", "ana")
+    before = klass.handed_out("ana").assignment.read_bytes()
+    assert cli.invoke(["assignment", "handout", str(klass.path), "--student", "dan"]) == 0
+    assert Class(klass.path).students == ("ana", "dan")
+    # A folder that was lost is made anew, to the byte.
+    shutil.rmtree(klass.handed_out("ana").path)
+    Class(klass.path).hand_out(["ana"])
+    assert klass.handed_out("ana").assignment.read_bytes() == before
+    assert Class(klass.path).students == ("ana", "dan")
+    for students, said in (
+        (["dan"], "handed a folder already"),
+        (["eva", "eva"], "allowed is each one once"),
+        (["Ana"], "stands there as ana already"),
+        (["a/b"], "'a/b': allowed is a text"),
+        ([".."], "allowed is a text"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Class(klass.path).hand_out(students)
+    assert cli.invoke(["assignment", "handout", str(klass.path)]) == 2
+    assert "--student: is missing" in capsys.readouterr().err
+    assert sorted(os.listdir(klass.path / "handout")) == ["ana", "dan"]
+
+
+def test_a_class_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    exercise = load_exercise(EXERCISE)
+    for name, students in (("a b", ["ana"]), ("NETS", ["ana", "ANA"])):
+        with pytest.raises(ConfigError):
+            new_class(tmp_path / "c", name, exercise, students)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "c").mkdir()
+    with pytest.raises(ConfigError, match="exists; allowed is a new folder"):
+        new_class(tmp_path / "c", "NETS", exercise, ["ana"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file: File exists; allowed is a new folder"):
+        new_class(tmp_path / "file" / "c", "NETS", exercise, [])
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("file", "text", "said"),
     [
-        ("name: nets\nstudent: ana\nseed: 7\n", "seed: 7: allowed is"),
-        ("name: nets\n", "student: allowed is"),
-        ("- 1\n", "name: allowed is"),
-        ("{", "not valid YAML"),
+        ("class.yaml", None, "no class.yaml; allowed is a class folder"),
+        ("class.yaml", "format: outcast-class-2\n", "format: "),
+        (
+            "class.yaml",
+            "format: outcast-class-1\nname: A\nexercise: x\nfeedback: all\n",
+            "class.yaml:4: feedback: \"all\": allowed is 'none' or 'points'",
+        ),
+        ("key", None, "key: there is no such file; only the teacher"),
+        ("key", "abc\n", "allowed are 64 hexadecimal digits"),
+        ("key", "zz" * 32, "allowed are 64 hexadecimal digits"),
     ],
 )
-def test_an_edited_assignment_yaml(text: str, said: str, tmp_path: Path) -> None:
-    made = folder.make_folder(tmp_path / "x", ANA)
-    made.assignment.write_text(text)
-    with pytest.raises(InputError, match=said):
-        check.check(made)
+def test_a_class_folder_that_is_none(
+    file: str, text: str | None, said: str, kept: Class, tmp_path: Path
+) -> None:
+    klass = Class(shutil.copytree(kept.path, tmp_path / "c"))
+    (klass.path / file).unlink()
+    if text is not None:
+        (klass.path / file).write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        klass.issued("ana")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_check_names_everything_that_is_missing(
+    kept: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fresh(kept, tmp_path)
+    assert cli.invoke(["assignment", "check", str(folder.path)]) == 2
+    said = capsys.readouterr()
+    for line in (
+        "configs/unfair.yaml: first predict expectation in answers.yaml, then seal it",
+        "configs/remedy.yaml: FILL_IN is still in line 6",
+        "runs/unfair: the run is missing; make it with: outcast run configs/unfair.yaml -o runs/",
+        "answers.yaml: why: not answered",
+        "answers.yaml: first_loss: not answered",
+    ):
+        assert line in said.out
+    assert "remedy_works" not in said.out
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_prediction_decides_the_seed(
+    kept: Class, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fresh(kept, tmp_path)
+    config = folder.path / "configs/unfair.yaml"
+    own = kept.issued("ana").seed
+    words = ["assignment", "predict", str(folder.path)]
+    assert cli.invoke(words) == 2
+    assert "answers.yaml: expectation: not answered" in capsys.readouterr().err
+    edit(config, "limit: FILL_IN", "limit: 16KB")
+    seeds = set()
+    for before, prediction in (("FILL_IN", "lone"), ("lone", "rivals"), ("rivals", "lone")):
+        edit(folder.answers, f"expectation: {before}", f"expectation: {prediction}")
+        assert cli.invoke(words) == 0
+        seeds.add(experiment.load(config).seed)
+    assert len(seeds) == 2
+    assert own not in seeds
+    # The run that no prediction comes before has the student's own seed.
+    assert f"seed: {own}" in (folder.path / "configs/remedy.yaml").read_text()
+    edit(folder.answers, "expectation: lone", "expectation: nobody")
+    with pytest.raises(InputError, match="'nobody': allowed is one of lone, rivals"):
+        predict.seal(folder)
+
+
+def test_a_complete_folder(complete: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.invoke(["assignment", "check", str(complete.path)]) == 0
+    assert capsys.readouterr().out == f"{complete.path}: complete\n"
+
+
+def test_check_says_nothing_of_right_and_wrong(handed: Folder) -> None:
+    edit(handed.answers, "cause: ports", "cause: rtt")
+    edit(handed.answers, "lost: ", "lost: 1")
+    found = check.check(handed)
+    assert (found.missing, found.doubtful) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("expectation: rivals", "expectation: lone", "because your prediction decides it"),
+        ("cause: ports", "cause: [ports]", "cause: \"['ports']\": allowed is one of rtt, ports"),
+        ("lost: 339.0", "lost: 339 packets", "lost: '339 packets' is not a number"),
+        ("lost: 339.0", "lost: true", "lost: 'True' is not a number"),
+        ("lost: 339.0", "lost: .nan", "allowed are finite numbers"),
+        ("  from: 0.181755", "  from: 0.1", "complete"),
+        ("  from: 0.181755", "  from: -5", "is 5.18175 wide; allowed is at most 0.5"),
+        ("  from: 0.181755", "  from: 3", "ends at 0.181755, before it begins at 3"),
+        ("  from: 0.181755\n", "", "first_loss: allowed is {from: NUMBER, to: NUMBER}"),
+        ("why: Because the ports take turns in losing.", "why: because so", "fewer than 5 words"),
+        ("sketch.png", "sketch.gif", "allowed is the name of a file (.png, .jpg, .pdf)"),
+        ("sketch.png", "../ana/sketch.png", "allowed is the name of a file in the folder"),
+        ("sketch.png", "other.png", "other.png: there is no such file"),
+        ("sketch.png", "runs.png", "runs.png: is no PNG file"),
+        ("sketch.png", "link.png", "link.png: allowed is a file, not a link"),
+        ("lost: 339.0", "lots: 339", "lots: there is no such question"),
+        ("lost: 339.0", "remedy_works: true", "remedy_works: there is no such question"),
+    ],
+)
+def test_answers_that_are_none(old: str, new: str, said: str, handed: Folder) -> None:
+    (handed.path / "runs.png").write_bytes(b"GIF89a")
+    (handed.path / "link.png").symlink_to("/etc/hostname")
+    edit(handed.answers, old, new)
+    found = check.check(handed)
+    lines = [*found.missing, *found.doubtful] or ["complete"]
+    assert any(said.replace('"', "") in line.replace('"', "") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("limit: 16KB", "limit: 17KB", "runs/unfair: configs/unfair.yaml has changed since"),
+        ("rate: 1gbit", "rate: 100mbit", "links is not what the task sheet asks for"),
+        ("engine: virtual", "engine: realtime", "engine is realtime, and the task sheet asks for"),
+        ("seed: ", "seed: 1", "seed is 1"),
+        ("topology:", "topologie:", "configs/unfair.yaml:2: topologie: unknown key"),
+    ],
+)
+def test_configurations_that_were_changed(old: str, new: str, said: str, handed: Folder) -> None:
+    path = handed.path / "configs/unfair.yaml"
+    edit(path, old, new)
+    assert any(said in line for line in check.check(handed).missing)
+
+
+def test_what_a_remedy_may_change(handed: Folder) -> None:
+    path = handed.path / "configs/remedy.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree["queue"] = {"kind": "fq_codel", "limit": "100 packets"}
+    tree["transport"]["congestion_control"] = "cubic"
+    path.write_text(yaml.safe_dump(tree))
+    lines = check.check(handed).missing
+    assert lines == ("runs/remedy: configs/remedy.yaml has changed since the run was made",)
+    tree["duration"] = "100ms"
+    path.write_text(yaml.safe_dump(tree))
+    assert (
+        "configs/remedy.yaml: duration is not what the task sheet" in check.check(handed).missing[0]
+    )
+
+
+def test_a_broken_run_alone_has_the_status_of_distrust(handed: Folder) -> None:
+    handed.run("unfair").counters.write_text("{}")
+    assert cli.invoke(["assignment", "check", str(handed.path)]) == 4
+
+
+def test_pictures_drawn_again_are_no_forgery(handed: Folder) -> None:
+    (handed.run("unfair").path / "mine.png").write_bytes(b"x")
+    (handed.run("unfair").path / "notes.txt").write_text("what I saw")
+    found = check.check(handed)
+    assert (found.missing, found.doubtful) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("student: ana", "student: a/b", "student: "),
+        ("ticket: ", "ticket: x", "ticket: "),
+        ("seed: ", "seed: -", "seed: "),
+        ("outcast-assignment-1", "outcast-assignment-9", "format: "),
+        ("class: NETS26\n", "", "class: Field required"),
+        ("kind: number", "kind: numbers", "questions.1: "),
+        ("format:", "format: {", "not valid YAML"),
+    ],
+)
+def test_an_edited_assignment_yaml(old: str, new: str, said: str, handed: Folder) -> None:
+    edit(handed.assignment, old, new)
+    with pytest.raises(InputError) as refused:
+        check.check(handed)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no assignment\.yaml"):
-        check.check(folder.Folder(tmp_path))
+        check.check(Folder(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "said"),
-    [
-        ("outcast_ratio", "four", "'four' is not a number"),
-        ("outcast_ratio", "4.1 Mbps", "is not a number"),
-        ("outcast_ratio", "true", "is not a number"),
-        ("outcast_ratio", "FILL_IN", "not answered"),
-        ("why_blackouts", "too short", "fewer than 15 words"),
-        ("why_blackouts", "|\n  FILL_IN\n", "not answered"),
-    ],
-)
-def test_answers_that_are_none(key: str, text: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "answers.yaml"
-    path.write_text(f"{key}: {text}\n")
-    (line,) = [each for each in answers.read_answers(path).missing if f": {key}:" in each]
-    assert said in line
-
-
-def test_answers_of_no_finite_number(tmp_path: Path) -> None:
-    path = tmp_path / "answers.yaml"
-    path.write_text("\noutcast_ratio: .nan\n")
-    (line, *_) = answers.read_answers(path).missing
-    assert line == "answers.yaml:2: .nan: allowed are finite numbers"
-
-
-def test_questions_that_nobody_asked(tmp_path: Path) -> None:
-    path = tmp_path / "answers.yaml"
-    path.write_text("outcast_ration: 4\n")
-    assert (
-        "answers.yaml: outcast_ration: there is no such question"
-        in answers.read_answers(path).missing
-    )
-
-
-def test_a_complete_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = submit(tmp_path / "ana", ANA)
-    assert cli.invoke(["assignment", "check", str(made.path)]) == 0
-    assert capsys.readouterr().out == f"{made.path}: complete\n"
-
-
-def rewrite(made: folder.Folder, task: tasks.Task, **changes: object) -> None:
-    found = experiment.load(made.config(task)).model_copy(update=changes)
-    made.config(task).write_text(experiment.dump(found))
-
-
-def test_what_check_says_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = submit(tmp_path / "ana", ANA)
-    rewrite(made, tasks.UNFAIR, seed=3)
-    rewrite(made, tasks.REMEDY, queue=tasks.UNFAIR.expected(1).queue)
-    summary = made.run(tasks.EQUAL_RTT).summary
-    summary.write_text(summary.read_text().replace('"trusted": true', '"trusted": false'))
-    assert cli.invoke(["assignment", "check", str(made.path)]) == 2
-    out = capsys.readouterr().out
-    assert f"configs/unfair.yaml: seed is 3, and yours is {ANA.seed}" in out
-    assert "runs/unfair: configs/unfair.yaml has changed since the run was made" in out
-    assert "configs/remedy.yaml: it has no remedy" in out
-    assert "runs/equal-rtt: summary.json changed after the run" in out
-
-
-def test_a_broken_run_alone_has_the_status_of_distrust(tmp_path: Path) -> None:
-    made = submit(tmp_path / "ana", ANA)
-    made.run(tasks.UNFAIR).counters.write_text("{}")
-    assert cli.invoke(["assignment", "check", str(made.path)]) == 4
-
-
-def test_pictures_drawn_again_are_no_forgery(tmp_path: Path) -> None:
-    made = submit(tmp_path / "ana", ANA)
-    (made.run(tasks.UNFAIR).path / "mine.png").write_bytes(b"x")
-    (made.run(tasks.UNFAIR).path / "notes.txt").write_text("what I saw")
-    found = check.check(made)
-    assert (found.missing, found.doubtful) == ((), ())
-
-
-def test_the_notebook_reads_a_run(tmp_path: Path) -> None:
-    made = submit(tmp_path / "ana", ANA)
-    done = subprocess.run(
-        [sys.executable, "read_run.py"],
-        cwd=made.path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANG_S,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-    )
-    assert done.returncode == 0, done.stderr
-    text = (made.path / "answers.yaml").read_text()
-    wanted = yaml.safe_load(text)["lone_port_lost_percent"]
-    assert f"{wanted:.2f}" in done.stdout
-    assert (made.run(tasks.UNFAIR).path / "longest_blackout.png").stat().st_size > 1000
+def test_a_solution_needs_a_student_of_the_class(kept: Class, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="zoe: not in the class; allowed are ana, ben"):
+        solve.solve(kept, "zoe", tmp_path / "x", GoldenRunner())
+    with pytest.raises(ConfigError, match="exists; allowed is a new folder"):
+        solve.solve(kept, "ana", tmp_path, GoldenRunner())

@@ -1,0 +1,100 @@
+"""Checks what is still missing in a student's folder, without running or analysing anything.
+
+It compares nothing with right answers, because a student's folder has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outcast import experiment
+from outcast.assignment import answers, departures, predict, seal
+from outcast.assignment.exercise import gap_lines
+from outcast.assignment.folder import Folder, Handout
+from outcast.assignment.questions import GAP
+from outcast.errors import OutcastError
+from outcast.experiment import Experiment
+from outcast.handed_in import MOST_YAML_BYTES, read_text
+from outcast.records.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is wrong, in lines. Each line begins with the file.
+
+    Attributes:
+        missing: what the student still has to do.
+        doubtful: runs that cannot be handed in, because they are not complete or not trusted.
+    """
+
+    missing: tuple[str, ...]
+    doubtful: tuple[str, ...]
+
+
+def check(folder: Folder) -> Checked:
+    """Looks through the folder. Raises InputError if it is not a student's folder."""
+    handout = folder.handout()
+    told = answers.read_answers(folder.path, handout.questions)
+    missing: list[str] = []
+    doubtful: list[str] = []
+    for run in handout.runs:
+        wrong, config = _of_config(folder, handout, run, told.given)
+        missing += wrong
+        absent, broken = _of_run(folder, handout, run, config)
+        missing += absent
+        doubtful += broken
+    missing += told.missing
+    return Checked(tuple(missing), tuple(doubtful))
+
+
+def _of_config(
+    folder: Folder, handout: Handout, run: str, given: Mapping[str, Any]
+) -> tuple[list[str], Experiment | None]:
+    """What is wrong with a run's configuration; and the experiment, if it can be read."""
+    task = handout.runs[run]
+    path = folder.config(task)
+    predicted = predict.predicted_for(handout, run, given)
+    try:
+        if predicted is None:
+            keys = ", ".join(question.key for question in handout.predictions(run))
+            return [f"{task.config}: first predict {keys} in {answers.FILE}, then seal it"], None
+        gaps = gap_lines(read_text(path, MOST_YAML_BYTES))
+        if gaps:
+            lines = ", ".join(str(line) for line in gaps)
+            return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
+        config = experiment.load(path)
+        seed = handout.identity.run_seed(predicted)
+        issued = departures.as_issued(handout.issued[task.config], path, seed)
+        wrong = departures.departures(task, config, issued)
+    except FileNotFoundError:
+        return [f"{task.config}: there is no such file"], None
+    except OutcastError as error:
+        return [str(error).replace(f"{folder.path}/", "")], None
+    if config.seed != seed and predicted:
+        wrong[-1] += ", because your prediction decides it: outcast assignment predict ."
+    return [f"{task.config}: {reason}" for reason in wrong], config
+
+
+def _of_run(
+    folder: Folder, handout: Handout, run: str, config: Experiment | None
+) -> tuple[list[str], list[str]]:
+    """What is missing, and why the run cannot be handed in."""
+    directory = folder.run(run)
+    name = f"runs/{run}"
+    if not directory.path.is_dir():
+        command = f"outcast run {handout.runs[run].config} -o {name}"
+        return [f"{name}: the run is missing; make it with: {command}"], []
+    try:
+        manifest = directory.read_manifest()
+        broken = seal.verify(directory, manifest).broken
+        run_config = experiment.load_finished(directory.config)
+        capture = Run(directory).summary.capture
+    except (OutcastError, OSError, ValueError) as error:
+        return [], [f"{name}: not complete: {str(error).replace(f'{folder.path}/', '')}"]
+    changed = config is not None and not departures.same(config, run_config)
+    absent = [f"{name}: {handout.runs[run].config} has changed since the run was made"] * changed
+    reasons = [broken] if broken else []
+    reasons += [f"cannot be trusted: {reason}" for reason in capture.reasons]
+    return absent, [f"{name}: {reason}" for reason in reasons]

@@ -1,0 +1,110 @@
+"""The solution of one student, made with the class's key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from outcast import experiment, files
+from outcast.assignment import answers
+from outcast.assignment.classes import Class
+from outcast.assignment.exercise import Exercise
+from outcast.assignment.folder import Folder, make_folder
+from outcast.assignment.questions import Packets, Prediction, Question, Right, Text
+from outcast.assignment.replayed import Runner
+from outcast.assignment.right import right_answers
+from outcast.errors import ConfigError
+from outcast.files import write_text
+from outcast.records.run import Run
+
+
+def predictions(exercise: Exercise, run: str) -> dict[str, str]:
+    """The predictions that a solution makes before a run: those of solution.yaml, or the first."""
+    return {
+        question.key: exercise.solution.answers.get(question.key) or next(iter(question.choices))
+        for question in exercise.predictions(run)
+    }
+
+
+def solve(
+    klass: Class,
+    student: str,
+    target: Path,
+    runner: Runner,
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> Folder:
+    """Makes a student's folder as it would be handed in with every answer right.
+
+    Args:
+        klass: the class, with its key.
+        student: one of its students.
+        target: a new folder.
+        runner: makes the runs.
+        on_progress: is told which run is being made.
+
+    Raises:
+        ConfigError: there is no such student, or `target` exists.
+        OutcastError: a run failed.
+    """
+    if student not in klass.students:
+        raise ConfigError(
+            f"--student {student}: not in the class; allowed are {', '.join(klass.students)}"
+        )
+    if os.path.lexists(target):
+        raise ConfigError(f"{target}: exists; allowed is a new folder")
+    identity = klass.issued(student)
+    exercise = klass.exercise.with_values(identity.values)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        folder = make_folder(partial, identity, klass.exercise)
+        runs: dict[str, Run] = {}
+        for run, task in exercise.runs.items():
+            on_progress(f"making {run}")
+            seed = identity.run_seed(predictions(exercise, run))
+            config = exercise.expected(run, identity.values, seed)
+            write_text(folder.config(task), experiment.dump(config))
+            # As a student's run is made: from the file.
+            made = runner.run(experiment.load(folder.config(task)), folder.run(run).path)
+            runs[run] = Run(made)
+        write_text(folder.answers, _answers_text(exercise, runs))
+        partial.rename(target)
+    except OSError as error:
+        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Folder(target)
+
+
+def _answers_text(exercise: Exercise, runs: Mapping[str, Run]) -> str:
+    lines = [
+        f"# The solution. {answers.FILE} of a student has the questions in it.",
+    ]
+    for question in exercise.questions:
+        told = _answer(exercise, question, runs)
+        if told is not None:
+            lines.append(
+                yaml.safe_dump({question.key: told}, allow_unicode=True, width=96).rstrip()
+            )
+        elif question.HAS_SLOT:
+            lines.append(f"# {question.key}: there is no model answer")
+    return "\n".join(lines) + "\n"
+
+
+def _answer(exercise: Exercise, question: Question, runs: Mapping[str, Run]) -> Any:
+    """What stands in answers.yaml; None if nothing is known."""
+    if isinstance(question, Prediction):
+        return predictions(exercise, question.before[0])[question.key]
+    if isinstance(question, Text):
+        return exercise.solution.answers.get(question.key)
+    right: Right | None = right_answers(question, runs.get(question.run or ""))
+    if not right:
+        return None
+    first = right[0]
+    if isinstance(question, Packets) and isinstance(first, tuple):
+        return {"from": first[0], "to": first[1]}
+    return first
