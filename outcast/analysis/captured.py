@@ -103,13 +103,6 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         (part for part in parts if len(part.arrivals) or len(part.departures)),
         key=lambda part: (-part.counts.dropped, -int(part.departures.frame_bytes.sum())),
     )
-    unplaced = int((joined.egress < 0).sum())
-    remarks = list(found.remarks)
-    if unplaced:
-        remarks.append(
-            f"{unplaced:,} packets did not leave, and nothing tells by which output they would "
-            "have left; they are in the table of packets, and in no output's numbers"
-        )
     manifest = CapturesManifest(
         outcast=__version__,
         name=name,
@@ -120,10 +113,10 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         clocks=[ClockRecord(**asdict(clock)) for clock in found.clocks],
         estimates=[RateRecord(**asdict(estimate)) for estimate in found.estimates],
         refusals=list(found.refusals),
-        warnings=remarks,
+        warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )
-    is_whole = len(outputs) == 1 and not unplaced
+    is_whole = len(outputs) == 1
     return Analysis(
         directory=directory,
         manifest=manifest,

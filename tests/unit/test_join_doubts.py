@@ -140,6 +140,38 @@ def test_packets_that_one_capture_alone_has(tmp_path: Path) -> None:
         join_captures(ports=paths)
 
 
+def test_a_conversation_that_one_capture_alone_has(tmp_path: Path) -> None:
+    """The rest can be joined, but which way these packets go decides which queue they met."""
+    came = [data(100 * n, n) for n in range(200)]
+    left = [data(100 * n + 30, n) for n in range(200)]
+    other = [data(100 * n + 10, n, src="10.0.0.7", dst="10.0.0.8") for n in range(20)]
+    b = capture(tmp_path / "b", left)
+    few = capture(tmp_path / "few", sorted([*came, *other[:2]], key=lambda packet: packet.at_us))
+    assert join_captures(ports={"a": few, "b": b}).joined.counts.forwarded == 200
+    many = capture(tmp_path / "many", sorted([*came, *other], key=lambda packet: packet.at_us))
+    with pytest.raises(UntrustedError, match="nothing tells which way its 20 packets go") as told:
+        join_captures(ports={"a": many, "b": b})
+    assert "20 are between 10.0.0.7" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("kept", "word"),
+    [
+        (slice(0, 200), r"b: its capture .* ends 0\.010 s before those of the inputs end"),
+        (slice(200, 300), r"b: its capture .* begins 0\.019 s after those of the inputs begin"),
+    ],
+)
+def test_an_output_that_was_captured_at_another_time(
+    tmp_path: Path, kept: slice, word: str
+) -> None:
+    """Nothing was dropped, and nothing left unseen. Only the fate of a third is unknown."""
+    came = [data(100 * n, n) for n in range(300)]
+    left = [data(100 * n + 30, n) for n in range(300)]
+    a, b = capture(tmp_path / "a", came), capture(tmp_path / "b", left[kept])
+    with pytest.raises(UntrustedError, match=word):
+        join_captures({"a": a}, {"b": b})
+
+
 def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
     came = [data(100 * n, n) for n in range(300)]
     left = [data(100 * n + 2e6, n) for n in range(300)]

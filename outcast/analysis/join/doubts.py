@@ -350,14 +350,6 @@ def _undecided(joined: Joined, captures: Sequence[PortCapture]) -> list[Refusal]
                     "the same time, as by `editcap -A START -B STOP`",
                 )
             )
-    unknown = int((joined.egress < 0).sum())
-    if unknown > max(FEW, MOST_SHARE * joined.counts.entered):
-        refusals.append(
-            Refusal(
-                Reason.UNDECIDED,
-                f"{unknown:,} packets came in for addresses to which no capture saw any leave",
-            )
-        )
     return refusals
 
 
