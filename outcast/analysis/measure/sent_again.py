@@ -7,14 +7,18 @@ has the first byte. Both are inferences: the captures do not show why a packet w
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
-from outcast.analysis.compiled import I64, U8, U32, Array, Bool, compiled
+from outcast.analysis.compiled import I64, U8, U32, Array, Bool, compiled, first_at_least
 from outcast.analysis.measure.throughput import unwrap
 
 MOST_PIECES = 256
-"""Of a retransmission that joins more segments than this, only so many count."""
+"""Of a retransmission that joins more lost segments than this, only so many count."""
+MOST_SHORT = 2**16 - 1
 _NONE = -1
+_THREADS = 2
 
 
 def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> I64:
@@ -34,13 +38,24 @@ def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) 
     """
     following = np.full(path.size, _NONE, np.int64)
     of_data = np.flatnonzero((payload > 0) & (flags > 0))
-    order = of_data[np.argsort(path[of_data], kind="stable")]
-    for rows in np.split(order, np.flatnonzero(np.diff(path[order])) + 1):
-        if rows.size:
-            low = unwrap(seq[rows], flags[rows])
-            successor = _in_flow(low, low + payload[rows], dropped[rows])
-            known = successor >= 0
-            following[rows[known]] = rows[successor[known]]
+    paths = path[of_data]
+    if paths.size and paths.min() >= 0 and paths.max() <= MOST_SHORT:
+        # numpy sorts short integers by their digits, which is three times as fast.
+        paths = paths.astype(np.uint16)
+    by_path = np.argsort(paths, kind="stable")
+    order = of_data[by_path]
+    of_paths = np.split(order, np.flatnonzero(np.diff(paths[by_path])) + 1)
+
+    def follow(first: int) -> None:
+        for rows in of_paths[first::_THREADS]:
+            if rows.size:
+                low = unwrap(seq[rows], flags[rows])
+                successor = _in_flow(low, low + payload[rows], dropped[rows])
+                known = successor >= 0
+                following[rows[known]] = rows[successor[known]]
+
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        list(pool.map(follow, range(_THREADS)))
     return following
 
 
@@ -54,26 +69,28 @@ def _in_flow(low: I64, high: I64, dropped: Bool) -> I64:
     again = low < before
     lost = dropped & (successor < 0)
     if again.any() and lost.any():
-        edges = np.unique(np.concatenate([low[again], high[again], low[lost]]))
-        _cover(low, high, again, lost, edges, successor)
+        wanted = np.sort(low[lost], kind="stable")
+        wanted = wanted[np.diff(wanted, prepend=wanted[:1] - 1) > 0]
+        _cover(low, high, again, lost, wanted, successor)
     return successor
 
 
 @compiled
-def _cover(low: I64, high: I64, again: Bool, lost: Bool, edges: I64, successor: I64) -> None:
+def _cover(low: I64, high: I64, again: Bool, lost: Bool, wanted: I64, successor: I64) -> None:
     """Sets `successor` of each lost packet to the next one in `again` with its first byte.
 
-    It goes back in time. `coming` has for each piece between `edges` the next packet that has it.
+    It goes back in time. `coming` has for each of the first bytes `wanted`, which are sorted, the
+    next packet that has it.
     """
-    coming = np.full(edges.size, -1, np.int64)
+    coming = np.full(wanted.size, -1, np.int64)
     for i in range(low.size - 1, -1, -1):
         if not (again[i] or lost[i]):
             continue
-        at = np.searchsorted(edges, low[i])
+        at = first_at_least(wanted, low[i])
         if lost[i]:
             successor[i] = coming[at]
         if again[i]:
-            end = min(edges.size, at + MOST_PIECES)
-            while at < end and edges[at] < high[i]:
+            end = min(wanted.size, at + MOST_PIECES)
+            while at < end and wanted[at] < high[i]:
                 coming[at] = i
                 at += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outcast.analysis.capture.headers import SYN, TCP, FlowKey
-from outcast.analysis.compiled import I32, I64, U8, U32, Array, Bool, compiled
+from outcast.analysis.compiled import I32, I64, U8, U32, Array, Bool, compiled, first_at_least
 from outcast.analysis.join.packets import Packets
 
 
@@ -42,7 +42,7 @@ def _paint(low: I64, high: I64, covers: Bool, edges: I64, fresh: I32) -> None:
         if high[i] <= low[i]:
             fresh[i] = 0
             continue
-        at = np.searchsorted(edges, low[i])
+        at = first_at_least(edges, low[i])
         total = np.int64(0)
         while True:
             root = at
