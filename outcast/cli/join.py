@@ -189,7 +189,12 @@ def command(
         if text:
             terminal.console().print(text, highlight=False, soft_wrap=True)
     if folder is not None:
-        shared.print_drawn(result.save(folder, copy=copy).path)
+        from outcast.view.terminal import tables
+
+        run = result.save(folder, copy=copy)
+        for line in tables.noise_lines(run):
+            terminal.echo(line)
+        shared.print_drawn(run.path)
 
 
 def _is_folder(path: Path) -> bool:

@@ -17,7 +17,7 @@ from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
 from outcast.records.captures import CapturesManifest, read_manifest
 from outcast.records.run_directory import RunDirectory
-from tests.golden import model
+from tests.golden import model, scenes
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import write_run
 
@@ -342,3 +342,25 @@ def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
         assert counts.entered == counts.forwarded + counts.dropped + undecided
     assert sum(part.counts.entered for part in parts) == joined.joined.counts.entered
     assert sum(part.counts.dropped for part in parts) == joined.joined.counts.dropped
+
+
+def test_each_output_has_its_rows_and_its_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Port R is an input of A and of B, too, whose queues dropped nothing."""
+    scene = scenes.read_scene(scenes.STORED / "three")
+    ports = []
+    for name, file in scene.files.items():
+        file.write(tmp_path / f"{name}.pcap")
+        ports.append(f"{name}={tmp_path / name}.pcap")
+    made = tmp_path / "mine"
+    assert outcast(["join", *ports, "-o", str(made)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if " is " in line]
+    assert [line.partition(" phase ")[0] for line in told[-1:]] == [
+        "R is mixed: inputs keep 2% of their"
+    ]
+    assert outcast(["analyze", str(made)]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split()[:4] for line in shown.splitlines() if re.match(r"[ABR] +[ABR] ", line)]
+    assert rows == [["A", "R", "930", "326"], ["B", "R", "2752", "1006"]]
+    assert "rows without a drop are left out" in shown

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from outcast.analysis.capture.pcap import read_captures
-from outcast.analysis.join.clock import Clock
+from outcast.analysis.join.clock import Clock, Step
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.queue import replay
 from tests.golden import model
@@ -132,7 +132,7 @@ def test_a_small_step_back_of_one_direction(tmp_path: Path, traffic: model.Traff
     made["in0"] = shift(made["in0"], -3 * MS, half)
     got = joined(tmp_path, made)
     assert "in0: its clock stepped back by about 3.0" in got.clocks[0]
-    assert f"at packet {half + 1}" in got.clocks[0]
+    assert f"at IP packet {half + 1}" in got.clocks[0]
 
 
 def test_an_input_whose_clock_leaps_forward(tmp_path: Path, traffic: model.Traffic) -> None:
@@ -142,7 +142,7 @@ def test_an_input_whose_clock_leaps_forward(tmp_path: Path, traffic: model.Traff
     (line,) = got.clocks
     assert line.startswith("in0: its clock stepped by about ")
     assert float(line.split()[6]) == pytest.approx(50, abs=0.05)
-    assert "at packet 11112" in line
+    assert "at IP packet 11112" in line
     check(got, traffic, 50_000)
 
 
@@ -155,5 +155,7 @@ def test_one_clock_is_not_touched(tmp_path: Path, traffic: model.Traffic) -> Non
 
 
 def test_pieces_of_a_clock() -> None:
-    clock = Clock().shifted(5, 0).shifted(10, 3).shifted(100, 2)
+    clock = Clock()
+    for by_ns, row in ((5, 0), (10, 3), (100, 2)):
+        clock = clock.shifted(Step(by_ns, row, (row, row)))
     assert clock.correct(np.zeros(6, np.int64)).tolist() == [5, 5, 105, 115, 115, 115]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,11 @@ def test_a_step_is_undone_to_some_microseconds(
 
 def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path: Path) -> None:
     scene = SCENES["three"]
+    reset = scenes.stepped(scene.files["A"], 0.5, 1_000_000)
+    (line,) = joined(tmp_path, {**scene.files, "A": reset}).joined.clocks
+    row = round(0.5 * len(scene.files["A"].packets)) + 1
+    first, last = re.findall(r"or at another of (\d+) to (\d+)", line)[0]
+    assert int(first) <= row <= int(last) < int(first) + 200
     reset = scenes.stepped(scene.files["R"], 0.5, 4_000_000)
     result = joined(tmp_path, {**scene.files, "R": reset})
     assert result.estimates[-1].rate_bps is None

@@ -47,12 +47,14 @@ class Piece:
 
     Attributes:
         first_row: its first packet.
+        rows: the first and the last row at which the piece can begin by what the packets tell.
         shift_ns: what to add.
         drift: what to add for each nanosecond since `origin_ns`, after the shift.
         origin_ns: a shifted stamp at which the drift adds nothing.
     """
 
     first_row: int = 0
+    rows: tuple[int, int] = (0, 0)
     shift_ns: int = 0
     drift: float = 0.0
     origin_ns: int = 0
@@ -63,6 +65,21 @@ class Piece:
         if self.drift:
             shifted += np.rint((shifted - self.origin_ns) * self.drift).astype(np.int64)
         return shifted
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a clock.
+
+    Attributes:
+        by_ns: what to add to the stamps from there on.
+        row: the first packet after it.
+        rows: the first and the last row that `row` can be.
+    """
+
+    by_ns: int
+    row: int
+    rows: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +106,9 @@ class Clock:
         last = self.pieces[-1].correct(np.array([last_ns], np.int64))
         return int(first[0]), int(last[0])
 
-    def shifted(self, shift_ns: int, first_row: int) -> Clock:
-        """Returns a clock that adds `shift_ns` more from a row on."""
+    def shifted(self, step: Step) -> Clock:
+        """Returns a clock that adds more from a step on."""
+        shift_ns, first_row = step.by_ns, step.row
         rows = [piece.first_row for piece in self.pieces]
         place = bisect_right(rows, first_row) - 1
         pieces = [
@@ -99,7 +117,9 @@ class Clock:
         ]
         if rows[place] < first_row:
             split = pieces[place]
-            new = replace(split, first_row=first_row, shift_ns=split.shift_ns + shift_ns)
+            new = replace(
+                split, first_row=first_row, rows=step.rows, shift_ns=split.shift_ns + shift_ns
+            )
             pieces.insert(place + 1, new)
         return Clock(tuple(pieces))
 
@@ -199,7 +219,7 @@ def _without_steps_back(capture: PortCapture) -> Clock:
     gaps = np.diff(stamps)
     usual = int(np.median(gaps))
     for row in np.flatnonzero(gaps < -STEP_BACK_NS).tolist():
-        clock = clock.shifted(usual - int(gaps[row]), row + 1)
+        clock = clock.shifted(Step(usual - int(gaps[row]), row + 1, (row + 1, row + 1)))
         if clock.pieces[-1].shift_ns > MAX_STAMP_NS:
             raise InputError(f"{capture.path}: its time stamps go back and forth by centuries")
     return clock
@@ -269,11 +289,11 @@ def _stepped(setting: _Setting, guess: _Guess, jump: _Jump, jumps: Sequence[_Jum
         _Guess.of(
             setting,
             [
-                clock.shifted(by_ns, row) if index == place else clock
+                clock.shifted(step) if index == place else clock
                 for place, clock in enumerate(guess.clocks)
             ],
         )
-        for index, by_ns, row in _causes(setting, jump, jumps)
+        for index, step in _causes(setting, jump, jumps)
     ]
     return min(tries, key=lambda other: other.merit, default=guess)
 
@@ -363,10 +383,8 @@ def _before_and_after(values: I64, least: np.ufunc) -> tuple[I64, I64]:
     return least.accumulate(values)[:-1], least.accumulate(values[::-1])[::-1][1:]
 
 
-def _causes(
-    setting: _Setting, jump: _Jump, jumps: Sequence[_Jump]
-) -> Iterator[tuple[int, int, int]]:
-    """The steps that explain a jump: the capture, what to add to its stamps, and from which row.
+def _causes(setting: _Setting, jump: _Jump, jumps: Sequence[_Jump]) -> Iterator[tuple[int, Step]]:
+    """The steps that explain a jump, each with the capture whose clock it is of.
 
     Jumps of about the same size at the same time tell better where the step is.
     """
@@ -391,7 +409,8 @@ def _causes(
         gaps = np.diff(setting.captures[index].columns.stamp_ns[first : last + 1])
         if gaps.size:
             # What has to be added is less than nothing if the clock leapt forward.
-            yield index, by_ns, first + 1 + int(gaps.argmax() if by_ns < 0 else gaps.argmin())
+            row = first + 1 + int(gaps.argmax() if by_ns < 0 else gaps.argmin())
+            yield index, Step(by_ns, row, (first + 1, last))
 
 
 def _solve(setting: _Setting, clocks: Sequence[Clock]) -> _Solved:
@@ -514,8 +533,10 @@ def _notes(setting: _Setting, solved: _Solved) -> list[str]:
             before, piece = clock.pieces[place - 1], clock.pieces[place]
             by_ns = before.shift_ns - piece.shift_ns
             text = f"{capture.port}: its clock stepped {'back ' if by_ns < 0 else ''}by about "
-            about = "about " if 0 < by_ns < STEP_NS else ""
-            text += f"{abs(by_ns) / 1e6:.3f} ms at {about}packet {piece.first_row + 1}"
+            text += f"{abs(by_ns) / 1e6:.3f} ms at IP packet {piece.first_row + 1}"
+            if 0 < by_ns < STEP_NS and piece.rows[0] < piece.rows[1]:
+                # Other gaps are as long as the leap.
+                text += f" or at another of {piece.rows[0] + 1} to {piece.rows[1] + 1}"
             halves = (
                 [_half_width_ns(offset) for offset in solved.offsets[index][place - 1 : place + 1]]
                 if solved.offsets

@@ -103,7 +103,7 @@ def render(directory: RunDirectory) -> RenderableType:
         parts += ["", _group_table(run)]
     parts += ["", _port_table(run)]
     if summary.noise:
-        parts += ["", *(Text(f"{port} is {seen.sentence}") for port, seen in summary.noise.items())]
+        parts += ["", *(Text(line) for line in noise_lines(run))]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _loss_table(summary.losses)]
     happened = [f"at {moment.t_s:.4g} s {moment.text}" for moment in moments(run)]
@@ -112,6 +112,21 @@ def render(directory: RunDirectory) -> RenderableType:
     parts += ["", _trust(summary)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in summary.warnings]
     return Group(*parts)
+
+
+def noise_lines(run: Run) -> list[str]:
+    """What the noise meter says of each output.
+
+    Of joined captures, outputs without a drop are left out if others have some: most of their
+    queues were never full.
+    """
+    drops = run.summary.drops
+    lossy = {way.egress for key, way in run.ways.items() if drops[key].dropped}
+    return [
+        f"{egress} is {seen.sentence}"
+        for egress, seen in run.summary.noise.items()
+        if run.captured is None or egress in lossy or not lossy
+    ]
 
 
 def _heading(summary: Summary) -> Text:
@@ -285,21 +300,29 @@ def _round_trip(part: ClassSummary) -> str:
 
 
 def _port_table(run: Run) -> Table:
+    # A port can feed several outputs, and has a row for each.
+    is_told = len(run.manifest.bottlenecks) > 1
+    of_flows = () if run.captured is not None else ("flows of",)
     table = _table(
-        *("input port", "flows of", "packets", "dropped", "rate", "longest\nchain", "blackouts"),
-        left=("input port", "flows of"),
-        wrapped=("flows of",),
+        *("input port", *(("output",) if is_told else ()), *of_flows),
+        *("packets", "dropped", "rate", "longest\nchain", "blackouts"),
+        left=("input port", "output", "flows of"),
+        wrapped=of_flows,
     )
-    for port, part in run.summary.drops.items():
+    for key, way in run.ways.items():
+        part = run.summary.drops[key]
         table.add_row(
-            port,
-            run.port_flows(port) or "-",
+            way.ingress,
+            *((way.egress,) if is_told else ()),
+            *((run.port_flows(key) or "-",) if of_flows else ()),
             str(part.packets),
             str(part.dropped),
             f"{part.dropped / part.packets:.2%}" if part.packets else "-",
             str(part.longest_chain),
             str(part.blackouts),
         )
+    if len(run.ways) < len(run.summary.drops):
+        table.caption = "rows without a drop are left out; summary.json has them"
     return table
 
 
