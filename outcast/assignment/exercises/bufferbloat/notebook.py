@@ -1,0 +1,48 @@
+# %% [markdown]
+# # A call beside a download
+#
+# This is a notebook in percent format. Open it in VS Code, Spyder or Jupyter (with Jupytext), or
+# run it as a program: `python notebook.py runs/deep`.
+
+# %%
+import sys
+
+import polars as pl
+
+import outcast
+
+run = outcast.open_run(sys.argv[1] if sys.argv[1:2] and sys.argv[1][0] != "-" else "runs/deep")
+start_ns = run.manifest.traffic.t_start_ns
+
+# %% [markdown]
+# ## How long packets waited at the modem
+# One row per packet that came to the modem. The call's come from 10.0.0.1, the download's from
+# 10.0.0.2. The download begins after 1 s.
+
+# %%
+packets = run.table("packets").with_columns(
+    pl.col("src").cast(pl.String),
+    second=(pl.col("t_in") - start_ns) // 1_000_000_000,
+    wait_ms=(pl.col("t_out") - pl.col("t_in")) / 1e6,
+)
+call = packets.filter(pl.col("src") == "10.0.0.1")
+print(
+    call.group_by("second", maintain_order=True).agg(
+        pl.median("wait_ms"), pl.max("wait_ms").alias("most")
+    )
+)
+loaded = call.filter(pl.col("t_in") >= start_ns + 2_000_000_000)
+print(f"the call's packets waited {loaded['wait_ms'].median():.2f} ms in the median from 2 s on")
+
+# %% [markdown]
+# ## What the download's sender saw
+# The kernel was asked every 10 ms: the window in packets, and the smoothed round-trip time.
+
+# %%
+sockets = run.table("sockets")
+print(sockets.select("t", "cwnd", "srtt_us").gather_every(50))
+loaded = sockets.filter(pl.col("t") >= 2_000_000_000)
+print(
+    f"the round-trip time was {loaded['srtt_us'].median() / 1e3:.2f} ms in the median from 2 s on"
+)
+print(run.table("flows").select("name", pl.col("goodput_bps") / 1e6, "packets", "dropped"))

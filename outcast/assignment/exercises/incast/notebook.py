@@ -1,0 +1,50 @@
+# %% [markdown]
+# # Rounds of an incast
+#
+# This is a notebook in percent format. Open it in VS Code, Spyder or Jupyter (with Jupytext), or
+# run it as a program: `python notebook.py runs/many`.
+
+# %%
+import sys
+
+import polars as pl
+
+import outcast
+
+run = outcast.open_run(sys.argv[1] if sys.argv[1:2] and sys.argv[1][0] != "-" else "runs/many")
+
+# %% [markdown]
+# ## Rounds
+# One row per block in `completions`: the round, the server, when it was asked for and when its last
+# byte arrived, in ns after the traffic's start.
+
+# %%
+blocks = run.table("completions").sort("t_end")
+rounds = blocks.group_by("round").agg(
+    pl.len().alias("blocks"),
+    (pl.min("t_start") / 1e6).alias("asked_ms"),
+    ((pl.max("t_end") - pl.min("t_start")) / 1e6).alias("took_ms"),
+    pl.last("src").alias("last_server"),
+)
+print(rounds.sort("round"))
+print(f"a round took {rounds['took_ms'].mean():.2f} ms on average")
+
+# %% [markdown]
+# ## Goodput
+# From the first request to the last byte.
+
+# %%
+took_s = (blocks["t_end"].max() - blocks["t_start"].min()) / 1e9
+print(f"goodput: {8 * blocks['size_bytes'].sum() / took_s / 1e6:.1f} Mbps in {took_s:.3f} s")
+
+# %% [markdown]
+# ## Packets at the switch
+# One row per packet on the way to the reader; `frame` is its length on the link in bytes.
+
+# %%
+packets = run.table("packets")
+print(
+    packets.group_by(pl.col("verdict").cast(pl.String)).agg(
+        pl.len(), pl.col("frame").sum().alias("frame_bytes")
+    )
+)
