@@ -32,7 +32,8 @@ print(
     )
 )
 loaded = call.filter(pl.col("t_in") >= start_ns + 2_000_000_000)
-print(f"the call's packets waited {loaded['wait_ms'].median():.2f} ms in the median from 2 s on")
+wait_ms = loaded.select(pl.median("wait_ms")).item()
+print(f"from 2 s on, the call's packets waited {wait_ms:.2f} ms in the median")
 
 # %% [markdown]
 # ## What the download's sender saw
@@ -42,7 +43,6 @@ print(f"the call's packets waited {loaded['wait_ms'].median():.2f} ms in the med
 sockets = run.table("sockets")
 print(sockets.select("t", "cwnd", "srtt_us").gather_every(50))
 loaded = sockets.filter(pl.col("t") >= 2_000_000_000)
-print(
-    f"the round-trip time was {loaded['srtt_us'].median() / 1e3:.2f} ms in the median from 2 s on"
-)
+rtt_ms = loaded.select(pl.median("srtt_us")).item() / 1e3
+print(f"from 2 s on, the round-trip time was {rtt_ms:.2f} ms in the median")
 print(run.table("flows").select("name", pl.col("goodput_bps") / 1e6, "packets", "dropped"))

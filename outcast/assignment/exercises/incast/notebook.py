@@ -27,15 +27,16 @@ rounds = blocks.group_by("round").agg(
     pl.last("src").alias("last_server"),
 )
 print(rounds.sort("round"))
-print(f"a round took {rounds['took_ms'].mean():.2f} ms on average")
+print(f"a round took {rounds.select(pl.mean('took_ms')).item():.2f} ms on average")
 
 # %% [markdown]
 # ## Goodput
 # From the first request to the last byte.
 
 # %%
-took_s = (blocks["t_end"].max() - blocks["t_start"].min()) / 1e9
-print(f"goodput: {8 * blocks['size_bytes'].sum() / took_s / 1e6:.1f} Mbps in {took_s:.3f} s")
+took_s = blocks.select((pl.max("t_end") - pl.min("t_start")) / 1e9).item()
+size_bytes = blocks.select(pl.sum("size_bytes")).item()
+print(f"goodput: {8 * size_bytes / took_s / 1e6:.1f} Mbps in {took_s:.3f} s")
 
 # %% [markdown]
 # ## Packets at the switch

@@ -62,7 +62,7 @@ def share_that_came_second(of_lone: bool) -> float:
     counted = arrivals.with_columns(
         second=taken_by_other.cast(pl.Int64).cum_sum().over("packet_time") > 0
     ).filter((pl.col("lone") == of_lone) & pl.col("met_full_queue"))
-    return 100 * counted["second"].mean()
+    return float(100 * counted.select(pl.mean("second")).item())
 
 
 if run.summary.outcast_ratio:
