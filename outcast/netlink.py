@@ -11,13 +11,14 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 ROOT = 0xFFFFFFFF
 """TC_H_ROOT: the parent of an interface's outermost qdisc."""
 _HEADER_BYTES = 4
-_NESTED = 0x8000
+NESTED = 0x8000
+"""NLA_F_NESTED: the value of an attribute is a sequence of attributes."""
 _TYPE_MASK = 0x3FFF
 """Masks NLA_F_NESTED and NLA_F_NET_BYTEORDER out of an attribute's type."""
 _HEADER = struct.Struct("=IHHII")
@@ -25,10 +26,15 @@ _HEADER = struct.Struct("=IHHII")
 RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
+RTM_NEWTFILTER = 44
 REQUEST, ACK, ECHO = 0x1, 0x4, 0x8
 _REQUEST_ACK_CREATE_REPLACE = REQUEST | ACK | 0x400 | 0x100
 _NLMSG_ERROR = 2
 _TCA_KIND, _TCA_OPTIONS = 1, 2
+INGRESS = 0xFFFF0000
+"""The handle of an ingress qdisc; filters of it have it as their parent."""
+_ETH_P_ALL = 3
+_TCA_MATCHALL_ACT = 2
 
 
 def encode(kind: int, value: bytes) -> bytes:
@@ -110,9 +116,33 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
     if options:
         # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in
         # net/netlink.h). Older ones ignore it.
-        body += encode(_TCA_OPTIONS | _NESTED, options)
+        body += encode(_TCA_OPTIONS | NESTED, options)
+    _request(RTM_NEWQDISC, body)
+
+
+def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
+    """Adds a filter to an ingress qdisc that does the same with each packet (tc-matchall(8)).
+
+    Args:
+        interface: the interface's name, in the calling thread's network namespace.
+        actions: the attributes of each action, in their order.
+
+    Raises:
+        OSError: the kernel refused, or there is no such interface.
+    """
+    # A filter has its priority and its protocol in place of flags.
+    every_protocol = 1 << 16 | socket.htons(_ETH_P_ALL)
+    index = socket.if_nametoindex(interface)
+    listed = [encode(number | NESTED, action) for number, action in enumerate(actions, 1)]
+    body = struct.pack("=BxxxiIII", 0, index, 0, INGRESS, every_protocol)
+    body += encode(_TCA_KIND, b"matchall\0")
+    body += encode(_TCA_OPTIONS | NESTED, encode(_TCA_MATCHALL_ACT | NESTED, b"".join(listed)))
+    _request(RTM_NEWTFILTER, body)
+
+
+def _request(kind: int, body: bytes) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(message(RTM_NEWQDISC, _REQUEST_ACK_CREATE_REPLACE, 1, body))
+        netlink.send(message(kind, _REQUEST_ACK_CREATE_REPLACE, 1, body))
         answer = netlink.recv(65536)
     number = refusal(answer)
     if number != 0:

@@ -102,7 +102,9 @@ def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
     """Yields the models that a value can have: one, several with a `kind`, or a list's items."""
     if "items" in part:
         yield from _definitions(part["items"], schema)
-    for reference in (part, *part.get("oneOf", ()), *part.get("anyOf", ())):
+    for member in part.get("anyOf", ()):
+        yield from _definitions(member, schema)
+    for reference in (part, *part.get("oneOf", ())):
         if "$ref" in reference:
             definition = schema["$defs"][reference["$ref"].removeprefix("#/$defs/")]
             if "properties" in definition:

@@ -22,7 +22,7 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
-from outcast.emulation import arrivals, queues, transport, wires
+from outcast.emulation import arrivals, cards, queues, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
@@ -386,7 +386,8 @@ class Network:
             alike.setdefault(tuple(effective.items()), []).append(request.port)
             if request.port == bottleneck:
                 of_bottleneck = effective
-        interrupts = self.plan.host_noise.interrupts
+        interrupts, throttle = self.plan.host_noise.interrupts, self.plan.host_noise.throttle
+        per_second: dict[int, list[str]] = {}
         for host in self.plan.hosts:
             request = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
@@ -394,14 +395,26 @@ class Network:
                 with IPRoute() as netlink:
                     if interrupts is not None:
                         arrivals.hold_back(netlink, request.port, interrupts)
+                    if throttle is not None:
+                        rate = throttle.at(self._rate_bps(host))
+                        cards.install(netlink, request.port, self.plan.mac(host), rate)
+                        per_second.setdefault(rate, []).append(host)
                     (index,) = netlink.link_lookup(ifname=request.port)
                     effective = queues.read_back(request, _shown_queues(netlink).get(index, []))
             alike.setdefault(tuple(effective.items()), []).append(request.port)
+        if per_second:
+            cards.wait_until_ready(min(per_second))
         return QueueSettings(
             of_bottleneck,
             tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
             None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
+            {rate: tuple(hosts) for rate, hosts in per_second.items()},
         )
+
+    def _rate_bps(self, host: str) -> int:
+        """The rate of a host's link, without its oscillator."""
+        (switch,) = self.plan.graph.adj[host]
+        return self.plan.links[host, switch].rate_bps
 
     def _tc(self, requested: Sequence[ports.PortQueue]) -> None:
         for request in requested:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import arrivals, forwarding, multipath, queues, transport
+from outcast.emulation import arrivals, cards, forwarding, multipath, queues, transport
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.emulation.openvswitch import has_kernel_module
 from outcast.engines import (
@@ -98,6 +98,8 @@ class RealtimeEngine:
         controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
+        if plan.host_noise.throttle is not None:
+            raise cards.only_virtual()
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
             if lacking := doctor.lacking_for_held_arrivals():

@@ -383,11 +383,15 @@ def _allowed_keys(location: Location) -> list[str]:
             node = node["items"]
         elif "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
+        elif "oneOf" in node:
+            # Forms that are told apart by their keys have the class's name in brackets as a tag.
+            node = {"$ref": f"#/$defs/{part.strip('[]')}"}
         else:
             node = node["properties"][part]
         # An optional part is a union with null.
         union = node.get("anyOf", ())
-        node = next((kind for kind in union if "$ref" in kind or "discriminator" in kind), node)
+        told_apart = {"$ref", "discriminator", "oneOf"}
+        node = next((kind for kind in union if not told_apart.isdisjoint(kind)), node)
         if "$ref" in node:
             node = definitions[node["$ref"].removeprefix("#/$defs/")]
     return list(node["properties"])

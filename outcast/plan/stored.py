@@ -31,7 +31,7 @@ from outcast.experiment.links import (
     Loss,
     Mtu,
 )
-from outcast.experiment.noise import MOST_INTERVAL_NS
+from outcast.experiment.noise import LEAST_PER_SECOND, MOST_INTERVAL_NS, MOST_PER_SECOND
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
 from outcast.experiment.trace import MOST_EVENTS, EventName
 from outcast.experiment.wire import Overhead
@@ -120,6 +120,12 @@ def _possible(noise: HostNoise) -> HostNoise:
                 f"{name}: allowed is 0 <= least_ns <= most_ns <= {MOST_INTERVAL_NS}, "
                 f"not {span.least_ns} and {span.most_ns}"
             )
+    throttle = noise.throttle
+    for rate in (throttle.per_second, throttle.below_gigabit) if throttle is not None else ():
+        if not LEAST_PER_SECOND <= rate <= MOST_PER_SECOND:
+            raise ValueError(
+                f"throttle: allowed is from {LEAST_PER_SECOND} to {MOST_PER_SECOND}, not {rate}"
+            )
     return noise
 
 
@@ -132,10 +138,10 @@ class _Alike(_Part):
 
 class _Document(handed_in.Versioned):
     """The file's keys, in their order. Format 1 had no `links`, 2 no `events`, 3 neither
-    `overhead` nor `host_noise`.
+    `overhead` nor `host_noise`, 4 no `throttle` in the latter.
     """
 
-    format: int = 4
+    format: int = 5
     graph: _Network
     routing: Annotated[str, _member_of(routes.KINDS)]
     hash_seed: int = Field(ge=0, lt=1 << 32)

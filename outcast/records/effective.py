@@ -67,11 +67,14 @@ class QueueSettings:
         ports: each item names the ports that share settings, and holds these settings.
         interrupts_ns: the least and the most time after which every host gets what arrived; None
             where hosts get each packet at once.
+        interrupts_per_second: the hosts whose cards count from their last interrupt, by the most
+            interrupts in a second.
     """
 
     bottleneck: Mapping[str, Any]
     ports: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]
     interrupts_ns: tuple[int, int] | None = None
+    interrupts_per_second: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Returns them as a map from setting to value."""
@@ -82,6 +85,8 @@ class QueueSettings:
         if self.interrupts_ns is not None:
             least_ns, most_ns = self.interrupts_ns
             flat |= {"noise.interrupts_ns": [least_ns, most_ns]}
+        for per_second, hosts in self.interrupts_per_second.items():
+            flat[f"noise.interrupts_per_second.{per_second}"] = " ".join(hosts)
         return flat
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from outcast import workflow
-from outcast.emulation import arrivals, link_counters, netem, queues
+from outcast import netlink, workflow
+from outcast.emulation import arrivals, cards, link_counters, netem, queues
 from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
 from outcast.experiment import Experiment, load, load_finished
 from outcast.experiment.noise import NEVER, PROFILES, between
 from outcast.plan.make import make_plan
-from outcast.plan.noise import HostNoise, Span
+from outcast.plan.noise import HostNoise, Span, Throttle, interval_ns
 from outcast.plan.ports import host_queue, port_rate_bps, switch_queue
 from outcast.plan.stored import dumps, read_plan
 from outcast.view.report.overview import _noise
@@ -120,6 +120,13 @@ def test_a_run_from_before_there_were_profiles_is_read_as_it_was(tmp_path: Path)
         ("noise={interrupts: {least: 2us, most: 1us}}", "least: allowed is up to most, which is"),
         ("noise={interrupts: {least: 2us}}", "noise.interrupts.most: is missing"),
         ("noise={interrupts: {most: 1s}}", "noise.interrupts.most"),
+        (
+            "noise={interrupts: {per_second: 20000, most: 1us}}",
+            "noise.interrupts.most: unknown key; allowed are per_second, below_gigabit",
+        ),
+        ("noise={interrupts: {below_gigabit: 4000}}", "noise.interrupts.per_second: is missing"),
+        ("noise={interrupts: {per_second: 9}}", "noise.interrupts.per_second: 9: allowed is"),
+        ("noise={interrupts: {per_second: true}}", "per_second: true: allowed is a number"),
         ("noise.oscillators=-1", "noise.oscillators"),
         ("noise.oscilators=1", "unknown key; allowed are"),
         ("noise.oscillators=true", "noise.oscillators: true: allowed is a number"),
@@ -184,6 +191,80 @@ def test_slots_are_told_to_netem_and_read_back() -> None:
         netem.shown_slot(netem.options(delay_ns=1, jitter_ns=0, limit_packets=9, in_order=True))
         is None
     )
+
+
+def test_cards_that_count_from_their_last_interrupt_are_in_the_plan(tmp_path: Path) -> None:
+    plan = make_plan(resolved("noise.profile=hosts-2011"))
+    cards_2011 = Throttle(per_second=20_000, below_gigabit=4_000)
+    assert plan.host_noise == HostNoise(throttle=cards_2011)
+    # An interval is a whole number of the units in which the kernel saves it up.
+    assert (cards_2011.at(10**9), cards_2011.at(10**8)) == (20_032, 3_988)
+    assert (interval_ns(20_032), interval_ns(3_988)) == (49_920, 250_752)
+    assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + 2 * 250_752
+    file = tmp_path / "plan.json"
+    file.write_text(dumps(plan))
+    assert read_plan(file).host_noise == plan.host_noise
+    document = json.loads(file.read_text())
+    document["host_noise"]["throttle"]["per_second"] = 0
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="throttle: allowed is from 3000 to 70000, not 0"):
+        read_plan(file)
+
+
+class FakeCard:
+    """A kernel that shows the slot and the filters that it was given, or others."""
+
+    def __init__(self, filters: dict[int, list[bytes]], slot: Span) -> None:
+        self.filters = filters
+        self.slot = slot
+
+    def link_lookup(self, ifname: str) -> tuple[int]:
+        return ({"h1-eth0": 2, "behind": 3, "waiting": 4}[ifname],)
+
+    def link(self, *_words: str, **_settings: Any) -> None:
+        pass
+
+    tc = link
+
+    def get_qdiscs(self) -> list[Any]:
+        raw = netem.options(
+            delay_ns=1, jitter_ns=0, limit_packets=9, in_order=False, slot=self.slot
+        )
+        return [Message({"TCA_KIND": "netem", "TCA_OPTIONS": raw.hex(":")}, index=4)]
+
+    def get_filters(self, index: int, parent: int) -> list[Any]:
+        assert parent == netlink.INGRESS
+        listed = b"".join(
+            netlink.encode(number, action) for number, action in enumerate(self.filters[index], 1)
+        )
+        return [Message({}), Message({"TCA_OPTIONS": netlink.encode(2, listed).hex(":")})]
+
+
+def test_a_card_is_read_back_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[int, list[bytes]] = {}
+    index = {"h1-eth0": 2, "behind": 3}
+    monkeypatch.setattr(
+        netlink, "add_matchall", lambda name, listed: told.update({index[name]: listed})
+    )
+    monkeypatch.setattr(cards.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(cards.transport, "write_sysctl", lambda *_: None)
+    whole = Span(49_920, 49_920)
+
+    def install(**settings: Any) -> None:
+        kernel: Any = FakeCard(**{"filters": told, "slot": whole, **settings})
+        cards.install(kernel, "h1-eth0", "02:00:00:00:00:01", 20_032)
+
+    install()
+    assert {number: len(listed) for number, listed in told.items()} == {2: 4, 3: 4}
+    # The card's memory is one and the same action at both places.
+    assert told[2][1] == told[3][1]
+    with pytest.raises(ReadBackError, match="interrupts"):
+        install(slot=Span(49_920, 49_921))
+    # A kernel before 5.12 knows no packets per second, and shows none.
+    without = told[2][1].replace(netlink.encode(10, struct.pack("=Q", 20_032)), b"")
+    for other in ([told[2][0], without, *told[2][2:]], told[2][::-1], told[2][:3]):
+        with pytest.raises(ReadBackError, match="actions on arrivals"):
+            install(filters={2: other, 3: list(told[3])})
 
 
 class FakeIfb:
@@ -266,10 +347,11 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(
 def test_the_report_says_which_noise_a_run_had() -> None:
     whole = resolved("noise.profile=hosts-2011")
     assert _noise(requested(whole), {"bottleneck.jitter_ns": 760}) == (
-        " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get their "
-        "arrivals in batches, 50 µs to 250 µs after the first packet of each; delays at switches "
-        "vary by up to 760 ns."
+        " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get at "
+        "most 20,000 interrupts a second; delays at switches vary by up to 760 ns."
     )
+    modern = "hosts get their arrivals in batches, 2 µs to 64 µs after the first packet of each."
+    assert modern in _noise(requested(resolved("noise.profile=hosts-modern")), {})
     assert _noise(requested(resolved("noise.profile=exact")), {}) == ""
     assert _noise({}, {}) == ""
     # A link with less delay than a switch's latency varies has less of it.

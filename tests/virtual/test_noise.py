@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from outcast.analysis.capture.pcap import read_capture
+from outcast.plan.noise import interval_ns as interval_of
 from tests import guest_runs
 
 NETWORK = (
@@ -73,6 +74,53 @@ def test_a_host_gets_its_arrivals_in_batches(tmp_path: Path) -> None:
     # The port that is studied goes on without a gap.
     gaps = np.diff(arrivals)
     assert np.mean(gaps == FRAME_NS) > 0.95
+
+
+def interrupts_of(arrivals: np.ndarray, interval_ns: int) -> tuple[np.ndarray, np.ndarray]:
+    """When a card interrupts that counts from its last interrupt, and how many packets it brings.
+
+    This is what the drivers' manuals say. A packet that comes to a quiet card interrupts alone.
+    """
+    interrupts: list[tuple[int, int]] = []
+    at = 0
+    while at < len(arrivals):
+        now = int(arrivals[at])
+        earliest = interrupts[-1][0] + interval_ns if interrupts else now
+        end = at + 1 if now >= earliest else int(np.searchsorted(arrivals, earliest, side="right"))
+        interrupts.append((max(now, earliest), end - at))
+        at = end
+    times, packets = zip(*interrupts, strict=True)
+    return np.array(times), np.array(packets)
+
+
+def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    noise = "noise={profile: exact, interrupts: {per_second: 20000}}"
+    # With this delay slow start has quiet times between its rounds, and none after them.
+    guest_runs.run(
+        *("linear-12", target, *NETWORK, f"links={{rate: 1gbit, delay: {DELAY_NS * 20}ns}}"),
+        *(noise, "flows=[{from: 2-hop, hosts: 1}]"),
+    )
+    effective = guest_runs.manifest_of(target)["effective"]
+    # The nearest number that the kernel can do, and the interval to which a card rounds 50 us.
+    interval_ns = interval_of(20032)
+    assert interval_ns == 49_920 == 195 * 256
+    assert effective["noise.interrupts_per_second.20032"] == "h1 h2 h3 h4"
+    data = captured(target, "s1-eth1", "out").stamp_ns
+    answered = np.unique(captured(target, "s1-eth1", "in").stamp_ns - DELAY_NS * 20)
+    interrupts, packets = interrupts_of(data, interval_ns)
+    # The host answers at interrupts alone, but for the end of the connection, and at each that
+    # brings two segments or more.
+    assert np.all(np.isin(answered[answered < data[-1]][:-1], interrupts))
+    assert np.sum(packets > 1) > 300
+    assert np.mean(np.isin(interrupts[packets > 1], answered)) > 0.99
+    # Both happen often: an interrupt with the first packet after a quiet time, and one that waited.
+    at_once = np.isin(interrupts, data)
+    assert min(at_once.sum(), (~at_once).sum()) > 10
+    assert np.all(np.diff(interrupts)[~at_once[1:]] == interval_ns)
+    # No packet overtakes another on its way through the card.
+    acks = captured(target, "s1-eth1", "in").ack
+    assert np.all(np.diff(acks.astype(np.int64)) >= 0)
 
 
 def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path: Path) -> None:

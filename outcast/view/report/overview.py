@@ -281,6 +281,9 @@ def _noise(asked: dict[str, Any], effective: dict[str, Any]) -> str:
     # The manifest may come from somebody else.
     if isinstance(ppm := asked.get("noise.oscillators"), (int, float)) and ppm:
         parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
+    throttled = asked.get("noise.interrupts")
+    if isinstance(throttled, dict) and isinstance(often := throttled.get("per_second"), int):
+        parts.append(f"hosts get at most {often:,} interrupts a second")
     for key, words in (
         ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
         ("sender", "what hosts send leaves {} after they are woken"),

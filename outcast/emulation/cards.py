@@ -1,0 +1,264 @@
+"""Network cards that count from their last interrupt, as Intel's e1000, e1000e and igb do.
+
+Such a card interrupts at once when a packet comes and its last interrupt is an interval ago. Else
+it interrupts when the interval is over, and the host gets all that has come by then. Linux has no
+device of that kind. NAPI's own pacing (`gro_flush_timeout` with `napi_defer_hard_irqs`) needs GRO
+at a veth. It keeps segments back until the next tick of 1 ms then, and neither can be turned off
+without BPF (napi_complete_done in net/core/dev.c, veth_xmit in drivers/net/veth.c). But actions of
+tc(8) and a slot of netem can be put together so that they do it exactly:
+
+* A police action that lets one packet pass in an interval (act_police.c, packets per second) is the
+  card's memory of its last interrupt. What it lets pass at the host's interface reaches the host at
+  once, and what it does not waits in a netem.
+* netem's slot has to begin at the interrupt, but begins at the first packet that waits. So each
+  packet that the police action lets pass is also mirrored into the netem, where it begins the slot.
+  The slot takes as long as the interval. At its end all that wait leave, the copy first.
+* Behind the netem a police action of its own drops the copy, because it lets one packet pass in
+  half an interval, and what passes is dropped. Then comes the card's police action once more. The
+  first packet that waited passes it, and begins the next interval and slot. If none waited, the
+  card is quiet.
+
+The netem is at one end of a veth pair in the host's namespace, and the host gets what waited from
+the other end. Captures inside the host, and its counters, see a packet when it arrives, as before.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from outcast import netlink
+from outcast.emulation import netem, rtnetlink, transport
+from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.plan.noise import BURST_UNIT_NS, CARD_ENDS, Span, interval_ns
+
+_SLOT_HANDLE = 1
+_LIMIT_PACKETS = 100_000
+_AFTER_NS = 1
+"""netem begins a slot only for a packet that came after the last one's end (get_slot_next). A
+packet that comes at that very instant has to, so all wait for a nanosecond."""
+_CARD, _COPIES = 1, 2
+"""The numbers of the two police actions in the host's namespace."""
+_OK, _DROP, _NEXT, _STOLEN, _JUMP = 0, 2, 3, 4, 1 << 28
+"""TC_ACT_OK, TC_ACT_SHOT, TC_ACT_PIPE, TC_ACT_STOLEN, TC_ACT_JUMP (linux/pkt_cls.h). A jump goes to
+an action by its place in the list."""
+_REDIRECT, _MIRROR = 1, 2
+"""TCA_EGRESS_REDIR and TCA_EGRESS_MIRROR (linux/tc_act/tc_mirred.h)."""
+_LAST = 3
+"""The place of the last action in both lists. The card's police action jumps there with what comes
+within an interval, and it is one and the same in both."""
+
+_MATCHALL_ACTIONS = 2
+_KIND, _OPTIONS = 1, 2
+_POLICE_TBF, _POLICE_RESULT, _POLICE_RATE, _POLICE_BURST = 1, 5, 10, 11
+_MIRRED_PARAMETERS = 2
+_GACT_PARAMETERS = 2
+# struct tc_police: index, action, limit, burst, mtu, two rates, refcnt, bindcnt, capab
+_POLICE = struct.Struct("=Ii3I24x2iI")
+# tc_gen: index, capab, action, refcnt, bindcnt; then for mirred: eaction, ifindex
+_GENERAL = struct.Struct("=IIiii")
+_MIRRED = struct.Struct("=IIiiiiI")
+
+
+@dataclass(frozen=True, slots=True)
+class Police:
+    """One packet passes in an interval.
+
+    Attributes:
+        index: the action's number. Two filters with the same number share the action.
+        per_second: how many intervals there are in a second.
+        passes, exceeds: what becomes of a packet that passes, and of the others.
+    """
+
+    index: int
+    per_second: int
+    passes: int
+    exceeds: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        burst = interval_ns(self.per_second) // BURST_UNIT_NS
+        return _action(
+            "police",
+            netlink.encode(_POLICE_TBF, _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0))
+            + netlink.encode(_POLICE_RESULT, struct.pack("=I", self.passes))
+            + netlink.encode(_POLICE_RATE, struct.pack("=Q", self.per_second))
+            + netlink.encode(_POLICE_BURST, struct.pack("=Q", burst)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mirred:
+    """A packet, or a copy of it, goes to another interface.
+
+    Attributes:
+        how: _REDIRECT or _MIRROR.
+        to: the interface's index.
+        then: what becomes of the packet itself.
+    """
+
+    how: int
+    to: int
+    then: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        parameters = _MIRRED.pack(0, 0, self.then, 0, 0, self.how, self.to)
+        return _action("mirred", netlink.encode(_MIRRED_PARAMETERS, parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """The same becomes of each packet."""
+
+    then: int
+
+    def encoded(self) -> bytes:
+        """The action as the kernel is told it."""
+        return _action(
+            "gact", netlink.encode(_GACT_PARAMETERS, _GENERAL.pack(0, 0, self.then, 0, 0))
+        )
+
+
+Action = Police | Mirred | Always
+
+
+def _action(kind: str, options: bytes) -> bytes:
+    return netlink.encode(_KIND, kind.encode() + b"\0") + netlink.encode(
+        _OPTIONS | netlink.NESTED, options
+    )
+
+
+def missing(what: str) -> FeatureMissingError:
+    """The error where a kernel cannot do as such a card does; `what` it lacks."""
+    return FeatureMissingError(
+        f"noise.interrupts: this kernel lacks {what}, so no host's card can count from its last "
+        "interrupt; use --engine virtual, or noise.interrupts={most: 0us}"
+    )
+
+
+def only_virtual() -> FeatureMissingError:
+    """The error for real time, where timers are late: packets would overtake those that wait."""
+    return FeatureMissingError(
+        "noise.interrupts.per_second: no real machine's timers are exact enough for it, so packets "
+        "would overtake one another; use --engine virtual, or noise.interrupts={most: 0us}, "
+        "because a real machine has interrupts of its own"
+    )
+
+
+def install(kernel: IPRoute, interface: str, address: str, per_second: int) -> None:
+    """Makes what arrives at an interface of the present namespace come as from such a card.
+
+    Args:
+        kernel: a socket in that namespace.
+        interface: the interface's name.
+        address: its MAC address.
+        per_second: the most interrupts in a second.
+
+    Raises:
+        FeatureMissingError: the kernel lacks a part of it.
+        ReadBackError: the kernel shows something else than was asked for.
+        RunError: the kernel refused.
+    """
+    waiting, behind = CARD_ENDS
+    # IP takes only what is addressed to the interface that it came from.
+    kernel.link("add", ifname=waiting, kind="veth", peer={"ifname": behind, "address": address})
+    for name in ("all", behind):
+        # Else a host can refuse what comes from an interface to which none of its routes leads.
+        transport.write_sysctl(f"ipv4/conf/{name}/rp_filter", "0", interface)
+    index = {name: kernel.link_lookup(ifname=name)[0] for name in (interface, *CARD_ENDS)}
+    for end in CARD_ENDS:
+        kernel.link("set", index=index[end], state="up")
+    slot_ns = interval_ns(per_second)
+    rtnetlink.replace_qdisc(
+        *(waiting, "netem"),
+        parent=netlink.ROOT,
+        major=_SLOT_HANDLE,
+        options=netem.options(
+            delay_ns=_AFTER_NS,
+            jitter_ns=0,
+            limit_packets=_LIMIT_PACKETS,
+            in_order=False,
+            slot=Span(slot_ns, slot_ns),
+        ),
+    )
+    card = Police(_CARD, per_second, passes=_NEXT, exceeds=_JUMP | _LAST)
+    begin = Mirred(_MIRROR, index[waiting], then=_OK)
+    actions: dict[str, Sequence[Action]] = {
+        interface: (Always(_NEXT), card, begin, Mirred(_REDIRECT, index[waiting], then=_STOLEN)),
+        behind: (
+            Police(_COPIES, 2 * per_second, passes=_DROP, exceeds=_NEXT),
+            *(card, begin, Always(_OK)),
+        ),
+    }
+    for name, listed in actions.items():
+        try:
+            kernel.tc("add", "ingress", index=index[name])
+            netlink.add_matchall(name, [action.encoded() for action in listed])
+        except (NetlinkError, OSError) as error:
+            parts = "sch_ingress, cls_matchall, act_police, act_mirred or act_gact"
+            raise missing(f"{parts} ({error})") from None
+    _read_back(kernel, waiting, index[waiting], Span(slot_ns, slot_ns))
+    for name, listed in actions.items():
+        filters = kernel.get_filters(index=index[name], parent=netlink.INGRESS)
+        shown = [decoded for message in filters if (decoded := _shown(message))]
+        if shown != [list(listed)]:
+            raise ReadBackError(name, "actions on arrivals", list(listed), shown)
+
+
+def wait_until_ready(per_second: int) -> None:
+    """Waits until all cards would interrupt at once.
+
+    A police action begins without anything saved up. So it would take the first packet for one that
+    came within an interval, although the interval's slot has not begun.
+
+    Args:
+        per_second: the most interrupts in a second of the slowest card.
+    """
+    time.sleep(2 * interval_ns(per_second) / 10**9)
+
+
+def _read_back(kernel: IPRoute, name: str, index: int, interval: Span) -> None:
+    """Raises ReadBackError where the netem has other slots."""
+    slots = [
+        netem.shown_slot(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
+        for message in kernel.get_qdiscs()
+        if message["index"] == index and message.get_attr("TCA_KIND") == "netem"
+    ]
+    if slots != [interval]:
+        raise ReadBackError(name, "interrupts", interval, slots)
+
+
+def _shown(message: Any) -> list[Action | str]:
+    """A filter's actions as the kernel shows them; of another kind, its name.
+
+    The kernel dumps a filter's head without options too.
+    """
+    options = message.get_attr("TCA_OPTIONS")
+    listed = netlink.attribute(netlink.raw_bytes(options), _MATCHALL_ACTIONS) if options else None
+    return [_decoded(raw) for _, raw in netlink.attributes(listed or b"")]
+
+
+def _decoded(raw: bytes) -> Action | str:
+    parts = dict(netlink.attributes(raw))
+    kind = parts[_KIND].rstrip(b"\0").decode()
+    options = dict(netlink.attributes(parts[_OPTIONS]))
+    if kind == "police":
+        index, exceeds, *_ = _POLICE.unpack(options[_POLICE_TBF])
+        numbers = netlink.numbers(parts[_OPTIONS])
+        # The kernel does not show a result of 0, nor rates that it does not know.
+        return Police(
+            index, numbers.get(_POLICE_RATE, 0), numbers.get(_POLICE_RESULT, _OK), exceeds
+        )
+    if kind == "mirred":
+        _, _, then, _, _, how, to = _MIRRED.unpack(options[_MIRRED_PARAMETERS])
+        return Mirred(how, to, then)
+    if kind == "gact":
+        return Always(_GENERAL.unpack(options[_GACT_PARAMETERS])[2])
+    return kind
