@@ -232,8 +232,9 @@ class Noise(Part):
         ge=0,
         le=MOST_VARIATION_NS,
         alias="switch_latency",
-        description="a packet's delay at a switch's port varies by up to this, up and down; a link "
-        "with less delay varies by that. `links.jitter` wins",
+        description="a packet's delay at a switch's port varies by up to this, up and down. "
+        "Allowed is up to the shortest delay of a link; a profile's number is cut to that of each "
+        "link. `links.jitter` wins",
     )
 
     _no_switch = field_validator("oscillators_ppm", mode="before")(no_switch)
@@ -252,6 +253,12 @@ class Noise(Part):
         }
         given = {key: getattr(self, key) for key in defaults if getattr(self, key) is not None}
         return self.model_copy(update={**defaults, **given})
+
+    @property
+    def has_switch_latency_of_profile(self) -> bool:
+        """Whether a switch's latency varies by the profile's number."""
+        of_profile = PROFILES[self.profile].switch_latency_ns if self.profile is not None else None
+        return self.switch_latency_ns == of_profile
 
     @property
     def greatest_jitter(self) -> bool:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pydantic import ValidationError
 
 from controllers.graph import Graph
+from outcast import units
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.plan.traces import Steps
@@ -39,8 +40,9 @@ def resolve(
             has its mean rate here, and a jitter that fits the highest one.
 
     Raises:
-        ConfigError: own settings are no settings of a link, or do not fit one another; an
-            override names no link of the graph, or a direction that another one names.
+        ConfigError: own settings are no settings of a link, or do not fit one another; a switch's
+            latency varies by more than a link's delay; an override names no link of the graph, or a
+            direction that another one names.
     """
     settings: dict[Direction, Link] = {}
     for one, other, data in graph.edges(data=True):
@@ -56,9 +58,14 @@ def resolve(
     variation_ns = experiment.noise.switch_latency_ns
     for direction, link in settings.items():
         if link.jitter_ns is None and variation_ns is not None:
-            settings[direction] = link = replace(
-                link, jitter_ns=min(variation_ns, link.delay_ns or 0)
-            )
+            delay_ns = link.delay_ns or 0
+            if variation_ns > delay_ns and not experiment.noise.has_switch_latency_of_profile:
+                raise ConfigError(
+                    f"noise.switch_latency: {units.format_time(variation_ns)}: allowed is up to "
+                    f"the shortest delay of a link; {direction[0]} to {direction[1]} has "
+                    f"{units.format_time(delay_ns)}"
+                )
+            settings[direction] = link = replace(link, jitter_ns=min(variation_ns, delay_ns))
         if any(
             event.loss is not None and event.concerns(*direction) for event in experiment.events
         ):

@@ -24,10 +24,12 @@ from outcast.records.run import Run
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
+from outcast.reproduce.result import measured_points
 from outcast.sweep import scheduler
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.store import SweepDirectory, problems
 from outcast.sweep.task import Failure, Task
+from outcast.units import format_time, parse_time_ns
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def planned_runs(
         noise: the profile of noise; None for the one that the configurations have.
 
     Raises:
-        ConfigError: if a point's configuration is missing or refuses the settings.
+        ConfigError: if a point's configuration is missing or refuses the settings, or if a measure
+            covers a time after the end of its runs.
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
@@ -68,6 +71,7 @@ def planned_runs(
             if noise not in (None, DEFAULTS["virtual"]):
                 settings["noise.profile"] = noise
             loaded = load_experiment(configs.find(point.config), settings)
+            _require_within(recipe, point, loaded)
             single = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
             if single is None:
@@ -77,6 +81,23 @@ def planned_runs(
             digest = hashlib.sha256(experiment.dump(seeded).encode()).hexdigest()[:12]
             runs.append(PlannedRun(point, seed, f"{point.config}-s{seed}-{digest}", seeded))
     return runs
+
+
+def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
+    """Raises ConfigError where a measure at a point covers a time after the end of its runs.
+
+    An interval counts from when all flows are active.
+    """
+    start_ns = max((group.start_ns for group in chosen.flows), default=0)
+    measured = [at for claim in recipe.claims for at in measured_points(claim)]
+    for interval in [measure.interval for label, measure in measured if label == point.label]:
+        if not isinstance(interval, tuple):
+            continue
+        if start_ns + parse_time_ns(interval[1]) > chosen.duration_ns:
+            raise ConfigError(
+                f"{recipe.id}: {point.label}: interval {interval[0]} to {interval[1]}: its runs "
+                f"end at {format_time(chosen.duration_ns - start_ns)}"
+            )
 
 
 def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:

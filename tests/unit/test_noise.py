@@ -86,6 +86,15 @@ def test_a_switch_varies_by_the_profiles_number_and_no_host_does() -> None:
     assert switch_queue(quick, make_plan(quick), "s1-eth1").jitter_ns == 760
 
 
+def test_a_switch_latency_above_a_links_delay_is_refused() -> None:
+    """Half of the draws would be a negative delay, so the latency would vary by less."""
+    long = resolved("noise={profile: exact, switch_latency: 6us}")
+    allowed = "noise.switch_latency: 6us: allowed is up to the shortest delay of a link; .* has 5us"
+    with pytest.raises(ConfigError, match=allowed):
+        make_plan(long)
+    make_plan(resolved("noise={profile: exact, switch_latency: 5us}"))
+
+
 def test_the_jitter_of_before_is_the_greatest_with_the_kernels_seed() -> None:
     whole = resolved("noise.profile=jitter", "links={rate: 1gbit, overhead: none}")
     port = switch_queue(whole, make_plan(whole), "s1-eth1")

@@ -10,10 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
-from outcast.reproduce import measures, model, pictures, recipe, result, runs
+from outcast.reproduce import measures, model, pictures, recipe, runs
 from outcast.reproduce.recipe import Mode, OrderClaim, Point
 from outcast.reproduce.verdict import Verdict, decide
-from outcast.units import parse_time_ns
 
 RECIPES = recipe.load_all()
 IDS = """P2 P3 P4 P5 P6 P7 P-buf P-rtt P-ports P8 P10 P11 P12 P13 P14-P15 P16 P-tab2 P-era
@@ -38,13 +37,21 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     for point in found.points:
         seeds = [each.seed for each in wanted if each.point == point]
         assert seeds == list(range(1, repetitions + 1))
-    # A claim can only be about an interval in which the run lasts.
-    experiments = {each.point.label: each.experiment for each in wanted}
-    for claim in found.claims:
-        for label, measure in result.measured_points(claim):
-            assert measure.interval is not None
-            if isinstance(measure.interval, tuple):
-                assert parse_time_ns(measure.interval[1]) <= experiments[label].duration_ns
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"duration": "90ms", "analysis.windows": []}, "90ms"),
+        ({"flows.1.start": "450ms"}, "50ms"),
+    ],
+)
+def test_an_interval_after_the_end_of_its_runs_is_refused(settings, end):
+    found = RECIPES["P3"]
+    short = found.model_copy(update={"quick": Mode(repetitions=5, set=settings)})
+    refused = rf"P3: t.*: interval 0s to [15]00ms: its runs end at {end}$"
+    with pytest.raises(ConfigError, match=refused):
+        runs.planned_runs(short, "quick")
 
 
 def test_a_points_settings_go_before_the_modes():
