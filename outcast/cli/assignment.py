@@ -138,6 +138,46 @@ def check(directory: Path) -> None:
 
 
 @command.command(
+    "lint", epilog=shared.examples("outcast assignment lint my-exercise --seeds 3 --jobs 2")
+)
+@click.argument("exercise", metavar="EXERCISE")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2, max=100),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="For how many students, each with an own seed.",
+)
+@shared.jobs
+def lint(exercise: str, seeds: int, jobs: int | None) -> None:
+    """Run the solution of EXERCISE for several students, and look at every model answer.
+
+    Exit status 2 if something is wrong.
+    """
+    import os
+    from tempfile import TemporaryDirectory
+
+    from outcast.assignment import lint as linting
+    from outcast.assignment.exercise import load_exercise
+    from outcast.assignment.replayed import Guest
+
+    shared.end_as_interrupted()
+    loaded = load_exercise(exercise)
+    with TemporaryDirectory(prefix="outcast-lint-") as scratch:
+        found = linting.lint(
+            loaded, Guest(), Path(scratch), seeds, jobs or os.cpu_count() or 1, terminal.tell
+        )
+    console = terminal.console()
+    console.print(linting.table(found))
+    for problem in found.all_problems:
+        terminal.echo(problem)
+    if found.all_problems:
+        raise InputError(f"{exercise}: {len(found.all_problems)} problems")
+    terminal.echo(f"{exercise}: {found.runs} runs of {seeds} students, nothing is wrong")
+
+
+@command.command(
     "solve", epilog=shared.examples("outcast assignment solve NETS26 --student ana -o ana-solved")
 )
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
