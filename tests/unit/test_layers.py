@@ -37,8 +37,14 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 MODULES_AT_THE_ROOT = 8
 
 
+NO_MODULES = PACKAGE / "assignment/exercises"
+"""Students' notebooks, which use outcast as anyone does; nothing of ours imports them."""
+
+
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(PACKAGE.rglob("*.py")):
+        if NO_MODULES in path.parents:
+            continue
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         yield ".".join(part for part in parts if part != "__init__"), path
 
