@@ -49,3 +49,12 @@ print(
         pl.len(), pl.col("frame").sum().alias("frame_bytes")
     )
 )
+
+# %% [markdown]
+# ## When packets left for the reader
+# In ms after the traffic's start. `diff` of a column is the time since the row before.
+
+# %%
+start_ns = run.manifest.traffic.t_start_ns
+left = packets.select(left_ms=(pl.col("t_out") - start_ns) / 1e6).drop_nulls().sort("left_ms")
+print(left.filter(pl.col("left_ms") > 0).head(5))
