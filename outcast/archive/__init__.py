@@ -244,18 +244,8 @@ def unpack(path: Path, folder: Path) -> Unpacked:
 
     try:
         record = handed_in.read_model(folder / RECORD, Record)
-        present = {
-            str(file.relative_to(folder)): file
-            for file in handed_in.plain_files(folder)
-            if file != folder / RECORD
-        }
-        for name in sorted({*present, *record.files}):
-            if name not in present:
-                raise refusal(f"{name} is missing")
-            if name not in record.files:
-                raise refusal(f"{name} has no hash in {RECORD}")
-            if files.sha256(present[name]) != record.files[name]:
-                raise refusal(f"{name} has another hash than {RECORD} says")
+        if wrong := contents.broken(folder, RECORD, record.files):
+            raise refusal(wrong)
         directory = RunDirectory(folder / RUN)
         contents.require_unchanged(
             directory, verify.differences(directory, directory.read_manifest())

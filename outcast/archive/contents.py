@@ -167,6 +167,33 @@ def require_unchanged(directory: RunDirectory, differences: verify.Differences) 
             )
 
 
+def broken(folder: Path, record: str, hashes: Mapping[str, str]) -> str:
+    """How the files of an unpacked archive differ from its record of them; empty if they do not.
+
+    Args:
+        folder: the unpacked archive.
+        record: the name of the file in it that has the hashes.
+        hashes: the SHA-256 of every other file, by name.
+
+    Raises:
+        InputError: it holds something that is neither a file nor a folder.
+        OSError: a file cannot be read.
+    """
+    present = {
+        str(file.relative_to(folder)): file
+        for file in handed_in.plain_files(folder)
+        if file != folder / record
+    }
+    for name in sorted({*present, *hashes}):
+        if name not in present:
+            return f"{name} is missing"
+        if name not in hashes:
+            return f"{name} has no hash in {record}"
+        if sha256(present[name]) != hashes[name]:
+            return f"{name} has another hash than {record} says"
+    return ""
+
+
 def listed(names: list[str] | tuple[str, ...]) -> str:
     """The first of these names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""

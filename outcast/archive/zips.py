@@ -6,7 +6,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -41,7 +41,12 @@ Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""
 
 
-def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
+def write(
+    path: Path,
+    members: Mapping[str, Path | bytes],
+    date: Date,
+    executable: Collection[str] = (),
+) -> None:
     """Writes a zip file, whole or not at all.
 
     The same members and the same date give the same bytes with the same zlib.
@@ -50,6 +55,7 @@ def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
         path: the zip file.
         members: from names in the zip file to their contents, or to the files that have them.
         date: the date of every member. Its time is noon, so that the day is right in most zones.
+        executable: the members that are programs.
 
     Raises:
         OSError: a file cannot be read, or the zip file cannot be written; the error names it.
@@ -59,14 +65,14 @@ def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
         zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive,
     ):
         for name in sorted(members):
-            _add(archive, name, members[name], date)
+            _add(archive, name, members[name], date, 0o755 if name in executable else 0o644)
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> None:
+def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date, mode: int) -> None:
     info = zipfile.ZipInfo(name, (*date, 12, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
-    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.external_attr = (stat.S_IFREG | mode) << 16
     if isinstance(content, bytes):
         archive.writestr(info, content, compresslevel=_LEVEL)
         return
@@ -94,10 +100,15 @@ class _Bounded(BufferedReader):
         return content
 
 
-def unpack(path: Path, folder: Path) -> None:
+def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Unpacks a zip file that somebody handed in into a new folder.
 
     Only regular files are made. Their sizes are bounded before the first one is made.
+
+    Args:
+        path: the zip file.
+        folder: the folder.
+        most_bytes: the limit for all its files together.
 
     Raises:
         InputError: the file cannot be read, is no zip file, is broken, or holds anything else than
@@ -112,7 +123,7 @@ def unpack(path: Path, folder: Path) -> None:
         raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
     try:
         with stream, zipfile.ZipFile(stream) as archive:
-            for info in _members(archive.infolist(), path):
+            for info in _members(archive.infolist(), path, most_bytes):
                 target = folder / info.filename
                 _make_folder(target.parent)
                 with archive.open(info) as source:
@@ -124,7 +135,9 @@ def unpack(path: Path, folder: Path) -> None:
         raise InputError(f"{path}: not a whole zip file: {what[:200]!a}") from None
 
 
-def _members(infos: Sequence[zipfile.ZipInfo], path: Path) -> list[zipfile.ZipInfo]:
+def _members(
+    infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int
+) -> list[zipfile.ZipInfo]:
     """The files of a zip file. Folders are left out, because files make their own."""
     _require_few(len(infos))
     members = [info for info in infos if not (info.is_dir() and info.file_size == 0)]
@@ -137,7 +150,7 @@ def _members(infos: Sequence[zipfile.ZipInfo], path: Path) -> list[zipfile.ZipIn
     folders = {folder for name in seen for folder in PurePosixPath(name).parents}
     _require_few(len(seen) + len(folders))
     size = sum(info.file_size for info in members)
-    most = min(MOST_BYTES, max(ALWAYS_BYTES, MOST_EXPANSION * path.stat().st_size))
+    most = min(most_bytes, max(ALWAYS_BYTES, MOST_EXPANSION * path.stat().st_size))
     if size > most:
         raise InputError(f"expands to {size} bytes; allowed are {most} for an archive of its size")
     return members

@@ -1,92 +1,119 @@
-"""Finds what two submissions have in common but should not."""
+"""What submissions have in common, and whom that is held against: never the owner of a seed.
+
+The key says which seed is whose, and a replay says whether a run is that seed's. So a copied run
+needs no comparison to be found: it is `other` or `forged` by itself. What is compared here tells
+the teacher where it comes from, and which submission of a student counts.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from outcast.assignment.evidence import Evidence
-from outcast.assignment.old_folder import Identity
+from outcast.assignment.graded import Graded, Verdict
 
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """The parts of a submission that are compared; `place` is the folder the teacher named."""
-
-    place: str
-    identity: Identity
-    runs: Sequence[Evidence]
-    texts: Sequence[str]
+_ORDER: tuple[Verdict, ...] = ("genuine", "consistent", "incomplete", "rejected")
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One thing that a submission has in common with another.
+def compare(graded: Sequence[Graded], dates_s: Sequence[float]) -> list[Graded]:
+    """The submissions, each with remarks on what it has in common with others.
 
-    Attributes:
-        place: the submission that is suspected.
-        reason: the suspicion in one line.
-        certain: false if the other side copied, or if the teacher has to judge.
+    Args:
+        graded: the submissions.
+        dates_s: when each was handed in, in seconds since any instant.
+
+    Returns:
+        The submissions in their order. One does not count if another one of the same student does.
     """
-
-    place: str
-    reason: str
-    certain: bool = True
-
-
-def find(handed: Sequence[Submission]) -> list[Copy]:
-    """Every copy, for each submission that has not proved its own runs to be genuine."""
-    return [*_students(handed), *_runs(handed), *_texts(handed)]
-
-
-def _students(handed: Sequence[Submission]) -> Iterator[Copy]:
-    places: dict[Identity, list[str]] = defaultdict(list)
-    for submission in handed:
-        places[submission.identity].append(submission.place)
-    for identity, of_student in places.items():
-        for place in of_student:
-            others = ", ".join(other for other in of_student if other != place)
-            if others:
-                yield Copy(place, f"{identity.student} handed in twice, see {others}")
-
-
-def _runs(handed: Sequence[Submission]) -> Iterator[Copy]:
-    pairs = [(submission, run) for submission in handed for run in submission.runs]
-    for mine, run in pairs:
-        for other, its in pairs:
-            if other is mine or other.identity == mine.identity:
-                continue
-            where = f"runs/{run.task.name}"
-            if run.captures & its.captures:
-                yield Copy(
-                    mine.place,
-                    f"{where}: the captures are those of {other.place}/runs/{its.task.name}",
-                    certain=not _rightful(run, its),
-                )
-            elif run.seed is not None and run.task == its.task and run.seed == its.seed:
-                yield Copy(
-                    mine.place,
-                    f"{where}: seed {run.seed} is used by {other.place} too",
-                    certain=run.seed != mine.identity.seed,
-                )
+    notes: dict[int, list[str]] = defaultdict(list)
+    rejected: set[int] = set()
+    not_counted: set[int] = set()
+    for number, note in (*_again(graded, dates_s), *_runs(graded), *_texts(graded)):
+        notes[number].append(note)
+    for number, _ in _again(graded, dates_s):
+        not_counted.add(number)
+    for number, _ in _runs(graded):
+        if any(run.state in ("other", "forged") for run in graded[number].runs):
+            rejected.add(number)
+    return [
+        replace(
+            each,
+            for_teacher=(*each.for_teacher, *notes[number]),
+            verdict="rejected" if number in rejected else each.verdict,
+            counts=number not in not_counted,
+        )
+        for number, each in enumerate(graded)
+    ]
 
 
-def _rightful(mine: Evidence, its: Evidence) -> bool:
-    """Whether the first of two runs with the same captures is the original."""
-    if mine.state == "genuine":
-        return True
-    return mine.state == "consistent" and its.state in ("other", "forged")
+def _again(graded: Sequence[Graded], dates_s: Sequence[float]) -> Iterator[tuple[int, str]]:
+    """Submissions of a student besides the one that counts.
+
+    That is the one with the best verdict, because a bad copy in a student's name must not harm her,
+    and of equal ones the first, because otherwise handing in many answers would pay.
+    """
+    by_student: dict[str, list[int]] = defaultdict(list)
+    for number, each in enumerate(graded):
+        if each.student is not None:
+            by_student[each.student].append(number)
+    for student, numbers in by_student.items():
+        first, *others = sorted(
+            numbers,
+            key=lambda number: (
+                _ORDER.index(graded[number].verdict),
+                dates_s[number],
+                graded[number].place,
+            ),
+        )
+        for number in others:
+            why = (
+                "came first"
+                if graded[number].verdict == graded[first].verdict
+                else f"is {graded[first].verdict}"
+            )
+            yield (
+                number,
+                f"does not count: {graded[first].place}, also handed in for {student}, {why}",
+            )
 
 
-def _texts(handed: Sequence[Submission]) -> Iterator[Copy]:
-    places: dict[str, list[Submission]] = defaultdict(list)
-    for submission in handed:
-        for text in {" ".join(text.lower().split()) for text in submission.texts}:
-            places[text].append(submission)
-    for text, alike in places.items():
-        for mine in alike:
-            others = [other.place for other in alike if other.identity != mine.identity]
-            if others:
-                reason = f"answer {text[:40]!r}... word for word as in {', '.join(others)}"
-                yield Copy(mine.place, reason, certain=False)
+def _runs(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
+    """Runs whose captures another student has too, where they are not proved to be one's own."""
+    owners: dict[str, dict[int, str]] = defaultdict(dict)
+    for number, each in enumerate(graded):
+        for run in each.runs:
+            for capture in run.captures:
+                owners[capture][number] = run.name
+    said: set[tuple[int, int, str]] = set()
+    for having in owners.values():
+        for number, name in having.items():
+            mine = graded[number]
+            state = next(run.state for run in mine.runs if run.name == name)
+            for other, its_name in having.items():
+                if graded[other].student == mine.student or state == "genuine":
+                    continue
+                if (number, other, name) not in said:
+                    said.add((number, other, name))
+                    yield (
+                        number,
+                        f"runs/{name}: its captures are those of {graded[other].place}, "
+                        f"runs/{its_name}"
+                        + ("; only a replay tells whose they are" if state == "consistent" else ""),
+                    )
+
+
+def _texts(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
+    """Answers in words that are the same word for word; one remark for each pair of submissions."""
+    having: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, each in enumerate(graded):
+        for key, text in each.texts.items():
+            having[key, " ".join(text.lower().split())].append(number)
+    alike: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for (key, _), numbers in having.items():
+        for number in numbers:
+            for other in numbers:
+                if graded[number].student != graded[other].student:
+                    alike[number, other].append(key)
+    for (number, other), keys in alike.items():
+        yield number, f"{', '.join(keys)}: word for word as in {graded[other].place}"

@@ -1,146 +1,254 @@
-"""The evidence for and against one submitted run."""
+"""The evidence for and against one run that was handed in.
+
+With a replay the right answers come from the run that was made again here, from the exercise's own
+configuration and the student's seed. Of the student's configuration only the parts count that the
+exercise leaves free. So nothing that a student names is started or read: no program, no topology,
+no kernel module, no file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
 
-import polars as pl
+from pydantic import BaseModel
 
-from outcast import experiment, handed_in
-from outcast.assignment import old_tasks as tasks
+from outcast import experiment, handed_in, workflow
 from outcast.assignment import recomputed, replayed, seal
-from outcast.assignment.old_folder import Folder, Identity
-from outcast.assignment.old_questions import QUESTIONS, Known
+from outcast.assignment.departures import departures, same
+from outcast.assignment.exercise import ALWAYS_FREE, RunTask
+from outcast.assignment.graded import COUNTING, Evidence, RunState
 from outcast.errors import InputError, OutcastError
+from outcast.experiment import Experiment
 from outcast.files import sha256
 from outcast.records.run import Run
-from outcast.records.run_directory import Manifest
-
-State = Literal["genuine", "consistent", "untrusted", "other", "forged", "missing"]
-"""
-genuine: repeated with its configuration and seed, the run came out the same to the byte.
-consistent: everything agrees that can be checked without repeating the run.
-untrusted: its captures and counters contradict each other, as the run itself had said.
-other: it is a run, but not the one that the task asks for.
-forged: something in it was changed, or cannot come from this configuration and seed.
-missing: the run is not there.
-"""
+from outcast.records.run_directory import Manifest, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """The evidence about one run of one student.
+class Asked:
+    """What the exercise asks of one student in one run.
 
     Attributes:
-        reasons: why the run has this state, in lines.
-        known: by question, the right answers, recomputed from the captures.
-        captures: the SHA-256 of the large capture files, whatever the manifest says.
+        name: the run's name.
+        task: the run, with what the student may choose.
+        experiment: the solution with the student's parameters and seed.
     """
 
-    task: tasks.Task
-    state: State
-    reasons: tuple[str, ...] = ()
-    seed: int | None = None
-    known: Mapping[str, Known] = field(default_factory=dict)
-    captures: frozenset[str] = frozenset()
+    name: str
+    task: RunTask
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What a student handed in of one run.
+
+    Attributes:
+        config: the configuration in the folder.
+        directory: the run's directory.
+        packed: whether only the hashes of its files were handed in.
+    """
+
+    config: Path
+    directory: RunDirectory
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One run after it was examined.
+
+    Attributes:
+        evidence: what is known of it.
+        truth: the analysed run that right answers are computed from; None if the run does not
+            count.
+        experiment: what that run was made from; None likewise.
+    """
+
+    evidence: Evidence
+    truth: RunDirectory | None = None
+    experiment: Experiment | None = None
+
+
+def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experiment:
+    """The exercise's own experiment, with what a student chose.
+
+    Args:
+        asked: what the exercise asks for.
+        actual: the student's experiment.
+        always: keys that are taken from it besides those that the exercise leaves free.
+
+    Raises:
+        InputError: such a key names a file. A replay reads no files of students.
+    """
+    keys = {*asked.task.free, *always}
+    chosen = {
+        name: getattr(actual, name)
+        for name, field in Experiment.model_fields.items()
+        if (field.alias or name) in keys
+    }
+    for name, part in chosen.items():
+        if any(isinstance(leaf, Path) for leaf in _leaves(part)):
+            raise InputError(f"{name}: names a file; a replay reads no files of students")
+    return asked.experiment.model_copy(update=chosen)
+
+
+def _leaves(part: object) -> Iterator[object]:
+    """All values in a part of an experiment."""
+    if isinstance(part, BaseModel):
+        inner: Iterable[object] = (getattr(part, name) for name in type(part).model_fields)
+    elif isinstance(part, Mapping):
+        inner = part.values()
+    elif isinstance(part, (list, tuple, set, frozenset)):
+        inner = part
+    else:
+        yield part
+        return
+    for value in inner:
+        yield from _leaves(value)
 
 
 def examine(
-    folder: Folder, identity: Identity, task: tasks.Task, runner: replayed.Runner | None
-) -> Evidence:
-    """Checks one run in every way. Without a runner it is not repeated, and consistent at best."""
-    directory = folder.run(task)
+    handed: Handed, asked: Asked, runner: replayed.Runner | None, scratch: Path
+) -> Examined:
+    """Checks one run in every way.
+
+    Args:
+        handed: what was handed in.
+        asked: what the exercise asks for.
+        runner: makes the run again; None compares only what was handed in.
+        scratch: a folder for the run that answers are computed from.
+    """
+    directory = handed.directory
     if not directory.path.is_dir():
-        return Evidence(task, "missing", (f"runs/{task.name}: the run is missing",))
-    captures = _hashes(directory.captures)
+        return Examined(Evidence(asked.name, "missing", (f"runs/{asked.name}: there is no run",)))
+    evidence = Evidence(asked.name, "consistent")
     try:
         manifest = directory.read_manifest()
-        broken = seal.verify(directory, manifest).broken
-        wrong = departures(folder, identity, task, manifest)
+        captures = _captures(directory, manifest)
+        evidence = replace(evidence, seed=manifest.seed, captures=captures)
+        sealed = seal.verify(directory, manifest)
+        broken = (replace(sealed, missing=()) if handed.packed else sealed).broken
+        run_config = experiment.load_finished(directory.config)
+        wrong = departures(asked.task, run_config, asked.experiment)
+        if manifest.seed != run_config.seed:
+            wrong.append(f"manifest.json says seed {manifest.seed}, config.yaml {run_config.seed}")
     except (OutcastError, OSError) as error:
-        text = str(error).replace(f"{folder.path}/", "")
-        return Evidence(task, "forged", (text,), captures=captures)
-    evidence = Evidence(task, "consistent", seed=manifest.seed, captures=captures)
-    with TemporaryDirectory(prefix="outcast-grade-") as name:
-        return _examined(evidence, folder, broken, wrong, runner, Path(name))
-
-
-def departures(
-    folder: Folder, identity: Identity, task: tasks.Task, manifest: Manifest
-) -> list[str]:
-    """How a run differs from what the task asks for. Raises InputError without its config.yaml."""
-    run_config = experiment.load_finished(folder.run(task).config)
-    wrong = tasks.departures(task, run_config, identity.seed)
-    if manifest.seed != run_config.seed:
-        wrong.append(f"manifest.json says seed {manifest.seed}, config.yaml {run_config.seed}")
+        return _ended(evidence, "forged", _told(error, directory))
     try:
-        config = experiment.load(folder.config(task))
+        config = experiment.load(handed.config)
+        if not wrong and not same(config, run_config):
+            wrong.append(f"configs/{asked.name}.yaml has changed since the run was made")
     except OutcastError as error:
-        return [*wrong, str(error).replace(f"{folder.path}/", "")]
-    if not tasks.same(config, run_config):
-        wrong.append(f"configs/{task.name}.yaml has changed since the run was made")
-    return wrong
-
-
-def _examined(
-    evidence: Evidence,
-    folder: Folder,
-    broken: str,
-    wrong: list[str],
-    runner: replayed.Runner | None,
-    scratch: Path,
-) -> Evidence:
-    directory = folder.run(evidence.task)
-    try:
-        fresh = recomputed.recompute(directory, scratch / "recomputed")
-    except InputError as error:
-        return _with(evidence, "forged", *([broken] if broken else []), str(error))
-    evidence = replace(evidence, known=_known(fresh, evidence.task))
-    against = [*([broken] if broken else []), *fresh.differences]
-    if against:
-        return _with(evidence, "forged", *against)
+        wrong.append(str(error).replace(f"{handed.config.parent.parent}/", ""))
+    if broken:
+        return _ended(evidence, "forged", broken)
     if wrong:
-        return _with(evidence, "other", *wrong)
-    if runner is None:
-        outcome = replayed.Replayed("impossible")
-    else:
-        try:
-            outcome = replayed.compare(directory, runner, scratch / "replayed")
-        except OutcastError as error:
-            # The student did not cause this, and the rest of the class still gets its grades.
-            outcome = replayed.Replayed("impossible", f"running it again failed: {error}")
+        return _ended(evidence, "other", *wrong)
+    if runner is not None:
+        return _replayed(evidence, handed, asked, run_config, runner, scratch)
+    if handed.packed:
+        return _ended(
+            evidence, "unchecked", "has no captures, so only a replay can tell what is in it"
+        )
+    return _recomputed(evidence, directory, run_config, scratch / "recomputed")
+
+
+def _replayed(
+    evidence: Evidence,
+    handed: Handed,
+    asked: Asked,
+    run_config: Experiment,
+    runner: replayed.Runner,
+    scratch: Path,
+) -> Examined:
+    try:
+        strict = as_asked(asked, run_config, frozenset())
+        as_recorded = as_asked(asked, run_config, ALWAYS_FREE)
+        fresh = runner.run(as_recorded, scratch / "replayed")
+        # Answers come from what the exercise records, so that nobody chooses what is measured.
+        resolved = workflow.resolve(strict, "virtual"), workflow.resolve(as_recorded, "virtual")
+        truth = (
+            fresh
+            if _measured(resolved[0]) == _measured(resolved[1])
+            else runner.run(strict, scratch / "asked")
+        )
+    except OutcastError as error:
+        return _ended(evidence, "unchecked", f"could not be made again: {error}")
+    try:
+        outcome = replayed.compare(handed.directory, fresh)
+    except (OutcastError, OSError) as error:
+        return _ended(evidence, "forged", _told(error, handed.directory))
     if outcome.state == "different":
-        return _with(evidence, "forged", outcome.reason)
-    if not fresh.summary.capture.trusted:
-        return _with(evidence, "untrusted", *fresh.summary.capture.reasons)
-    if outcome.state == "impossible":
-        return _with(evidence, "consistent", *([outcome.reason] if outcome.reason else []))
-    return _with(evidence, "genuine")
+        return _ended(evidence, "forged", outcome.reason)
+    capture = Run(truth).summary.capture
+    if not capture.trusted:
+        return _ended(evidence, "untrusted", *capture.reasons)
+    if outcome.state == "equal":
+        differences = recomputed.differences(handed.directory, fresh, tables=not handed.packed)
+        if differences:
+            return _ended(evidence, "forged", *differences)
+        return Examined(_with(evidence, "genuine"), truth, strict)
+    reason = f"{outcome.reason}; answers are compared with the run as it comes out here"
+    return Examined(_with(evidence, "consistent", reason), truth, strict)
 
 
-def _known(fresh: recomputed.Recomputed, task: tasks.Task) -> dict[str, Known]:
-    known, run = {}, Run(fresh.directory)
-    for question in QUESTIONS:
-        if question.task == task:
-            try:
-                known[question.key] = question.known(run)
-            except (InputError, pl.exceptions.PolarsError):
-                known[question.key] = ()
-    return known
+def _measured(experiment: Experiment) -> tuple[object, ...]:
+    return experiment.capture, experiment.samples, experiment.analysis
 
 
-def _with(evidence: Evidence, state: State, *reasons: str) -> Evidence:
-    lines = tuple(f"runs/{evidence.task.name}: {reason}" for reason in reasons)
+def _recomputed(
+    evidence: Evidence, directory: RunDirectory, run_config: Experiment, target: Path
+) -> Examined:
+    try:
+        fresh = recomputed.recompute(directory, target)
+    except InputError as error:
+        return _ended(evidence, "forged", _told(error, directory))
+    differences = recomputed.differences(directory, fresh, tables=True)
+    if differences:
+        return _ended(evidence, "forged", *differences)
+    capture = Run(fresh).summary.capture
+    if not capture.trusted:
+        return _ended(evidence, "untrusted", *capture.reasons)
+    return Examined(evidence, fresh, run_config)
+
+
+def _ended(evidence: Evidence, state: RunState, *reasons: str) -> Examined:
+    assert state not in COUNTING
+    return Examined(_with(evidence, state, *reasons))
+
+
+def _with(evidence: Evidence, state: RunState, *reasons: str) -> Evidence:
+    lines = tuple(f"runs/{evidence.name}: {reason}" for reason in reasons)
     return replace(evidence, state=state, reasons=lines)
 
 
-def _hashes(folder: Path) -> frozenset[str]:
-    """The hashes of large captures only, because those of idle ports can be equal by chance."""
-    files = handed_in.plain_files(folder) if folder.is_dir() else []
-    sizes = {path: path.stat().st_size for path in files if path.parent == folder}
-    least = max(sizes.values(), default=0) / 10
-    return frozenset(sha256(path) for path, size in sizes.items() if size >= least)
+def _told(error: Exception, directory: RunDirectory) -> str:
+    return str(error).replace(f"{directory.path}/", "")
+
+
+def _captures(directory: RunDirectory, manifest: Manifest) -> tuple[str, ...]:
+    """The hashes of large captures only, because those of idle ports can be equal by chance.
+
+    What is there is hashed, whatever the manifest says. What is not there is known by the manifest.
+    """
+    folder = directory.captures
+    present = handed_in.plain_files(folder) if folder.is_dir() else []
+    sizes = {path: path.stat().st_size for path in present if path.parent == folder}
+    if sizes:
+        least = max(sizes.values()) / 10
+        return tuple(sorted({sha256(path) for path, size in sizes.items() if size >= least}))
+    stated: Mapping[str, str] = {**manifest.files, **manifest.dropped}
+    named = {record.file: record for record in manifest.captures}
+    most = max((record.captured for record in named.values()), default=0)
+    return tuple(
+        sorted(
+            {
+                stated[name]
+                for name, record in named.items()
+                if name in stated and record.captured >= most / 10
+            }
+        )
+    )

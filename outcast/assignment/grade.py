@@ -1,128 +1,120 @@
-"""Grades submissions: which runs are genuine, which answers are right, what was copied."""
+"""Grades submissions: each by itself in a bounded process, then all together."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
-from outcast.assignment import copies
-from outcast.assignment import old_answers as answers
-from outcast.assignment import old_tasks as tasks
-from outcast.assignment.evidence import Evidence, State, examine
-from outcast.assignment.old_folder import Folder, Identity
-from outcast.assignment.old_questions import QUESTIONS, Known
-from outcast.assignment.replayed import Runner
-from outcast.errors import InputError
+from outcast import __version__, files, handed_in
+from outcast.api.archives import scratch_folder
+from outcast.assignment import bounded, copies, worker
+from outcast.assignment.bounded import Bounds
+from outcast.assignment.classes import Class
+from outcast.assignment.exercise import Exercise
+from outcast.assignment.graded import Graded
+from outcast.assignment.questions import Effect
 
-Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
+KEPT = "kept"
+"""The folder of earlier grades in the folder of results."""
 
-_REJECTED: frozenset[State] = frozenset({"forged", "other", "untrusted"})
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer beside the right answers from the student's own captures."""
-
-    key: str
-    answer: float | None
-    known: Known
-    right: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """One graded submission.
-
-    Attributes:
-        identity: None if the folder is not that of an assignment.
-        notes: remarks for the teacher, in lines.
-    """
-
-    place: str
-    identity: Identity | None
-    verdict: Verdict
-    runs: tuple[Evidence, ...] = ()
-    answered: tuple[Answered, ...] = ()
-    texts: Mapping[str, str] | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def right(self) -> int:
-        """The number of right answers."""
-        return sum(answer.right for answer in self.answered)
+MEMORY_BYTES = 6 << 30
+"""The address space of one grading, of which it uses a tenth. A guest has its own bound."""
+_ONCE_S = 120.0
+_RUN_S = 180.0
+"""For each run that is made again; on two cores with other work one took up to 60 s."""
 
 
 def grade(
-    paths: Sequence[Path],
-    runner: Runner | None,
+    class_: Class,
+    places: Sequence[Path],
+    *,
+    runner: str = worker.GUEST,
+    jobs: int = 1,
+    results: Path | None = None,
+    resume: bool = False,
+    bounds: Bounds | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Graded]:
-    """Grades every folder by itself, and then compares all of them."""
-    graded = [_alone(path, runner, on_progress) for path in paths]
-    names = Counter(folder.identity.name for folder in graded if folder.identity)
-    usual = names.most_common(1)[0][0] if names else ""
-    submissions = [
-        copies.Submission(
-            folder.place, folder.identity, folder.runs, tuple((folder.texts or {}).values())
+    """Grades every submission by itself, and then compares all of them.
+
+    Args:
+        class_: the class, with its key.
+        places: folders and packed files.
+        runner: see `worker.Task`.
+        jobs: how many submissions are graded at a time.
+        results: a folder in which grades are kept; None keeps none.
+        resume: whether a kept grade of the same submission is taken.
+        bounds: what grading one submission may take; None takes the usual ones.
+        on_progress: is told what ended.
+
+    Raises:
+        ConfigError: the class is not valid, or its key is not there.
+    """
+    exercise = class_.exercise
+    _ = class_.key
+    kept = None if results is None else results / KEPT
+    if kept is not None:
+        files.make_folders(kept)
+        if not resume:
+            for path in kept.glob("*.json"):
+                path.unlink()
+    tasks = [
+        worker.Task(
+            class_folder=str(class_.path.absolute()),
+            place=str(place.absolute()),
+            runner=runner,
+            kept="" if kept is None else str(kept.absolute()),
+            basis=_basis(class_, runner),
         )
-        for folder in graded
-        if folder.identity
+        for place in places
     ]
-    suspicions = copies.find(submissions)
-    result = []
-    for folder in graded:
-        against = [copy for copy in suspicions if copy.place == folder.place]
-        notes = [copy.reason for copy in against]
-        is_certain = any(copy.certain for copy in against)
-        if folder.identity and folder.identity.name != usual:
-            notes.append(
-                f"belongs to another assignment: {folder.identity.name}; most belong to {usual}"
-            )
-            is_certain = True
-        verdict: Verdict = "rejected" if is_certain else folder.verdict
-        result.append(replace(folder, verdict=verdict, notes=(*folder.notes, *notes)))
-    return result
+    graded: dict[int, Graded] = {}
+    bounds = bounds or usual_bounds(exercise, replays=bool(runner))
+    with scratch_folder() as scratch:
+        for done in bounded.each(
+            worker.__name__, [asdict(task) for task in tasks], scratch, jobs, bounds
+        ):
+            place = str(places[done.item])
+            if done.problem:
+                graded[done.item] = Graded(None, place, "rejected", notes=(done.problem,))
+            else:
+                graded[done.item] = worker.at_place(
+                    worker.GRADED.validate_python(done.result), place
+                )
+            on_progress(f"{place}: {graded[done.item].verdict}, {done.wall_s:.0f} s")
+    return copies.compare(
+        [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
+    )
 
 
-def _alone(path: Path, runner: Runner | None, on_progress: Callable[[str], None]) -> Graded:
-    folder = Folder(path)
+def usual_bounds(exercise: Exercise, *, replays: bool) -> Bounds:
+    """What grading one submission of an exercise may take."""
+    repeated = {
+        (name, number)
+        for question in exercise.questions
+        if isinstance(question, Effect)
+        for name in (question.run, question.against)
+        for number in range(question.seeds)
+    }
+    runs = len(exercise.runs) + (len(repeated) if replays else 0)
+    return Bounds(_ONCE_S + _RUN_S * runs, MEMORY_BYTES)
+
+
+def _basis(class_: Class, runner: str) -> str:
+    """A short hash of all that decides a grade besides the submission."""
+    whole = hashlib.sha256(f"{__version__}\0{runner}\0{class_.name}\0".encode())
+    whole.update(class_.key.secret)
+    folder = class_.exercise.folder
+    for path in handed_in.plain_files(folder):
+        whole.update(f"{path.relative_to(folder)}\0{files.sha256(path)}\0".encode())
+    return whole.hexdigest()[:16]
+
+
+def _date_s(place: Path) -> float:
+    """When a submission came, as its file or folder says; now if it is not there."""
     try:
-        identity = folder.identity()
-    except InputError as error:
-        return Graded(str(path), None, "rejected", notes=(str(error).removeprefix(f"{path}: "),))
-    runs = []
-    for task in tasks.TASKS:
-        on_progress(f"{path}/runs/{task.name}")
-        runs.append(examine(folder, identity, task, runner))
-    given = answers.read_answers(folder.answers)
-    known = {key: values for run in runs for key, values in run.known.items()}
-    answered = tuple(
-        Answered(
-            question.key,
-            number := given.numbers.get(question.key),
-            values := known.get(question.key, ()),
-            number is not None and question.holds(number, values),
-        )
-        for question in QUESTIONS
-    )
-    notes = [reason for run in runs for reason in run.reasons]
-    return Graded(
-        place=str(path),
-        identity=identity,
-        verdict=_verdict([run.state for run in runs], bool(given.missing)),
-        runs=tuple(runs),
-        answered=answered,
-        texts=given.texts,
-        notes=(*notes, *given.missing),
-    )
-
-
-def _verdict(states: Sequence[State], unanswered: bool) -> Verdict:
-    if _REJECTED & set(states):
-        return "rejected"
-    if "missing" in states or unanswered:
-        return "incomplete"
-    return "genuine" if set(states) == {"genuine"} else "consistent"
+        return place.stat().st_mtime
+    except OSError:
+        return float("inf")

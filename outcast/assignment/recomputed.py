@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,7 @@ _RELATIVE = 1e-9
 """How far sums may differ, because processors can add in another order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recomputed:
-    """A repeated analysis.
-
-    Attributes:
-        directory: the folder with its results and with the raw files it was made from.
-        summary: its summary.
-        differences: how the submitted analysis differs, in lines.
-    """
-
-    directory: RunDirectory
-    summary: Summary
-    differences: tuple[str, ...]
-
-
-def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
+def recompute(submitted: RunDirectory, target: Path) -> RunDirectory:
     """Copies a run's raw files to `target` and analyses them there.
 
     Raises:
@@ -54,17 +38,27 @@ def recompute(submitted: RunDirectory, target: Path) -> Recomputed:
             if (submitted.path / name).is_dir():
                 shutil.copytree(submitted.path / name, target / name)
         directory = RunDirectory(target)
-        summary = analysis.analyze(directory)
+        analysis.analyze(directory)
     except (OutcastError, OSError) as error:
         raise InputError(f"cannot be analysed: {error}") from None
-    return Recomputed(
-        directory,
-        summary,
-        (*_summary_differences(submitted, summary), *_table_differences(submitted, directory)),
+    return directory
+
+
+def differences(submitted: RunDirectory, fresh: RunDirectory, *, tables: bool) -> tuple[str, ...]:
+    """How a submitted analysis differs from a fresh one, in lines.
+
+    Args:
+        submitted: the run that was handed in.
+        fresh: a run with the same captures, analysed here.
+        tables: whether the tables are compared too, and not only the summary.
+    """
+    return (
+        *_summary_differences(submitted, Run(fresh).summary),
+        *(_table_differences(submitted, fresh) if tables else ()),
     )
 
 
-def differences(stated: Summary, fresh: Summary) -> list[str]:
+def summary_differences(stated: Summary, fresh: Summary) -> list[str]:
     """The keys in which two summaries differ, with dots between levels. `wall_s` is left out."""
     first, second = (dict(_leaves(s.model_dump(exclude={"wall_s"}))) for s in (stated, fresh))
     return [
@@ -79,7 +73,7 @@ def _summary_differences(submitted: RunDirectory, fresh: Summary) -> list[str]:
         stated = Run(submitted).summary
     except InputError:
         return ["summary.json is missing, or cannot be read"]
-    keys = differences(stated, fresh)
+    keys = summary_differences(stated, fresh)
     if not keys:
         return []
     more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""

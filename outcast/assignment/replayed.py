@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from outcast import experiment
-from outcast.api import archives, runs
+from outcast.api import runs
 from outcast.assignment.seal import is_evidence
-from outcast.engines.kernel import cache
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
 from outcast.records import replay
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
 
 
 class Runner(Protocol):
     """What a replay needs from an engine; `Guest` is the real one."""
-
-    def obstacle(self, manifest: Manifest) -> str:
-        """Why this run cannot be repeated to the byte on this machine; empty if it can."""
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """Makes the run. Raises OutcastError if it fails."""
@@ -29,14 +24,6 @@ class Runner(Protocol):
 @dataclass(frozen=True, slots=True)
 class Guest:
     """The virtual engine."""
-
-    def obstacle(self, manifest: Manifest) -> str:
-        """See Runner."""
-        if manifest.engine != "virtual":
-            return "a realtime run cannot be repeated to the byte"
-        if cache.find() is None:
-            return "no kernel here to replay it; build it with: outcast kernel build"
-        return archives.other_guest(manifest)
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
@@ -51,25 +38,17 @@ class Replayed:
     reason: str = ""
 
 
-def compare(submitted: RunDirectory, runner: Runner, target: Path) -> Replayed:
-    """Runs the submitted configuration and seed again, in `target`.
+def compare(submitted: RunDirectory, fresh: RunDirectory) -> Replayed:
+    """Compares a run that was handed in with the run that was made again.
 
-    A difference counts only if all programs have the same versions. With another version of a
-    program a difference proves nothing, so the replay is called impossible.
+    A difference counts only if all programs have the same versions. With another guest or another
+    version of a program a difference proves nothing, so the replay is called impossible.
     """
-    manifest = submitted.read_manifest()
-    obstacle = runner.obstacle(manifest)
-    if obstacle:
-        return Replayed("impossible", obstacle)
-    fresh = runner.run(experiment.load_finished(submitted.config), target)
-    again = fresh.read_manifest()
     wrong = _difference(submitted, fresh)
     if not wrong:
         return Replayed("equal")
-    elsewhere = _environment(manifest, again)
-    if elsewhere:
-        return Replayed("impossible", elsewhere)
-    return Replayed("different", wrong)
+    elsewhere = _environment(submitted.read_manifest(), fresh.read_manifest())
+    return Replayed("impossible", elsewhere) if elsewhere else Replayed("different", wrong)
 
 
 def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
@@ -95,8 +74,13 @@ def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
 
 def _environment(submitted: Manifest, fresh: Manifest) -> str:
     """What else could make two runs differ, besides configuration and seed; empty if nothing."""
+    guests = [manifest.guest or GuestRecord(root="host") for manifest in (submitted, fresh)]
     for what, there, here in (
         ("outcast", submitted.outcast, fresh.outcast),
+        ("engine", submitted.engine, fresh.engine),
+        ("kernel", *(_short(part.kernel.get("sha256")) for part in (submitted, fresh))),
+        ("root", *(_short(guest.root) for guest in guests)),
+        ("code in the guest", *(_short(guest.code) for guest in guests)),
         *(
             (name, version, fresh.versions.get(name))
             for name, version in submitted.versions.items()
@@ -105,3 +89,7 @@ def _environment(submitted: Manifest, fresh: Manifest) -> str:
         if there != here:
             return f"made with {what} {there}, here is {here}"
     return ""
+
+
+def _short(digest: object) -> str:
+    return str(digest)[:12]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast.cli import assignment_grading, shared, terminal
 from outcast.errors import ConfigError, InputError, UntrustedError
 
 
@@ -201,39 +201,5 @@ def solve(klass: Path, student: str, output: Path) -> None:
     terminal.echo(str(solved.path))
 
 
-@command.command(
-    "grade", epilog=shared.examples("outcast assignment grade handed-in/* --format csv")
-)
-@click.argument(
-    "directories", type=click.Path(path_type=Path), metavar="DIR...", nargs=-1, required=True
-)
-@click.option(
-    "--no-replay", is_flag=True, help="Do not repeat the runs; then no run is called genuine."
-)
-@shared.form
-def grade(directories: tuple[Path, ...], no_replay: bool, form: str) -> None:
-    """Print which runs in DIR... are genuine, which answers are right, and what was copied.
-
-    Exit status 4 if a folder is rejected.
-    """
-    from outcast.assignment import table
-    from outcast.assignment.grade import grade as grade_all
-    from outcast.assignment.replayed import Guest
-
-    graded = grade_all(
-        directories,
-        None if no_replay else Guest(),
-        lambda text: terminal.tell(f"grading {text}"),
-    )
-    if form == "csv":
-        terminal.echo(table.as_csv(graded), nl=False)
-    elif form == "json":
-        terminal.echo(table.as_json(graded))
-    else:
-        console = terminal.console()
-        console.print(table.render(graded))
-        for line in table.notes(graded):
-            console.print(line, soft_wrap=True)
-    rejected = [folder.place for folder in graded if folder.verdict == "rejected"]
-    if rejected:
-        raise UntrustedError(f"rejected: {', '.join(rejected)}")
+for verb in (assignment_grading.pack, assignment_grading.grade, assignment_grading.autograder):
+    command.add_command(verb)

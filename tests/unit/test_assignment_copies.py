@@ -1,66 +1,75 @@
-"""What counts as a copy, and which side is blamed."""
+"""Which of a student's submissions counts, and what is said of copies."""
 
 from __future__ import annotations
 
 from outcast.assignment import copies
-from outcast.assignment import old_tasks as tasks
-from outcast.assignment.copies import Copy, Submission
-from outcast.assignment.evidence import Evidence, State
-from outcast.assignment.old_folder import Identity
-
-ANA, BEN = Identity("nets", "ana"), Identity("nets", "ben")
+from outcast.assignment.graded import Evidence, Graded, RunState, Verdict
 
 
 def handed(
-    identity: Identity,
+    student: str | None,
+    place: str = "",
     *,
-    task: tasks.Task = tasks.UNFAIR,
-    state: State = "consistent",
-    seed: int | None = None,
-    captures: str = "",
-    texts: tuple[str, ...] = (),
-) -> Submission:
-    of_the_run = Evidence(
-        task,
-        state,
-        seed=identity.seed if seed is None else seed,
-        captures=frozenset({captures or f"of {identity.student}"}),
-    )
-    return Submission(identity.student, identity, [of_the_run], texts)
+    verdict: Verdict = "genuine",
+    state: RunState = "genuine",
+    captures: tuple[str, ...] = (),
+    **texts: str,
+) -> Graded:
+    run = Evidence("unfair", state, captures=captures)
+    return Graded(student, place or str(student), verdict, runs=(run,), texts=texts)
 
 
-def found(*each: Submission) -> dict[str, Copy]:
-    copied = copies.find(each)
-    assert len(copied) == len({copy.place for copy in copied})
-    return {copy.place: copy for copy in copied}
+def compared(*graded: Graded) -> list[Graded]:
+    """In the order in which they came."""
+    return copies.compare(graded, range(len(graded)))
 
 
 def test_two_that_have_nothing_in_common() -> None:
-    assert found(handed(ANA), handed(BEN)) == {}
+    both = handed("ana", captures=("a",), why="one"), handed("ben", captures=("b",), why="two")
+    assert compared(*both) == list(both)
 
 
-def test_a_seed_of_another_student_is_held_against_who_should_have_another() -> None:
-    got = found(handed(ANA), handed(BEN, seed=ANA.seed))
-    assert got["ben"].certain
-    assert not got["ana"].certain
-    assert f"seed {ANA.seed} is used by ana too" in got["ben"].reason
-
-
-def test_one_seed_in_different_tasks_is_no_copy() -> None:
-    assert found(handed(ANA), handed(BEN, seed=ANA.seed, task=tasks.REMEDY)) == {}
-
-
-def test_of_equal_captures_the_genuine_ones_are_no_copy() -> None:
-    got = found(
-        handed(ANA, state="genuine", captures="same"), handed(BEN, state="other", captures="same")
+def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first() -> None:
+    bad, first, second = compared(
+        handed("ana", "bad", verdict="rejected"), handed("ana", "first"), handed("ana", "second")
     )
-    assert (got["ana"].certain, got["ben"].certain) == (False, True)
-    got = found(handed(ANA, captures="same"), handed(BEN, state="forged", captures="same"))
-    assert (got["ana"].certain, got["ben"].certain) == (False, True)
-    both = found(handed(ANA, captures="same"), handed(BEN, captures="same"))
-    assert all(copy.certain for copy in both.values())
+    assert [bad.counts, first.counts, second.counts] == [False, True, False]
+    assert bad.for_teacher == ("does not count: first, also handed in for ana, is genuine",)
+    assert second.for_teacher == ("does not count: first, also handed in for ana, came first",)
 
 
-def test_words_alike_are_no_proof() -> None:
-    got = found(handed(ANA, texts=("A  queue\nfills",)), handed(BEN, texts=("a queue fills",)))
-    assert [copy.certain for copy in got.values()] == [False, False]
+def test_without_a_name_nothing_is_a_second_submission() -> None:
+    assert all(each.counts for each in compared(handed(None, "a"), handed(None, "b")))
+
+
+def test_captures_of_another_are_not_held_against_who_made_them() -> None:
+    hers, his = compared(
+        handed("ana", captures=("a",)),
+        handed("ben", captures=("a",), state="other", verdict="incomplete"),
+    )
+    assert (hers.verdict, hers.for_teacher) == ("genuine", ())
+    assert his.verdict == "rejected"
+    assert his.for_teacher == ("runs/unfair: its captures are those of ana, runs/unfair",)
+
+
+def test_without_a_replay_nobody_is_blamed_for_equal_captures() -> None:
+    both = compared(
+        *(
+            handed(name, captures=("a",), state="consistent", verdict="consistent")
+            for name in ("ana", "ben")
+        )
+    )
+    assert [each.verdict for each in both] == ["consistent", "consistent"]
+    assert all("only a replay tells whose they are" in each.for_teacher[0] for each in both)
+
+
+def test_words_alike_give_one_remark_for_each_pair() -> None:
+    hers, his, its = compared(
+        handed("ana", why="A  queue\nfills", cost="state"),
+        handed("ben", why="a queue fills", cost="state"),
+        handed("cem", why="no idea", cost="none"),
+    )
+    assert hers.for_teacher == ("why, cost: word for word as in ben",)
+    assert his.for_teacher == ("why, cost: word for word as in ana",)
+    assert its.for_teacher == ()
+    assert {each.verdict for each in (hers, his, its)} == {"genuine"}

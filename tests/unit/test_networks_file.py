@@ -13,9 +13,6 @@ import yaml
 import outcast
 from outcast import analysis, experiment, workflow
 from outcast.assignment import replayed
-from outcast.assignment.grade import grade
-from outcast.assignment.old_folder import Identity
-from outcast.assignment.old_tasks import TASKS
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, InputError, OutcastError
@@ -28,7 +25,6 @@ from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
 from tests.golden import model
 from tests.golden.run_directory import write_run
-from tests.golden.submission import submit
 
 DUMBBELL = Path(__file__).parents[2] / "configs" / "examples" / "dumbbell.yaml"
 
@@ -429,21 +425,6 @@ def test_a_submissions_replay_runs_no_code_of_it(
     named = experiment.load_resolved(directory.config)
     with pytest.raises(OutcastError):
         replayed.Guest().run(named, tmp_path / "replay")
-    assert not trace.exists()
-
-
-def test_a_graded_folder_runs_no_code_of_it(tmp_path: Path) -> None:
-    inbox = tmp_path / "inbox"
-    submitted = submit(inbox / "eve", Identity("nets", "eve"))
-    trace = tmp_path / "trace"
-    (tmp_path / "net.py").write_text(TRACE.format(str(trace)) + HEAD + PAIR + TAIL)
-    for task in TASKS:
-        for config in (submitted.run(task).config, submitted.config(task)):
-            tree = yaml.safe_load(config.read_text())
-            tree["topology"] = {"kind": "file", "path": str(tmp_path / "net.py"), "topo": "mine"}
-            config.write_text(yaml.safe_dump(tree))
-    (graded,) = grade([inbox / "eve"], replayed.Guest())
-    assert graded.verdict != "genuine"
     assert not trace.exists()
 
 

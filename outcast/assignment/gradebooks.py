@@ -1,0 +1,106 @@
+"""Points in the forms that gradebooks take: Moodle's and Canvas's CSV, Gradescope's JSON.
+
+Sources: Moodle's grade/import/csv/classes/load_data.php, Canvas's app/models/gradebook_importer.rb,
+and Gradescope's "Autograder Specifications" (gradescope-autograders.readthedocs.io, specs).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from outcast.assignment import sheets
+from outcast.assignment.graded import Graded
+from outcast.errors import ConfigError
+
+MOODLE_MOST_POINTS = 100
+"""Moodle refuses a whole file if one grade is higher, unless its site allows more."""
+
+
+def moodle(name: str, graded: Sequence[Graded]) -> str:
+    """The CSV of Moodle's "Import > CSV file", with a line for each student who gets points.
+
+    Its preview asks what each column is: "ID number" is a user field (the students' ID number or
+    their user name, whichever you call them by), NAME the grade, the last column its feedback.
+    Moodle deletes grades if the feedback comes alone, so both have to be mapped. One student whom
+    Moodle does not know ends the whole import.
+
+    Raises:
+        ConfigError: there are more points than Moodle takes.
+    """
+    most = max((submission.most_points for submission in graded), default=0)
+    if most > MOODLE_MOST_POINTS:
+        raise ConfigError(
+            f"--format moodle: {sheets.number(most)} points in all; allowed are "
+            f"{MOODLE_MOST_POINTS}, because Moodle refuses more; give the questions fewer points"
+        )
+    return sheets.csv_text(
+        [
+            ("ID number", name, f"{name} feedback"),
+            *(
+                (each.student, sheets.number(each.points), sheets.in_short(each))
+                for each in with_points(graded)
+            ),
+        ]
+    )
+
+
+def canvas(name: str, graded: Sequence[Graded]) -> str:
+    """The CSV of Canvas's "Gradebook > Import", with a line for each student who gets points.
+
+    Canvas looks for a student by its own ID, which is empty here, then by the SIS user ID, then by
+    the login, then by the name. So the student stands in each of these. An assignment called NAME
+    gets the points. If the course has none, Canvas asks. It imports no comments.
+    """
+    most = max((submission.most_points for submission in graded), default=0)
+    return sheets.csv_text(
+        [
+            ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", name),
+            ("    Points Possible", "", "", "", "", sheets.number(most)),
+            *(
+                (*(each.student, "", each.student, each.student, ""), sheets.number(each.points))
+                for each in with_points(graded)
+            ),
+        ]
+    )
+
+
+def gradescope(graded: Graded, *, shows_points: bool) -> str:
+    """The results.json of Gradescope's autograder, for one submission. A question is a test.
+
+    Questions that are marked by hand are left out, because Gradescope has a place of its own for
+    their points. A right answer is never printed.
+
+    Args:
+        graded: the submission.
+        shows_points: whether the student sees the points at once. Otherwise they appear when you
+            publish the grades, because a student could hand in until the points are right.
+    """
+    tree: dict[str, Any] = {
+        "output": "\n".join((f"verdict: {graded.verdict}", *graded.notes)),
+        "visibility": "visible" if shows_points else "after_published",
+        "stdout_visibility": "hidden",
+    }
+    by_program = [marked for marked in graded.marked if marked.state != "by_hand"]
+    if graded.verdict == "rejected" or not by_program:
+        # Gradescope shows an error without a score. The teacher decides on a rejected submission.
+        return json.dumps({"score": 0.0, **tree}, indent=1) + "\n"
+    tree["tests"] = [
+        {
+            "name": marked.key,
+            "score": marked.points,
+            "max_score": marked.most_points,
+            "output": marked.comment or marked.state,
+        }
+        for marked in by_program
+    ]
+    return json.dumps(tree, indent=1) + "\n"
+
+
+def with_points(graded: Sequence[Graded]) -> list[Graded]:
+    """The submissions whose points may go into a gradebook.
+
+    A rejected one has none, because a person decides what it means.
+    """
+    return [each for each in graded if each.student and each.counts and each.verdict != "rejected"]

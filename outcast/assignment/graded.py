@@ -1,0 +1,87 @@
+"""A graded submission: what is known of its runs, the points of its answers, and remarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outcast.assignment.questions import Marked
+
+Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
+"""
+genuine: every run came out the same when it was made again, and every question is answered.
+consistent: nothing is wrong with what was handed in, but a run was not made again.
+incomplete: a run or an answer is missing, or a run is not the one that the task asks for.
+rejected: something was forged, was not issued to this student, or is another's. A person decides.
+"""
+
+RunState = Literal["genuine", "consistent", "untrusted", "unchecked", "other", "forged", "missing"]
+"""
+genuine: made again from its configuration and seed, the run came out the same to the byte.
+consistent: everything agrees that can be checked without making the run again.
+untrusted: its captures and counters contradict each other.
+unchecked: nothing shows what is in it, because it could not be made again here.
+other: it is a run, but not the one that the task asks of this student.
+forged: something in it was changed, or cannot come from this configuration and seed.
+missing: the run is not there.
+"""
+
+COUNTING: frozenset[RunState] = frozenset({"genuine", "consistent"})
+"""Only a run in one of these states gives points to the questions about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of one run of one student.
+
+    Attributes:
+        name: the run's name in the exercise.
+        reasons: why it has this state, in lines.
+        seed: the seed that it states; None if it states none.
+        captures: SHA-256 of its large captures.
+    """
+
+    name: str
+    state: RunState
+    reasons: tuple[str, ...] = ()
+    seed: int | None = None
+    captures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A graded submission.
+
+    Attributes:
+        student: whose it is; None if that cannot be told.
+        place: what the teacher named, a folder or a file.
+        notes: why runs do not count and what is missing, in lines; the student may read them.
+        for_teacher: further remarks, which students do not see.
+        texts: the answers in words, by question.
+        counts: false if another submission of the same student counts instead.
+    """
+
+    student: str | None
+    place: str
+    verdict: Verdict
+    marked: tuple[Marked, ...] = ()
+    runs: tuple[Evidence, ...] = ()
+    notes: tuple[str, ...] = ()
+    for_teacher: tuple[str, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    counts: bool = True
+
+    @property
+    def points(self) -> float:
+        """The points so far; those that are given by hand are not in it."""
+        return sum(marked.points for marked in self.marked)
+
+    @property
+    def most_points(self) -> float:
+        """All points that a submission can get."""
+        return sum(marked.most_points for marked in self.marked)
+
+    @property
+    def by_hand_points(self) -> float:
+        """The points that wait for a person."""
+        return sum(marked.most_points for marked in self.marked if marked.state == "by_hand")

@@ -1,0 +1,240 @@
+"""Grades one submission by itself: its ticket, its runs, its answers."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outcast import files, handed_in
+from outcast.assignment import packed
+from outcast.assignment.answers import Answers, read_answers
+from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Asked, Examined, Handed, examine
+from outcast.assignment.exercise import Exercise
+from outcast.assignment.folder import MOST_BYTES, Folder, Identity
+from outcast.assignment.graded import COUNTING, Evidence, Graded, Verdict
+from outcast.assignment.questions import Effect, Marked, Prediction, Question, Right, Text
+from outcast.assignment.replayed import Runner
+from outcast.assignment.right import right_answers
+from outcast.errors import InputError, OutcastError
+from outcast.experiment import Experiment
+from outcast.records.run import Run
+from outcast.reproduce import measures
+
+_UNFINISHED = frozenset({"missing", "other", "untrusted", "unchecked"})
+
+
+def mark(class_: Class, place: Path, runner: Runner | None, scratch: Path) -> Graded:
+    """Grades one submission.
+
+    Args:
+        class_: the class, with its key.
+        place: a student's folder, or a packed file.
+        runner: makes runs again; None compares only what was handed in.
+        scratch: a new folder for what is unpacked and run.
+
+    Raises:
+        ConfigError: the class is not valid.
+    """
+    try:
+        folder, is_packed = opened(place, scratch / "unpacked", class_.exercise)
+        identity = folder.identity()
+        require_issued(class_, identity)
+    except (InputError, OSError) as error:
+        text = str(error).removeprefix(f"{place}: ").replace(f"{scratch}/unpacked/", "")
+        return Graded(None, str(place), "rejected", notes=(text,))
+    exercise = class_.exercise.with_values(identity.values)
+    answers = read_answers(folder.path, exercise.questions)
+    submission = _Submission(
+        class_, folder, is_packed, identity, exercise, answers, runner, scratch
+    )
+    return submission.graded(str(place))
+
+
+def opened(place: Path, scratch: Path, exercise: Exercise) -> tuple[Folder, bool]:
+    """A submission as a student's folder, and whether it was packed.
+
+    A folder may also hold the submission alone, as the downloads of Moodle do, and be a packed file
+    that somebody has unpacked, as Gradescope does.
+
+    Args:
+        place: a folder or a file.
+        scratch: a new folder for what is unpacked.
+        exercise: its pictures may be larger than what else is packed.
+
+    Raises:
+        InputError: it is no submission.
+        OSError: it cannot be read, or unpacked.
+    """
+    place = _inner(place)
+    if not place.is_dir():
+        scratch.mkdir()
+        packed.unpack(place, scratch, packed.most_bytes(exercise.questions))
+        return Folder(scratch), True
+    # A link could show the teacher, and later a student, any file of this machine.
+    handed_in.require_plain(place, most_bytes=MOST_BYTES)
+    if (place / packed.RECORD).is_file():
+        packed.require_whole(place)
+        return Folder(place), True
+    return Folder(place), False
+
+
+def _inner(place: Path) -> Path:
+    """The one thing in a folder that is no submission itself."""
+    if place.is_dir() and not (place / "assignment.yaml").exists():
+        # Names that begin with a dot or two underscores are of the system that zipped it.
+        inner = [path for path in place.iterdir() if not path.name.startswith((".", "__"))]
+        if len(inner) == 1 and not inner[0].is_symlink():
+            only = inner[0]
+            if only.is_file() or (only / "assignment.yaml").is_file():
+                return only
+    return place
+
+
+def require_issued(class_: Class, identity: Identity) -> None:
+    """Raises InputError if the class has not issued this to a student."""
+    for what, told, here in (
+        ("class", identity.class_name, class_.name),
+        ("exercise", identity.exercise, class_.exercise.name),
+    ):
+        if told != here:
+            raise InputError(f"assignment.yaml: {what}: belongs to {told}; allowed is {here}")
+    if not class_.key.is_genuine(identity):
+        raise InputError(
+            f"assignment.yaml: ticket: this was not issued to {identity.student}; the file was "
+            "changed, or comes from another class"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    class_: Class
+    folder: Folder
+    is_packed: bool
+    identity: Identity
+    exercise: Exercise
+    answers: Answers
+    runner: Runner | None
+    scratch: Path
+    measured: dict[tuple[str, int, str], float] = field(default_factory=dict)
+
+    def graded(self, place: str) -> Graded:
+        examined = {name: self._examined(name) for name in self.exercise.runs}
+        runs = tuple(each.evidence for each in examined.values())
+        marked, notes = [], []
+        for question in self.exercise.questions:
+            right: Right | None = None
+            try:
+                right = self._right(question, examined)
+            except OutcastError as error:
+                notes.append(
+                    f"{question.key}: not computed: {error}".replace(f"{self.scratch}/", "")
+                )
+            marked.append(self._marked(question, right))
+        return Graded(
+            student=self.identity.student,
+            place=place,
+            verdict=_verdict(runs, bool(self.answers.missing)),
+            marked=tuple(marked),
+            runs=runs,
+            notes=(*(reason for run in runs for reason in run.reasons), *self.answers.missing),
+            for_teacher=tuple(notes),
+            texts={
+                question.key: self.answers.given[question.key]
+                for question in self.exercise.questions
+                if isinstance(question, Text) and question.key in self.answers.given
+            },
+        )
+
+    def _examined(self, name: str) -> Examined:
+        task = self.exercise.runs[name]
+        predicted = {
+            question.key: self.answers.given[question.key]
+            for question in self.exercise.predictions(name)
+            if question.key in self.answers.given
+        }
+        seed = self.identity.run_seed(predicted)
+        asked = Asked(name, task, self.exercise.expected(name, self.identity.values, seed))
+        scratch = self.scratch / name
+        scratch.mkdir()
+        handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
+        return examine(handed, asked, self.runner, scratch)
+
+    def _marked(self, question: Question, right: Right | None) -> Marked:
+        if isinstance(question, Effect) and self.runner is None:
+            return question.missing("only a grading with replays can judge it")
+        return question.mark(self.answers.given.get(question.key), right)
+
+    def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:
+        """The right answers; None if the run that they come from does not count."""
+        if isinstance(question, Prediction):
+            states = {examined[name].evidence.state for name in question.before}
+            return () if states <= COUNTING else None
+        if isinstance(question, Effect):
+            return self._effect(question, examined)
+        truth = examined[question.run].truth if question.run is not None else None
+        if question.run is not None and truth is None:
+            return None
+        return right_answers(question, None if truth is None else Run(truth))
+
+    def _effect(self, question: Effect, examined: Mapping[str, Examined]) -> Right | None:
+        ours, theirs = (examined[name or ""] for name in (question.run, question.against))
+        if self.runner is None or ours.experiment is None or theirs.experiment is None:
+            return None
+        seeds = [
+            self.class_.seed(self.identity.student, f"repeat {number}")
+            for number in range(question.seeds)
+        ]
+        values = [
+            [self._measured(question, name, made.experiment, seed) for seed in seeds]
+            for name, made in ((question.run, ours), (question.against, theirs))
+            if name is not None and made.experiment is not None
+        ]
+        return question.right_of(question.interval(*values))
+
+    def _measured(self, question: Effect, name: str, experiment: Experiment, seed: int) -> float:
+        """The measure of one repeated run. Each run is made once for all questions about it."""
+        assert self.runner is not None
+        effects = [
+            other
+            for other in self.exercise.questions
+            if isinstance(other, Effect) and name in (other.run, other.against)
+        ]
+        key = (name, seed, question.measure.model_dump_json())
+        if key not in self.measured:
+            target = self.scratch / f"{name}-{seed}"
+            run = Run(self.runner.run(experiment.model_copy(update={"seed": seed}), target))
+            for other in effects:
+                with run.reading():
+                    value = measures.take(run, other.measure)
+                self.measured[name, seed, other.measure.model_dump_json()] = value
+            shutil.rmtree(target)
+        return self.measured[key]
+
+
+def _verdict(runs: tuple[Evidence, ...], unanswered: bool) -> Verdict:
+    states = {run.state for run in runs}
+    if "forged" in states:
+        return "rejected"
+    if states & _UNFINISHED or unanswered:
+        return "incomplete"
+    return "genuine" if states == {"genuine"} else "consistent"
+
+
+def digest(place: Path) -> str:
+    """A hash of all that was handed in, by which a later grading knows the submission again.
+
+    Raises:
+        InputError: it holds anything but files and folders, or too much.
+        OSError: a file cannot be read.
+    """
+    if not place.is_dir():
+        return files.sha256(place)
+    handed_in.require_plain(place, most_bytes=MOST_BYTES)
+    whole = hashlib.sha256()
+    for path in handed_in.plain_files(place):
+        whole.update(f"{path.relative_to(place)}\0{files.sha256(path)}\0".encode(errors="replace"))
+    return whole.hexdigest()

@@ -1,0 +1,174 @@
+"""A submission in one small file: answers, configurations, and what replays are compared with.
+
+```
+submission.json       this module's Record: the format, and the hash of every other file
+assignment.yaml, answers.yaml, configs/, pictures that are answers
+runs/NAME/            config.yaml, manifest.json, summary.json
+```
+
+A run's manifest has the hash of every capture and table, and of the guest that made it. Replays
+make the captures again, so none has to be handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from outcast import __version__, files, handed_in
+from outcast.archive import contents, zips
+from outcast.assignment.answers import read_answers
+from outcast.assignment.folder import Folder
+from outcast.assignment.questions import Picture, Question
+from outcast.errors import InputError
+
+MOST_BYTES = 1_000_000
+"""The limit for a packed submission. Pictures that are answers may come on top."""
+MOST_UNPACKED_BYTES = 32 << 20
+RECORD = "submission.json"
+RUNS = "runs"
+_OF_A_RUN = ("config.yaml", "manifest.json", "summary.json")
+_EARLIEST = 315_532_800
+"""1980-01-01, the first day that a zip file knows."""
+
+
+class Record(handed_in.Versioned):
+    """submission.json."""
+
+    format: int = 1
+    outcast: str
+    files: dict[handed_in.FileName, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A packed submission that was written.
+
+    Attributes:
+        path: the file.
+        bytes: its size.
+        files: how many files are in it.
+        runs: the names of the runs in it.
+    """
+
+    path: Path
+    bytes: int
+    files: int
+    runs: tuple[str, ...]
+
+
+def most_bytes(questions: Iterable[Question]) -> int:
+    """The limit for a packed submission with these questions."""
+    pictures = (question for question in questions if isinstance(question, Picture))
+    return MOST_BYTES + sum(picture.most_mb << 20 for picture in pictures)
+
+
+def write(folder: Folder, path: Path) -> Packed:
+    """Packs a student's folder, whole or not at all.
+
+    Raises:
+        InputError: it is no student's folder, a run is not finished or was changed, or the file
+            would be too large.
+        OSError: a file cannot be read or written; the error names it.
+    """
+    handout = folder.handout()
+    given = read_answers(folder.path, handout.questions).given
+    pictures = [
+        given[each.key]
+        for each in handout.questions
+        if isinstance(each, Picture) and each.key in given
+    ]
+    names = ("assignment.yaml", "answers.yaml", *(run.config for run in handout.runs.values()))
+    members: dict[str, Path | bytes] = {
+        name: folder.path / name for name in (*names, *pictures) if (folder.path / name).is_file()
+    }
+    runs = [name for name in handout.runs if folder.run(name).path.is_dir()]
+    for name in runs:
+        directory = folder.run(name)
+        collected = contents.collect(directory, "hashes")
+        members |= {
+            f"{RUNS}/{name}/{file}": directory.path / file
+            for file in _OF_A_RUN
+            if file in collected.files
+        }
+        members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
+    for name in members:
+        zips.require_name(name)
+    record = Record(
+        outcast=__version__,
+        files={
+            name: hashlib.sha256(content).hexdigest()
+            if isinstance(content, bytes)
+            else files.sha256(content)
+            for name, content in sorted(members.items())
+        },
+    )
+    members[RECORD] = f"{record.model_dump_json(indent=1)}\n".encode()
+    day = time.gmtime(max(folder.answers.stat().st_mtime, _EARLIEST))
+    # Written beside its place first, because only then its size is known.
+    trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        zips.write(trial, members, (day.tm_year, day.tm_mon, day.tm_mday))
+        size, most = trial.stat().st_size, most_bytes(handout.questions)
+        if size > most:
+            largest = max(members, key=lambda name: _size(members[name]))
+            raise InputError(
+                f"{folder.path}: packed it has {size} bytes; allowed are {most}; its largest file "
+                f"is {largest} with {_size(members[largest])} bytes"
+            )
+        trial.replace(path)
+    finally:
+        trial.unlink(missing_ok=True)
+    return Packed(path, size, len(members), tuple(runs))
+
+
+def _size(content: Path | bytes) -> int:
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
+    """Unpacks a submission that a student handed in, and compares the hash of every file.
+
+    Args:
+        path: the file.
+        folder: an empty folder, which becomes the student's folder without captures.
+        most: the limit for its size, in bytes.
+
+    Raises:
+        InputError: it is no packed submission, is broken or too large, or a file is missing, is
+            there without a hash or has another one.
+        OSError: a file cannot be written; the error names it.
+    """
+    try:
+        with handed_in.opened(path) as stream:
+            size = stream.seek(0, 2)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
+    if size > most:
+        raise InputError(f"{path}: has {size} bytes; a packed submission has at most {most}")
+    zips.unpack(path, folder, MOST_UNPACKED_BYTES)
+    try:
+        require_whole(folder)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error).removeprefix(f'{folder}: ')}") from None
+
+
+def require_whole(folder: Path) -> None:
+    """Raises InputError if an unpacked submission is not as `write` made it."""
+    try:
+        record = handed_in.read_model(folder / RECORD, Record)
+        wrong = contents.broken(folder, RECORD, record.files)
+    except FileNotFoundError:
+        wrong = f"has no {RECORD}"
+    except InputError as error:
+        raise InputError(f"{folder}: {str(error).replace(f'{folder}/', '')}") from None
+    if wrong:
+        raise InputError(
+            f"{folder}: {wrong}; allowed is a file as `outcast assignment pack` wrote it"
+        )

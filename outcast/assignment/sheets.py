@@ -1,0 +1,185 @@
+"""What a teacher and a student read: tables, CSV and JSON of all, and a feedback sheet for each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from rich.table import Table
+
+from outcast.assignment.graded import Graded
+from outcast.assignment.questions import Marked
+
+WITHOUT_REPLAY = (
+    "Without a replay no run is called genuine. `consistent` means that a submission's files agree "
+    "with each other. Whoever makes captures by a program of their own can arrange that, so these "
+    "points are worth what the student's word is worth."
+)
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def number(value: float) -> str:
+    """A number of points, without a fraction that says nothing."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV (RFC 4180, with line feeds). No cell of text can become a spreadsheet's formula.
+
+    Students write some of the cells. A spreadsheet would execute one that begins with `=`, so such
+    a text gets an apostrophe in front (OWASP, CSV Injection).
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        try:
+            float(value)
+        except ValueError:
+            return f"'{value}"
+    return value
+
+
+def in_short(graded: Graded) -> str:
+    """The points of every question, in one line."""
+    return "; ".join(f"{marked.key} {_points(marked)}" for marked in graded.marked)
+
+
+def _points(marked: Marked) -> str:
+    got = "?" if marked.state == "by_hand" else number(marked.points)
+    return f"{got}/{number(marked.most_points)}"
+
+
+def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
+    """The table for the terminal, with a line for each submission.
+
+    Args:
+        graded: the submissions.
+        runs: the names of the exercise's runs.
+    """
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("student", "verdict", *runs):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("points", "of", "by hand"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for each in graded:
+        states = {run.name: run.state for run in each.runs}
+        shown.add_row(
+            *(each.student or each.place, each.verdict, *(states.get(run, "") for run in runs)),
+            *(number(each.points), number(each.most_points)),
+            number(each.by_hand_points) if each.by_hand_points else "",
+        )
+    return shown
+
+
+def remarks(graded: Sequence[Graded]) -> list[str]:
+    """What does not fit into the table. Each line begins with the submission."""
+    lines = []
+    for each in graded:
+        for marked in each.marked:
+            if marked.state in ("wrong", "missing"):
+                what = marked.comment or marked.state
+                lines.append(f"{each.place}: {marked.key} {_points(marked)}: {what}")
+        lines += [f"{each.place}: {note}" for note in (*each.notes, *each.for_teacher)]
+    return lines
+
+
+def as_csv(graded: Sequence[Graded], runs: Sequence[str], questions: Sequence[str]) -> str:
+    """A line for each submission, with the points of every question.
+
+    Args:
+        graded: the submissions.
+        runs: the names of the exercise's runs.
+        questions: the keys of its questions.
+    """
+    rows: list[Sequence[object]] = [
+        (
+            *("student", "submission", "verdict", "points", "most_points", "by_hand_points"),
+            *runs,
+            *(f"{key}{ending}" for key in questions for ending in ("", ".state")),
+            "notes",
+        )
+    ]
+    for each in graded:
+        states = {run.name: run.state for run in each.runs}
+        marked = {mark.key: mark for mark in each.marked}
+        cells = [
+            cell
+            for key in questions
+            for cell in (
+                (number(marked[key].points), marked[key].state) if key in marked else ("", "")
+            )
+        ]
+        rows.append(
+            (
+                *(each.student or "", each.place, each.verdict),
+                *(number(each.points), number(each.most_points), number(each.by_hand_points)),
+                *(states.get(run, "") for run in runs),
+                *cells,
+                " | ".join((*each.notes, *each.for_teacher)),
+            )
+        )
+    return csv_text(rows)
+
+
+def as_json(graded: Sequence[Graded]) -> str:
+    """Everything that is known of each submission."""
+    trees = [
+        {
+            **asdict(each),
+            "points": each.points,
+            "most_points": each.most_points,
+            "by_hand_points": each.by_hand_points,
+        }
+        for each in graded
+    ]
+    return json.dumps(trees, indent=1, ensure_ascii=False)
+
+
+def feedback(title: str, graded: Graded) -> str:
+    """The sheet that a student gets back, in Markdown. It has no right answers.
+
+    Args:
+        title: the exercise's title.
+        graded: the student's submission.
+    """
+    lines = [
+        f"# {title}",
+        "",
+        f"{graded.student}: **{number(graded.points)} of {number(graded.most_points)} points**"
+        + (
+            f", and {number(graded.by_hand_points)} more to be marked by your teacher"
+            if graded.by_hand_points
+            else ""
+        )
+        + ".",
+        "",
+        "| question | points | |",
+        "|---|---|---|",
+        *(
+            f"| {marked.key} | {_points(marked)} | {_plain(marked.comment or marked.state)} |"
+            for marked in graded.marked
+        ),
+    ]
+    if graded.runs:
+        lines += ["", "| run | |", "|---|---|"]
+        lines += [f"| {run.name} | {run.state}{_reasons(run.reasons)} |" for run in graded.runs]
+    return "\n".join((*lines, ""))
+
+
+def _reasons(reasons: Sequence[str]) -> str:
+    return f": {_plain('; '.join(reasons))}" if reasons else ""
+
+
+def _plain(text: str) -> str:
+    """A text that cannot break a table of Markdown, or become HTML in it."""
+    marks = {"|": "\\|", "<": "&lt;", "&": "&amp;", "\n": " ", "\r": " "}
+    return "".join(marks.get(letter, letter) for letter in text)

@@ -1,0 +1,110 @@
+"""Grades one submission as a process of its own: `python -m outcast.assignment.worker FOLDER`.
+
+The task comes as JSON on standard input. FOLDER gets the grade as `result.json`. Whatever a
+submission does to this process, the others get their grades (`outcast.assignment.bounded`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pydantic import TypeAdapter
+
+from outcast import files, handed_in
+from outcast.assignment import marking
+from outcast.assignment.bounded import RESULT
+from outcast.assignment.classes import Class
+from outcast.assignment.graded import Graded
+from outcast.assignment.replayed import Runner
+from outcast.errors import InputError
+
+GRADED = TypeAdapter(Graded)
+
+GUEST = "outcast.assignment.replayed:Guest"
+"""The runner of replays; tests name another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One submission to grade.
+
+    Attributes:
+        class_folder: the class, with its key.
+        place: the submission.
+        runner: `module:class` of a Runner; empty for a grading without replays.
+        kept: the folder of earlier grades, of which one for the same submission is taken; empty for
+            none.
+        basis: what else decides a grade, so that an earlier one of another basis is not taken.
+    """
+
+    class_folder: str
+    place: str
+    runner: str
+    kept: str
+    basis: str
+
+
+def grade_one(task: Task, scratch: Path) -> Graded:
+    """Grades the submission, or takes the earlier grade of the same submission.
+
+    Raises:
+        ConfigError: the class is not valid.
+    """
+    place = Path(task.place)
+    kept: Path | None = None
+    if task.kept:
+        try:
+            kept = Path(task.kept) / f"{marking.digest(place)}-{task.basis}.json"
+            return at_place(GRADED.validate_python(handed_in.read_json(kept)), task.place)
+        except FileNotFoundError:
+            pass
+        except (InputError, OSError, ValueError):
+            kept = None
+    scratch.mkdir()
+    graded = marking.mark(Class(Path(task.class_folder)), place, _runner(task.runner), scratch)
+    # What could not be made again today may be possible tomorrow.
+    if kept is not None and not any(run.state == "unchecked" for run in graded.runs):
+        files.write_json(kept, GRADED.dump_python(graded, mode="json"))
+    return graded
+
+
+def at_place(graded: Graded, place: str) -> Graded:
+    """The grade as that of a submission that the teacher calls so."""
+    return replace(graded, place=place)
+
+
+def _runner(name: str) -> Runner | None:
+    if not name:
+        return None
+    module, _, kind = name.partition(":")
+    runner: Runner = getattr(importlib.import_module(module), kind)()
+    return runner
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Treats a signal like Ctrl-C, because the engines then remove what they have made."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Grades one submission. Returns 0 once its grade is written."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    folder = Path(sys.argv[1])
+    try:
+        graded = grade_one(Task(**json.load(sys.stdin)), folder / "scratch")
+    except KeyboardInterrupt:
+        return 1
+    files.write_json(folder / RESULT, GRADED.dump_python(graded, mode="json"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

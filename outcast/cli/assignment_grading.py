@@ -1,0 +1,203 @@
+"""`outcast assignment pack`, `grade` and `autograder`: what comes after a student has finished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError, UntrustedError
+
+if TYPE_CHECKING:
+    from outcast.assignment.classes import Class
+    from outcast.assignment.graded import Graded
+
+_FORMS = ("table", "csv", "json", "moodle", "canvas", "gradescope")
+
+
+@click.command("pack", epilog=shared.examples("outcast assignment pack . -o ada.zip"))
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write.",
+)
+def pack(directory: Path, output: Path) -> None:
+    """Make one small file of the student's folder DIR, to hand in.
+
+    It has the answers, the configurations, and hashes of all captures and tables. Grading makes
+    the captures again.
+    """
+    from outcast.assignment import packed
+    from outcast.assignment.folder import Folder
+
+    made = packed.write(Folder(directory), output)
+    runs = ", ".join(made.runs) or "none"
+    terminal.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")
+
+
+@click.command(
+    "grade",
+    epilog=shared.examples(
+        "outcast assignment grade NETS26 inbox/* -o graded",
+        "outcast assignment grade NETS26 inbox/* -o graded --resume --format moodle > grades.csv",
+    ),
+)
+@click.argument("class_folder", type=click.Path(path_type=Path), metavar="CLASS")
+@click.argument(
+    "submissions", type=click.Path(path_type=Path), metavar="SUBMISSION...", nargs=-1, required=True
+)
+@click.option(
+    "--no-replay",
+    is_flag=True,
+    help="Do not make the runs again: nothing is called genuine, packed files get nothing.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=shared.Choice(_FORMS),
+    default="table",
+    show_default=True,
+    help="How to print: for people, for programs, or for a gradebook.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where feedback sheets, and the table of points to give by hand, go.",
+)
+@shared.jobs
+@click.option("--resume", is_flag=True, help="Take what DIR has of the same submissions.")
+def grade(
+    class_folder: Path,
+    submissions: tuple[Path, ...],
+    no_replay: bool,
+    form: str,
+    output: Path | None,
+    jobs: int | None,
+    resume: bool,
+) -> None:
+    """Grade what was handed in, folders or packed files, with the key in CLASS.
+
+    Exit status 4 if a submission is rejected.
+    """
+    from outcast.assignment import by_hand, sheets, worker
+    from outcast.assignment.classes import Class
+    from outcast.assignment.grade import grade as grade_all
+
+    if resume and output is None:
+        raise ConfigError("--resume: only together with -o, because the grades are kept there")
+    if form == "gradescope" and len(submissions) > 1:
+        raise ConfigError(
+            f"--format gradescope: {len(submissions)} submissions; allowed is one, because "
+            "results.json is about one"
+        )
+    class_ = Class(class_folder)
+    given = {} if output is None else by_hand.read(output / by_hand.FILE)
+    graded = grade_all(
+        class_,
+        submissions,
+        runner="" if no_replay else worker.GUEST,
+        jobs=jobs or os.cpu_count() or 1,
+        results=output,
+        resume=resume,
+        on_progress=terminal.tell,
+    )
+    finished = by_hand.apply(graded, given)
+    if output is not None:
+        _write(class_, graded, finished, output)
+    _print(class_, finished, form)
+    if no_replay:
+        shared.note(sheets.WITHOUT_REPLAY)
+    rejected = [each.place for each in finished if each.verdict == "rejected"]
+    if rejected:
+        raise UntrustedError(f"rejected: {', '.join(rejected)}")
+
+
+def _write(
+    class_: Class, graded: Sequence[Graded], finished: Sequence[Graded], output: Path
+) -> None:
+    """Writes the feedback sheets, and the table of points that a person gives."""
+    from outcast import files
+    from outcast.assignment import by_hand, gradebooks, sheets
+
+    given = by_hand.read(output / by_hand.FILE)
+    counting = gradebooks.with_points(graded)
+    waiting = by_hand.write(output / by_hand.FILE, counting, given)
+    if waiting:
+        shared.note(
+            f"{waiting} answers wait for points in {output / by_hand.FILE}; fill them in, and "
+            "grade again with --resume"
+        )
+    if class_.feedback == "none":
+        shared.note("no feedback sheets, because class.yaml says `feedback: none`")
+        return
+    for each in gradebooks.with_points(finished):
+        text = sheets.feedback(class_.exercise.title, each)
+        files.write_text(output / f"{each.student}.md", text)
+
+
+def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
+    from outcast.assignment import gradebooks, sheets
+
+    exercise = class_.exercise
+    runs, keys = list(exercise.runs), [question.key for question in exercise.questions]
+    if form == "table":
+        console = terminal.console()
+        console.print(sheets.table(graded, runs))
+        for line in sheets.remarks(graded):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+    elif form == "csv":
+        terminal.echo(sheets.as_csv(graded, runs, keys), nl=False)
+    elif form == "json":
+        terminal.echo(sheets.as_json(graded))
+    elif form == "moodle":
+        terminal.echo(gradebooks.moodle(class_.name, graded), nl=False)
+    elif form == "canvas":
+        terminal.echo(gradebooks.canvas(class_.name, graded), nl=False)
+    else:
+        (only,) = graded
+        shows = class_.feedback == "points"
+        terminal.echo(gradebooks.gradescope(only, shows_points=shows), nl=False)
+
+
+@click.command(
+    "autograder",
+    epilog=shared.examples(
+        "outcast assignment autograder NETS26 --wheels dist -o autograder.zip",
+    ),
+)
+@click.argument("class_folder", type=click.Path(path_type=Path), metavar="CLASS")
+@click.option(
+    "--wheels",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="The folder with the wheels of outcast and outcast-guest, which go into the file.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.zip",
+    help="The file to write.",
+)
+def autograder(class_folder: Path, wheels: Path, output: Path) -> None:
+    """Make the autograder's zip file for Gradescope. It holds the key: show it to nobody."""
+    from outcast.assignment import autograder as making
+    from outcast.assignment.classes import Class
+
+    class_ = Class(class_folder)
+    _ = class_.key, class_.exercise
+    made = making.write(class_folder, wheels, output)
+    names = ", ".join(made.wheels)
+    terminal.echo_path(made.path, f": {made.bytes / 1e6:.1f} MB, with the class's key, {names}")

@@ -1,0 +1,543 @@
+"""As a dishonest student: what is handed in gets no mark that was not earned.
+
+docs/grading.md has the table of these ways.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+import zstandard
+
+from outcast import analysis, experiment, workflow
+from outcast.assignment import copies, marking, packed
+from outcast.assignment.classes import Class
+from outcast.assignment.folder import Folder
+from outcast.assignment.graded import Graded
+from outcast.files import sha256
+from outcast.records.run_directory import RunDirectory
+from tests.golden import handed_class as golden
+
+STUDENTS = ("ana", "ben")
+UNFAIR_POINTS = {"expectation", "ratio"}
+REMEDY_POINTS = {"remedy_works"}
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """A class, and what ana and ben handed in. Ben cheats."""
+
+    class_: Class
+    path: Path
+    runner: golden.GoldenRunner
+
+    @property
+    def ben(self) -> Folder:
+        return Folder(self.path / "ben")
+
+    @property
+    def ana(self) -> Folder:
+        return Folder(self.path / "ana")
+
+    def mark(self, place: Path) -> Graded:
+        scratch = self.path / f"scratch-{len(list(self.path.glob('scratch-*')))}"
+        scratch.mkdir()
+        return marking.mark(self.class_, place, self.runner, scratch)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Inbox:
+    folder = tmp_path_factory.mktemp("honest")
+    class_ = golden.small_class(folder, *STUDENTS)
+    for student in STUDENTS:
+        golden.hand_in(class_, student, folder / "inbox" / student)
+    (folder / "kept").mkdir()
+    return Inbox(class_, folder / "inbox", golden.GoldenRunner(folder / "kept"))
+
+
+@pytest.fixture
+def inbox(honest: Inbox, tmp_path: Path) -> Inbox:
+    shutil.copytree(honest.path, tmp_path / "inbox", ignore=shutil.ignore_patterns("scratch-*"))
+    return Inbox(honest.class_, tmp_path / "inbox", honest.runner)
+
+
+def points(graded: Graded) -> dict[str, float]:
+    return {marked.key: marked.points for marked in graded.marked}
+
+
+def states(graded: Graded) -> dict[str, str]:
+    return {run.name: run.state for run in graded.runs}
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+def analyze_again(run: RunDirectory) -> None:
+    analysis.analyze(run)
+    run.seal()
+
+
+def take(inbox: Inbox, name: str) -> None:
+    """Ana's run or file in the place of ben's."""
+    mine, hers = inbox.ben.path / name, inbox.ana.path / name
+    if mine.is_dir():
+        shutil.rmtree(mine)
+        shutil.copytree(hers, mine)
+    else:
+        shutil.copyfile(hers, mine)
+
+
+def edit_assignment(folder: Folder, **changes: Any) -> None:
+    tree = yaml.safe_load(folder.assignment.read_text())
+    folder.assignment.write_text(yaml.safe_dump({**tree, **changes}))
+
+
+def set_config(folder: Folder, name: str, **changes: Any) -> None:
+    """Changes a configuration, and makes the run that it gives."""
+    path = folder.path / "configs" / f"{name}.yaml"
+    config = experiment.load(path).model_copy(update=changes)
+    path.write_text(experiment.dump(config))
+    shutil.rmtree(folder.run(name).path)
+    golden.golden_run(folder.run(name).path, config)
+
+
+def test_the_honest_get_their_marks(inbox: Inbox) -> None:
+    for student in STUDENTS:
+        graded = inbox.mark(inbox.path / student)
+        assert (graded.verdict, graded.student, graded.notes) == ("genuine", student, ())
+        assert points(graded) == {
+            **{"expectation": 1, "ratio": 2, "cause": 2, "remedy_works": 3},
+            **{"why": 0, "picture": 0},
+        }
+        assert (graded.points, graded.by_hand_points, graded.most_points) == (8, 5, 13)
+
+
+# Changing a run. Each way is a function of ben's run `unfair`.
+
+
+def edited_summary(run: RunDirectory) -> None:
+    edit(run.summary, lambda tree: tree.update(outcast_ratio=1.0))
+
+
+def edited_summary_and_hashes(run: RunDirectory) -> None:
+    edited_summary(run)
+    run.seal()
+
+
+def handmade_table(run: RunDirectory) -> None:
+    path = run.path / "flows.parquet"
+    pl.read_parquet(path).with_columns(goodput_bps=pl.col("goodput_bps") * 2).write_parquet(path)
+    run.seal()
+
+
+def edited_capture(run: RunDirectory) -> None:
+    """The first packet leaves a nanosecond earlier or later."""
+    path = run.captures / "s1-eth1.out.pcap"
+    content = bytearray(path.read_bytes())
+    content[24 + 4] ^= 1
+    path.write_bytes(bytes(content))
+    analyze_again(run)
+
+
+def edited_counters(run: RunDirectory) -> None:
+    def change(tree: Any) -> None:
+        next(iter(tree["hosts"].values()))["after"]["TcpExtTCPTimeouts"] += 1
+
+    edit(run.counters, change)
+    analyze_again(run)
+
+
+def edited_settings(run: RunDirectory) -> None:
+    edit(run.manifest, lambda tree: tree["effective"].update({"bottleneck.limit_bytes": 16384}))
+    analyze_again(run)
+
+
+def capture_of_another_seed(run: RunDirectory) -> None:
+    other = golden.traffic(2, "tbf")
+    for name, made in golden.model.captures(other).items():
+        port = {"in0": "s1-eth2.in", "in1": "s1-eth3.in", "out": "s1-eth1.out"}[name]
+        golden.model.write_pcap(run.captures / f"{port}.pcap", made)
+    analyze_again(run)
+
+
+CHANGED = (
+    *(edited_summary, edited_summary_and_hashes, handmade_table, edited_capture),
+    *(edited_counters, edited_settings, capture_of_another_seed),
+)
+
+
+@pytest.mark.parametrize("forge", CHANGED)
+def test_a_changed_run_is_forged(forge: Callable[[RunDirectory], None], inbox: Inbox) -> None:
+    forge(inbox.ben.run("unfair"))
+    graded = inbox.mark(inbox.ben.path)
+    assert graded.verdict == "rejected"
+    assert states(graded)["unfair"] == "forged"
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"kernel": {"sha256": "bad0" * 16}},
+        {"guest": golden.GuestRecord(root="f00d" * 8, code="altered")},
+        {"outcast": "9.9"},
+    ],
+    ids=["another kernel", "an altered program", "another version"],
+)
+def test_a_run_that_claims_another_guest_is_compared_with_ours(
+    claim: dict[str, Any], inbox: Inbox
+) -> None:
+    """So a forger gains nothing by a manifest that asks for no comparison."""
+    run = inbox.ben.run("unfair")
+    capture_of_another_seed(run)
+    run.write_manifest(run.read_manifest().model_copy(update=claim))
+    run.seal()
+    golden.change_answers(inbox.ben, ratio=json.loads(run.summary.read_text())["outcast_ratio"])
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "consistent"
+    assert "answers are compared with the run as it comes out here" in graded.notes[0]
+    assert points(graded)["ratio"] == 0
+
+
+def test_a_run_in_real_time_is_none_of_the_task(inbox: Inbox) -> None:
+    run = inbox.ben.run("unfair")
+    run.config.write_text(run.config.read_text().replace("engine: virtual", "engine: realtime"))
+    run.seal()
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "other"
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+
+
+# What is another student's.
+
+
+def test_a_friends_runs(inbox: Inbox) -> None:
+    take(inbox, "runs/unfair")
+    take(inbox, "configs/unfair.yaml")
+    take(inbox, "answers.yaml")
+    hers, his = inbox.mark(inbox.ana.path), inbox.mark(inbox.ben.path)
+    assert states(his)["unfair"] == "other"
+    assert "and yours is" in his.notes[0]
+    assert not any(points(his)[key] for key in UNFAIR_POINTS)
+    hers, his = copies.compare([hers, his], [0, 1])
+    assert (hers.verdict, his.verdict) == ("genuine", "rejected")
+    assert f"its captures are those of {inbox.ana.path}" in " ".join(his.for_teacher)
+    # He copied her words, too. Both are told, and nobody loses a point by it.
+    assert hers.for_teacher == (f"why: word for word as in {inbox.ben.path}",)
+
+
+def test_a_friends_run_under_the_own_seed(inbox: Inbox) -> None:
+    his = inbox.ben.run("unfair").read_manifest().seed
+    take(inbox, "runs/unfair")
+    run = inbox.ben.run("unfair")
+    own = experiment.load(inbox.ben.path / "configs/unfair.yaml")
+    run.config.write_text(experiment.dump(workflow.resolve(own, "virtual")))
+    run.write_manifest(run.read_manifest().model_copy(update={"seed": his}))
+    analyze_again(run)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"student": "ben"}, {"seed": 7}, {"parameters": {"rivals": 1}}, {"feedback": "points"}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_was_issued_and_then_changed(changes: dict[str, Any], inbox: Inbox) -> None:
+    """Also the copied ticket: ana's folder with ben's name."""
+    edit_assignment(inbox.ana, **changes)
+    graded = inbox.mark(inbox.ana.path)
+    assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
+    assert "was not issued to" in graded.notes[0]
+
+
+def test_a_copied_ticket(inbox: Inbox) -> None:
+    edit_assignment(inbox.ben, ticket=yaml.safe_load(inbox.ana.assignment.read_text())["ticket"])
+    assert inbox.mark(inbox.ben.path).student is None
+
+
+def test_a_ticket_of_another_class(inbox: Inbox, tmp_path: Path) -> None:
+    other = golden.new_class(
+        tmp_path / "class", "NETS25", inbox.class_.exercise, ["ben"], inbox.class_.key
+    )
+    shutil.copyfile(other.handed_out("ben").assignment, inbox.ben.assignment)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.verdict, graded.points) == ("rejected", 0)
+    assert "class: belongs to NETS25; allowed is NETS26" in graded.notes[0]
+
+
+def test_easier_questions_in_the_own_folder(inbox: Inbox) -> None:
+    tree = yaml.safe_load(inbox.ben.assignment.read_text())
+    questions = [{**each, "points": 100, "tolerance": "900%"} for each in tree["questions"]]
+    edit_assignment(inbox.ben, questions=questions)
+    golden.change_answers(inbox.ben, ratio=99)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.most_points, points(graded)["ratio"]) == (13, 0)
+
+
+def test_a_prediction_that_was_changed_after_the_run(inbox: Inbox) -> None:
+    golden.change_answers(inbox.ben, expectation="lone")
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "other"
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+
+
+def test_many_answers_in_many_submissions(inbox: Inbox) -> None:
+    shutil.copytree(inbox.ben.path, inbox.path / "again")
+    golden.change_answers(inbox.ben, cause="rtt")
+    graded = [inbox.mark(inbox.path / name) for name in ("again", "ben")]
+    first, second = copies.compare(graded, [2, 1])
+    assert (first.counts, second.counts) == (False, True)
+    assert points(second)["cause"] == 0
+
+
+def test_a_copy_in_another_students_name_does_not_harm_her(inbox: Inbox) -> None:
+    shutil.copytree(inbox.ana.path, inbox.path / "evil")
+    evil = Folder(inbox.path / "evil")
+    edited_summary(evil.run("unfair"))
+    graded = [inbox.mark(folder.path) for folder in (evil, inbox.ana)]
+    copied, hers = copies.compare(graded, [1, 2])
+    assert (hers.verdict, hers.counts, hers.points) == ("genuine", True, 8)
+    assert not copied.counts
+
+
+# What is no answer to the task.
+
+
+def test_another_configuration_under_the_own_seed(inbox: Inbox) -> None:
+    set_config(inbox.ben, "unfair", duration_ns=30_000_000)
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "other"
+    assert "is not what the task sheet asks for" in graded.notes[0]
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+
+
+def test_a_remedy_that_is_none(inbox: Inbox) -> None:
+    before = experiment.load(inbox.ben.path / "configs/unfair.yaml")
+    set_config(inbox.ben, "remedy", queue=before.queue)
+    graded = inbox.mark(inbox.ben.path)
+    assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
+
+
+def test_one_run_handed_in_as_another(inbox: Inbox) -> None:
+    shutil.rmtree(inbox.ben.run("remedy").path)
+    shutil.copytree(inbox.ben.run("unfair").path, inbox.ben.run("remedy").path)
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["remedy"] == "other"
+    assert points(graded)["remedy_works"] == 0
+
+
+def test_what_a_run_records_is_not_chosen_by_the_student(inbox: Inbox) -> None:
+    """Another analysis is no forgery, and answers come from the exercise's own."""
+    before = experiment.load(inbox.ben.path / "configs/unfair.yaml").analysis
+    set_config(inbox.ben, "unfair", analysis=before.model_copy(update={"windows_ns": (5_000_000,)}))
+    inbox.runner.asked.clear()
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "genuine"
+    assert [asked.analysis == before for asked in inbox.runner.asked[:2]] == [False, True]
+
+
+# Code and files of the student's, which a replay must not start or read.
+
+OWN = {
+    "programs": "programs: [{name: evil, host: h0_0_2, command: [touch, EVIL]}]",
+    "kernel": "kernel: {modules: [evil.c]}",
+    "topology": "topology: {kind: file, path: evil.py, topo: evil}",
+    "a trace": "links: {overrides: [{between: [e0_0, a0_0], rate: {trace: /etc/passwd}}]}",
+}
+
+
+@pytest.mark.parametrize("text", OWN.values(), ids=OWN)
+def test_nothing_of_the_students_is_started_or_read(text: str, inbox: Inbox) -> None:
+    run = inbox.ben.run("remedy")
+    evil = inbox.path / "EVIL"
+    key = text.partition(":")[0]
+    for path in (inbox.ben.path / "configs/remedy.yaml", run.config):
+        lines = yaml.safe_load(path.read_text())
+        lines[key] = yaml.safe_load(text.replace("EVIL", str(evil)))[key]
+        path.write_text(yaml.safe_dump(lines))
+    for name in ("evil.py", "evil.c"):
+        (inbox.ben.path / "configs" / name).write_text(f"open({str(evil)!r}, 'w')\n")
+    run.seal()
+    inbox.runner.asked.clear()
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["remedy"] in ("other", "forged")
+    assert points(graded)["remedy_works"] == 0
+    assert not evil.exists()
+    assert not any(asked.programs or asked.kernel for asked in inbox.runner.asked)
+
+
+# Archives and files that attack the reader.
+
+
+def packed_of(folder: Folder) -> Path:
+    path = folder.path.with_suffix(".zip")
+    packed.write(folder, path)
+    return path
+
+
+def rewrite(path: Path, change: Callable[[dict[str, bytes]], None], *, rehash: bool) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    if rehash:
+        record = json.loads(members.pop(packed.RECORD))
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        folder = path.with_suffix(".hashes")
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+        record["files"] = {name: sha256(folder / name) for name in members}
+        members[packed.RECORD] = json.dumps(record).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def test_a_packed_submission_is_as_good_as_its_folder(inbox: Inbox) -> None:
+    path = packed_of(inbox.ben)
+    assert path.stat().st_size < 100_000
+    graded = inbox.mark(path)
+    assert (graded.verdict, graded.points, graded.by_hand_points) == ("genuine", 8, 5)
+
+
+def test_a_packed_file_with_anothers_hashes(inbox: Inbox) -> None:
+    mine, hers = packed_of(inbox.ben), packed_of(inbox.ana)
+    with zipfile.ZipFile(hers) as archive:
+        theirs = json.loads(archive.read("runs/unfair/manifest.json"))
+
+    def change(members: dict[str, bytes]) -> None:
+        manifest = json.loads(members["runs/unfair/manifest.json"])
+        members["runs/unfair/manifest.json"] = json.dumps(
+            {**manifest, "dropped": theirs["dropped"]}
+        ).encode()
+
+    rewrite(mine, change, rehash=True)
+    graded = inbox.mark(mine)
+    assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+
+
+def test_a_packed_file_that_was_changed(inbox: Inbox) -> None:
+    path = packed_of(inbox.ben)
+    rewrite(path, lambda members: members.update({"answers.yaml": b"ratio: 1\n"}), rehash=False)
+    graded = inbox.mark(path)
+    assert (graded.verdict, graded.student) == ("rejected", None)
+    assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
+
+
+def bomb(path: Path) -> str:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("answers.yaml", bytes(200 << 20))
+    return "expands to"
+
+
+def escaping(path: Path) -> str:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../evil", b"")
+    return "allowed are plain names"
+
+
+def linked(path: Path) -> str:
+    link = zipfile.ZipInfo("answers.yaml")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    return "is no regular file"
+
+
+def too_large(path: Path) -> str:
+    path.write_bytes(os.urandom(3_000_000))
+    return "a packed submission has at most"
+
+
+def no_zip(path: Path) -> str:
+    path.write_bytes(b"x")
+    return "not a whole zip file"
+
+
+def a_fifo(path: Path) -> str:
+    os.mkfifo(path)
+    return "cannot be read: is a FIFO"
+
+
+@pytest.mark.parametrize("make", [bomb, escaping, linked, too_large, no_zip, a_fifo])
+def test_an_archive_that_attacks(make: Callable[[Path], str], inbox: Inbox) -> None:
+    path = inbox.path / "evil.zip"
+    said = make(path)
+    graded = inbox.mark(path)
+    assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
+    assert said in graded.notes[0]
+    assert not (inbox.path.parent / "evil").exists()
+
+
+def test_a_folder_with_a_link(inbox: Inbox) -> None:
+    inbox.ben.answers.unlink()
+    inbox.ben.answers.symlink_to("/etc/passwd")
+    graded = inbox.mark(inbox.ben.path)
+    assert graded.verdict == "rejected"
+    assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
+
+
+def test_a_capture_that_is_a_bomb(inbox: Inbox) -> None:
+    run = inbox.ben.run("unfair")
+    (name, *_) = [record.file for record in run.read_manifest().captures]
+    path = run.path / name
+    path.unlink()
+    # 256 MB in some 30 kB; it is hashed piece by piece, and held nowhere.
+    path.with_name(f"{path.name}.zst").write_bytes(zstandard.compress(bytes(256 << 20)))
+
+    def change(tree: Any) -> None:
+        for record in tree["captures"]:
+            record["file"] = record["file"].replace(name, f"{name}.zst")
+
+    edit(run.manifest, change)
+    run.seal()
+    graded = inbox.mark(inbox.ben.path)
+    assert states(graded)["unfair"] == "forged"
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ratio: .inf\n",
+        "ratio: [1, 2, 3, 4]\n",
+        "cause: [rtt, phase]\n",
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nratio: *c\n",
+        "[" * 10_000,
+        "- ratio: 4\n",
+    ],
+)
+def test_answers_that_are_none(text: str, inbox: Inbox) -> None:
+    inbox.ben.answers.write_text(text)
+    graded = inbox.mark(inbox.ben.path)
+    assert graded.verdict == "incomplete"
+    assert not any(points(graded)[key] for key in ("ratio", "cause", "expectation"))
+
+
+# Secrets.
+
+
+def test_a_students_folder_holds_no_answer(inbox: Inbox) -> None:
+    text = "\n".join(
+        path.read_text(errors="replace")
+        for path in inbox.class_.handed_out("ben").path.rglob("*")
+        if path.is_file()
+    )
+    for secret in (inbox.class_.key.secret.hex(), "SELECT", "tolerance", "sfq", "answer: phase"):
+        assert secret not in text

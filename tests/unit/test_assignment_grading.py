@@ -1,0 +1,297 @@
+"""Grading many: bounds of each, resuming, the teacher's tables, gradebooks, the autograder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import stat
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from outcast import __version__, cli
+from outcast.assignment import autograder, bounded, by_hand, gradebooks, packed, sheets
+from outcast.assignment.autograder import main as autograding
+from outcast.assignment.bounded import Bounds
+from outcast.assignment.classes import Class
+from outcast.assignment.folder import Folder
+from outcast.assignment.grade import grade
+from outcast.assignment.graded import Evidence, Graded
+from outcast.assignment.questions import Marked
+from outcast.errors import ConfigError, InputError
+from tests.golden import handed_class as golden
+
+ANA = Graded(
+    student="ana",
+    place="inbox/ana",
+    verdict="genuine",
+    marked=(
+        Marked("ratio", 2.0, 2.0, "", "right"),
+        Marked("cause", 0.0, 1.5, "", "wrong"),
+        Marked("why", 0.0, 4.0, "the teacher reads it", "by_hand"),
+    ),
+    runs=(Evidence("unfair", "genuine"),),
+    texts={"why": '=HYPERLINK("http://example.org"; "x")'},
+)
+BEN = Graded("ben", "inbox/ben", "rejected", ANA.marked, (Evidence("unfair", "forged"),), ("no",))
+AGAIN = Graded("ana", "inbox/old", "incomplete", counts=False)
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Class, Folder]:
+    folder = tmp_path_factory.mktemp("class")
+    class_ = golden.small_class(folder, "ana")
+    return class_, golden.hand_in(class_, "ana", folder / "inbox/ana")
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# Gradebooks.
+
+
+def test_moodle() -> None:
+    text = gradebooks.moodle("NETS26", [ANA, BEN, AGAIN])
+    assert rows(text) == [
+        {
+            "ID number": "ana",
+            "NETS26": "2",
+            "NETS26 feedback": "ratio 2/2; cause 0/1.5; why ?/4",
+        }
+    ]
+    rich = Graded("ana", "", "genuine", (Marked("a", 0.0, 101.0, "", "wrong"),))
+    with pytest.raises(ConfigError, match="101 points in all; allowed are 100"):
+        gradebooks.moodle("NETS26", [rich])
+
+
+def test_canvas() -> None:
+    """Its importer asks for these columns. A row with `Points Possible` is no student's."""
+    lines = gradebooks.canvas("NETS26", [ANA, BEN]).splitlines()
+    assert lines == [
+        "Student,ID,SIS User ID,SIS Login ID,Section,NETS26",
+        "    Points Possible,,,,,7.5",
+        "ana,,ana,ana,,2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shows_points", "visibility"), [(True, "visible"), (False, "after_published")]
+)
+def test_gradescope(shows_points: bool, visibility: str) -> None:
+    tree = json.loads(gradebooks.gradescope(ANA, shows_points=shows_points))
+    assert tree["visibility"] == visibility
+    assert [(test["name"], test["score"], test["max_score"]) for test in tree["tests"]] == [
+        ("ratio", 2, 2),
+        ("cause", 0, 1.5),
+    ]
+    tree = json.loads(gradebooks.gradescope(BEN, shows_points=True))
+    assert (tree["score"], "tests" in tree) == (0, False)
+
+
+# Tables and sheets.
+
+
+def test_no_cell_is_a_formula() -> None:
+    (row,) = rows(sheets.csv_text([("a", "b", "c"), ("=1+1", "-3", "@x")]))
+    assert row == {"a": "'=1+1", "b": "-3", "c": "'@x"}
+
+
+def test_the_csv_has_every_question_and_run() -> None:
+    first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
+    assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
+    assert (first["unfair"], first["ratio"], first["why.state"]) == ("genuine", "2", "by_hand")
+    assert (second["verdict"], second["notes"]) == ("rejected", "no")
+
+
+def test_a_feedback_sheet() -> None:
+    text = sheets.feedback("Who | starves", ANA)
+    assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text
+    assert "| cause | 0/1.5 | wrong |" in text
+    assert "HYPERLINK" not in text
+
+
+def test_points_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / by_hand.FILE
+    assert by_hand.write(path, [ANA], by_hand.read(path)) == 1
+    (row,) = rows(path.read_text())
+    assert (row["student"], row["question"], row["points"]) == ("ana", "why", "")
+    assert row["answer"].startswith("'=HYPERLINK")
+    # A spreadsheet of another country writes it so.
+    path.write_text("\ufeffstudent;question;points;most_points;comment\nana;why;2,5;4;good\n")
+    given = by_hand.read(path)
+    (marked,) = by_hand.apply([ANA], given)
+    assert (marked.points, marked.by_hand_points) == (4.5, 0)
+    assert by_hand.write(path, [ANA], given) == 0
+    assert by_hand.read(path) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("student,question\n", "has no column points"),
+        ("student,question,points,most_points\nana,why,5,4\n", ":2: points: '5': allowed is a"),
+        ("student,question,points,most_points\nana,why,good,4\n", "'good': allowed is a number"),
+    ],
+)
+def test_points_that_cannot_be_given(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        by_hand.read(tmp_path / "x.csv")
+
+
+# Packed submissions.
+
+
+def test_what_is_packed(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+    made = packed.write(handed_in[1], tmp_path / "ana.zip")
+    assert (made.bytes, made.runs) == ((tmp_path / "ana.zip").stat().st_size, ("unfair", "remedy"))
+    with zipfile.ZipFile(made.path) as archive:
+        names = set(archive.namelist())
+    assert names == {
+        *("submission.json", "assignment.yaml", "answers.yaml", "picture.png"),
+        *(f"configs/{run}.yaml" for run in made.runs),
+        *(
+            f"runs/{run}/{name}"
+            for run in made.runs
+            for name in ("config.yaml", "manifest.json", "summary.json")
+        ),
+    }
+
+
+def test_what_cannot_be_packed(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "ana")
+    shutil.copytree(handed_in[1].path, folder.path)
+    (folder.path / "answers.yaml").write_bytes(b"# " + os.urandom(2_100_000).hex().encode())
+    with pytest.raises(InputError, match=r"allowed are 2048576; its largest file is answers\.yaml"):
+        packed.write(folder, tmp_path / "ana.zip")
+    (folder.run("unfair").path / "counters.json").unlink()
+    with pytest.raises(InputError, match=r"counters\.json: missing"):
+        packed.write(folder, tmp_path / "ana.zip")
+    assert [path.name for path in tmp_path.iterdir()] == ["ana"]
+
+
+# Bounds.
+
+
+def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path: Path) -> None:
+    items = [{"sleep_s": 0.0}, {"sleep_s": 600.0}, {"megabytes": 4000}, {"kill": True}]
+    began = time.monotonic()
+    ended = {
+        done.item: done
+        for done in bounded.each(
+            "tests.golden.bounded_item", items, tmp_path, 4, Bounds(8.0, 1 << 30)
+        )
+    }
+    assert time.monotonic() - began < 40
+    assert ended[0].result == {"done": True}
+    assert "took longer than 8 s" in ended[1].problem
+    assert "took more than 1024 MiB of memory" in ended[2].problem
+    assert "its grading ended by signal 11" in ended[3].problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_are_graded_in_one_go_and_taken_up_again(
+    handed_in: tuple[Class, Folder], tmp_path: Path
+) -> None:
+    class_, folder = handed_in
+    places = [folder.path, tmp_path / "nobody"]
+    told: list[str] = []
+    graded = grade(class_, places, runner="", jobs=2, results=tmp_path, on_progress=told.append)
+    assert [each.verdict for each in graded] == ["consistent", "rejected"]
+    assert "there is no such file" in graded[1].notes[0]
+    assert len(told) == 2
+    (kept,) = (tmp_path / "kept").iterdir()
+    tree = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**tree, "notes": ["taken from the earlier grading"]}))
+    (again,) = grade(class_, places[:1], runner="", results=tmp_path, resume=True)
+    assert again.notes == ("taken from the earlier grading",)
+
+
+# The verbs.
+
+
+def test_the_verb(
+    handed_in: tuple[Class, Folder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class_, folder = handed_in
+    file = tmp_path / "ana.zip"
+    assert cli.invoke(["assignment", "pack", str(folder.path), "-o", str(file)]) == 0
+    assert "runs: unfair, remedy" in capsys.readouterr().out
+    argv = ["assignment", "grade", str(class_.path), str(folder.path), "--no-replay"]
+    assert cli.invoke([*argv, "-o", str(tmp_path / "graded")]) == 0
+    said = capsys.readouterr()
+    assert "consistent" in said.out
+    assert "remedy_works 0/3: only a grading with replays can judge it" in said.out
+    assert "Without a replay no run is called genuine" in said.err
+    assert "2 answers wait for points in" in said.err
+    assert cli.invoke([*argv, str(file), "--format", "gradescope"]) == 2
+    assert "allowed is one" in capsys.readouterr().err
+
+
+def test_without_the_key_nothing_is_graded_and_nothing_told(
+    handed_in: tuple[Class, Folder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class_, folder = handed_in
+    for place in (folder.path, tmp_path):
+        argv = ["assignment", "grade", "--no-replay", "--format", "json", str(place)]
+        assert cli.invoke([*argv, str(folder.path)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+    shutil.copytree(class_.path, tmp_path / "class")
+    (tmp_path / "class/key").unlink()
+    assert cli.invoke(["assignment", "grade", str(tmp_path / "class"), str(folder.path)]) == 2
+    assert "only the teacher's class folder has the key" in capsys.readouterr().err
+
+
+# Gradescope.
+
+
+def test_the_autograders_zip(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+    class_, _ = handed_in
+    with pytest.raises(ConfigError, match=r"has 0 wheels outcast-.*scripts/release\.sh"):
+        autograder.write(class_.path, tmp_path, tmp_path / "x.zip")
+    for project in ("outcast", "outcast_guest"):
+        (tmp_path / f"{project}-{__version__}-py3-none-any.whl").write_bytes(b"wheel")
+    made = autograder.write(class_.path, tmp_path, tmp_path / "x.zip")
+    with zipfile.ZipFile(made.path) as archive:
+        infos = {info.filename: info for info in archive.infolist()}
+    assert {"setup.sh", "run_autograder", "class/key", "class/exercise/solution.yaml"} <= set(infos)
+    assert not any(name.startswith("class/handout") for name in infos)
+    for name in ("setup.sh", "run_autograder"):
+        assert infos[name].external_attr >> 16 & stat.S_IXUSR
+
+
+def test_a_submission_in_gradescopes_container(
+    handed_in: tuple[Class, Folder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_, folder = handed_in
+    shutil.copytree(class_.path, tmp_path / "source/class")
+    (tmp_path / "submission").mkdir()
+    # Gradescope unpacks a zip file that is handed in.
+    made = packed.write(folder, tmp_path / "ana.zip")
+    with zipfile.ZipFile(made.path) as archive:
+        archive.extractall(tmp_path / "submission")
+    users = {"users": [{"email": "ana@example.org", "id": 1, "name": "A Student"}]}
+    (tmp_path / autograding.METADATA).write_text(json.dumps(users))
+    text = autograding.run(tmp_path, golden.RUNNER)
+    assert sum(test["score"] for test in json.loads(text)["tests"]) == 8
+    assert str(tmp_path) not in text
+    # The same file, handed in by somebody else.
+    (tmp_path / autograding.METADATA).write_text(json.dumps({"users": [{"email": "ben@x.org"}]}))
+    monkeypatch.setattr(autograding, "grade", lambda *_, **__: [ANA])
+    tree = json.loads(autograding.run(tmp_path))
+    assert (tree["score"], "tests" in tree) == (0, False)
+    assert "this was issued to another student" in tree["output"]
+
+
+def test_gradescope_gets_an_answer_whatever_happens(tmp_path: Path) -> None:
+    assert autograding.main(tmp_path) == 0
+    tree = json.loads((tmp_path / "results/results.json").read_text())
+    assert tree == {"score": 0.0, "output": "The autograder failed; please tell your teacher."}
