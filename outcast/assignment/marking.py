@@ -181,17 +181,19 @@ class _Submission:
         return right_answers(question, None if truth is None else Run(truth))
 
     def _effect(self, question: Effect, examined: Mapping[str, Examined]) -> Right | None:
-        ours, theirs = (examined[name or ""] for name in (question.run, question.against))
-        if self.runner is None or ours.experiment is None or theirs.experiment is None:
+        """The interval over repeated runs: the student's experiment against the exercise's own."""
+        assert question.run is not None
+        ours = examined[question.run].experiment
+        if self.runner is None or ours is None:
             return None
+        theirs = self.exercise.expected(question.against, self.identity.values, 1)
         seeds = [
             self.class_.seed(self.identity.student, f"repeat {number}")
             for number in range(question.seeds)
         ]
         values = [
-            [self._measured(question, name, made.experiment, seed) for seed in seeds]
-            for name, made in ((question.run, ours), (question.against, theirs))
-            if name is not None and made.experiment is not None
+            [self._measured(question, name, experiment, seed) for seed in seeds]
+            for name, experiment in ((question.run, ours), (question.against, theirs))
         ]
         return question.right_of(question.interval(*values))
 

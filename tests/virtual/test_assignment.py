@@ -1,0 +1,223 @@
+"""Grading by replay, with real runs: an honest one of another user, and forgeries of it.
+
+Three runs are made: the student's, its replay, and one with the seed of another student.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outcast import analysis, experiment, workflow
+from outcast.assignment import packed, replayed
+from outcast.assignment.classes import Class, new_class
+from outcast.assignment.exercise import load_exercise
+from outcast.assignment.folder import Folder
+from outcast.assignment.graded import Graded
+from outcast.assignment.identity import Key
+from outcast.assignment.marking import mark
+from outcast.engines.kernel import cache
+from outcast.experiment import Experiment
+from outcast.records.run_directory import RunDirectory
+from tests.deadlines import HANG_S
+
+NOBODY = 65534
+EXERCISE = """\
+format: outcast-exercise-1
+title: One run
+minutes: 5
+runs: {unfair: {config: configs/unfair.yaml}}
+questions:
+  - {key: ratio, kind: number, run: unfair, asked: "How many times as much?", points: 2,
+     tolerance: 2%, answer: {sql: "SELECT outcast_ratio FROM run"}}
+"""
+CONFIG = """\
+name: unfair
+topology: {kind: fattree, k: 4}
+links: {rate: 1gbit, delay: 5us}
+noise: {profile: jitter}
+queue: {kind: tbf, limit: FILL_IN}
+transport: {congestion_control: bic, min_rto: 2ms, offloads: false}
+flows: [{from: 2-hop, hosts: 1}, {from: 6-hop, hosts: 12}]
+duration: 200ms
+analysis: {windows: [100ms], bin: 10ms}
+engine: virtual
+seed: {{seed}}
+"""
+
+RUN = """
+import sys
+from pathlib import Path
+from outcast import experiment
+from outcast.assignment.replayed import Guest
+Guest().run(experiment.load(Path(sys.argv[1])), Path(sys.argv[2]))
+"""
+
+
+@dataclass
+class Remembering:
+    """The guest. It makes every run once."""
+
+    folder: Path
+    made: list[str] = field(default_factory=list)
+
+    def run(self, config: Experiment, target: Path) -> RunDirectory:
+        text = experiment.dump(config)
+        if text not in self.made:
+            self.made.append(text)
+            replayed.Guest().run(config, self.folder / str(len(self.made) - 1))
+        shutil.copytree(self.folder / str(self.made.index(text)), target)
+        return RunDirectory(target)
+
+
+@pytest.fixture(scope="module")
+def class_(tmp_path_factory: pytest.TempPathFactory) -> Class:
+    folder = tmp_path_factory.mktemp("class")
+    (folder / "small/configs").mkdir(parents=True)
+    (folder / "small/exercise.yaml").write_text(EXERCISE)
+    (folder / "small/solution.yaml").write_text("runs: {unfair: {queue.limit: 16KB}}\n")
+    (folder / "small/task.md").write_text("For {{student}}.\n")
+    (folder / "small/configs/unfair.yaml").write_text(CONFIG)
+    exercise = load_exercise(folder / "small")
+    return new_class(folder / "NETS26", "NETS26", exercise, ["ana", "ben"], Key(b"k" * 32))
+
+
+@pytest.fixture(scope="module")
+def submitted(class_: Class) -> Iterator[Folder]:
+    """Made by another user, in that user's home, with their own kernel and no privileges."""
+    kernel = cache.find()
+    assert kernel is not None, "run: outcast kernel build"
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        made = Folder(home / "my course/ana")
+        shutil.copytree(class_.handed_out("ana").path, made.path)
+        config = made.path / "configs/unfair.yaml"
+        config.write_text(config.read_text().replace("FILL_IN", "16KB"))
+        its = home / ".cache/outcast/kernels" / kernel.program.parent.name
+        shutil.copytree(kernel.program.parent, its, symlinks=True)
+        words = [sys.executable, "-c", RUN, str(config), str(made.run("unfair").path)]
+        if os.geteuid() == 0:
+            for path in (home, *home.rglob("*")):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+            words = [*as_nobody, "--inh-caps=-all", "--bounding-set=-all", *words]
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+            cwd=home,
+            env={
+                **{"PATH": os.environ["PATH"], "HOME": name, "NUMBA_CACHE_DIR": name},
+                **{"LC_ALL": "C", "TZ": "Pacific/Auckland", "USER": "ana"},
+            },
+        )
+        assert done.returncode == 0, done.stderr
+        yield made
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Remembering:
+    return Remembering(tmp_path_factory.mktemp("replays"))
+
+
+@pytest.fixture
+def inbox(submitted: Folder, tmp_path: Path) -> Folder:
+    """The folder as it reaches the teacher: with other paths, another owner, other times."""
+    shutil.copytree(submitted.path, tmp_path / "inbox", copy_function=shutil.copyfile)
+    folder = Folder(tmp_path / "inbox")
+    summary = yaml.safe_load(folder.run("unfair").summary.read_text())
+    folder.answers.write_text(f"ratio: {summary['outcast_ratio']}\n")
+    return folder
+
+
+@pytest.fixture
+def grade(class_: Class, tmp_path: Path) -> Callable[[Path, Remembering | None], Graded]:
+    def graded(place: Path, runner: Remembering | None) -> Graded:
+        scratch = Path(tempfile.mkdtemp(dir=tmp_path))
+        return mark(class_, place, runner, scratch)
+
+    return graded
+
+
+def test_an_honest_submission_from_elsewhere_is_genuine(
+    inbox: Folder,
+    runner: Remembering,
+    grade: Callable[[Path, Remembering | None], Graded],
+    tmp_path: Path,
+) -> None:
+    made = packed.write(inbox, tmp_path / "ana.zip")
+    assert made.bytes < 100_000
+    for place in (inbox.path, made.path):
+        graded = grade(place, runner)
+        assert (graded.verdict, graded.points, graded.notes) == ("genuine", 2, ())
+
+
+def one_packet_later(run: RunDirectory) -> None:
+    path = run.captures / "e0_0-eth1.out.pcap"
+    content = bytearray(path.read_bytes())
+    content[24 + 4] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def fewer_timeouts(run: RunDirectory) -> None:
+    counters = run.read_counters()
+    host = counters.hosts["h0_0_3"]
+    after = {**host.after, "TcpExtTCPTimeouts": host.before.get("TcpExtTCPTimeouts", 0)}
+    hosts = {**counters.hosts, "h0_0_3": host.model_copy(update={"after": after})}
+    run.write_counters(counters.model_copy(update={"hosts": hosts}))
+
+
+def another_limit_in_effect(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    effective = {**manifest.effective, "bottleneck.limit_bytes": 65536}
+    run.write_manifest(manifest.model_copy(update={"effective": effective}))
+
+
+@pytest.mark.parametrize("forge", [one_packet_later, fewer_timeouts, another_limit_in_effect])
+def test_a_forgery_that_fits_together_is_not_what_the_seed_gives(
+    forge: Callable[[RunDirectory], None],
+    inbox: Folder,
+    runner: Remembering,
+    grade: Callable[[Path, Remembering | None], Graded],
+) -> None:
+    run = inbox.run("unfair")
+    forge(run)
+    analysis.analyze(run)
+    run.seal()
+    assert grade(inbox.path, None).verdict == "consistent"
+    graded = grade(inbox.path, runner)
+    assert (graded.verdict, graded.points) == ("rejected", 0)
+    assert graded.notes[0].startswith("runs/unfair: run again, ")
+
+
+def test_a_friends_run_under_the_own_seed(
+    class_: Class,
+    inbox: Folder,
+    runner: Remembering,
+    grade: Callable[[Path, Remembering | None], Graded],
+) -> None:
+    shutil.copyfile(class_.handed_out("ben").assignment, inbox.assignment)
+    run, seed = inbox.run("unfair"), class_.issued("ben").seed
+    config = inbox.path / "configs/unfair.yaml"
+    config.write_text(config.read_text().replace(str(class_.issued("ana").seed), str(seed)))
+    resolved = workflow.resolve(experiment.load(config), "virtual")
+    run.config.write_text(experiment.dump(resolved))
+    run.write_manifest(run.read_manifest().model_copy(update={"seed": seed}))
+    analysis.analyze(run)
+    run.seal()
+    assert grade(inbox.path, None).verdict == "consistent"
+    graded = grade(inbox.path, runner)
+    assert (graded.student, graded.verdict, graded.points) == ("ben", "rejected", 0)
+    assert "differs first" in graded.notes[0]
+    assert len(runner.made) <= 2
