@@ -30,7 +30,6 @@ from tests.golden import handed_class as golden
 
 STUDENTS = ("ana", "ben")
 UNFAIR_POINTS = {"expectation", "ratio"}
-REMEDY_POINTS = {"remedy_works"}
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def test_a_changed_run_is_forged(forge: Callable[[RunDirectory], None], inbox: I
     graded = inbox.mark(inbox.ben.path)
     assert graded.verdict == "rejected"
     assert states(graded)["unfair"] == "forged"
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +321,7 @@ def test_another_configuration_under_the_own_seed(inbox: Inbox) -> None:
     graded = inbox.mark(inbox.ben.path)
     assert states(graded)["unfair"] == "other"
     assert "is not what the task sheet asks for" in graded.notes[0]
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
 def test_a_remedy_that_is_none(inbox: Inbox) -> None:
@@ -429,7 +428,7 @@ def test_a_packed_file_with_anothers_hashes(inbox: Inbox) -> None:
     rewrite(mine, change, rehash=True)
     graded = inbox.mark(mine)
     assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS | REMEDY_POINTS)
+    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
 def test_a_packed_file_that_was_changed(inbox: Inbox) -> None:
@@ -537,7 +536,7 @@ def test_a_students_folder_holds_no_answer(inbox: Inbox) -> None:
     text = "\n".join(
         path.read_text(errors="replace")
         for path in inbox.class_.handed_out("ben").path.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "config.md"
     )
     for secret in (inbox.class_.key.secret.hex(), "SELECT", "tolerance", "sfq", "answer: phase"):
         assert secret not in text
