@@ -202,6 +202,13 @@ def join_captures(
     wanted = frozenset(_address(address) for address in destinations)
     # A port's file that is given on both sides is read once.
     files = list(dict.fromkeys([*both.items(), *came.items(), *left.items()]))
+    if len({path for _, path in files}) == 1:
+        raise ConfigError(
+            f"{files[0][1]}: is the only capture; allowed are those of two ports or more. If it is "
+            "of several interfaces, as `tcpdump -i any` gives it, cut it into one for each: "
+            "`tcpdump -r FILE -w NEW ifindex NUMBER`, or of pcapng `tshark -r FILE -Y "
+            "frame.interface_id==NUMBER -w NEW`"
+        )
     captures = dict(zip(files, read_captures(files), strict=True))
     unit_ns = _resolution_ns(captures.values())
     in_captures = [captures[port] for port in [*both.items(), *came.items()]]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from outcast.analysis.measure.repairs import repairs
 from outcast.api.joins import join_captures
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError, UntrustedError
@@ -265,6 +266,17 @@ def test_no_capture_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert "allowed is PORT=FILE for each port" in capsys.readouterr().err
 
 
+def test_one_capture_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of `tcpdump -i any`, which has all ports in one file."""
+    path = capture(tmp_path / "any", [data(100 * n, n) for n in range(9)])
+    assert outcast(["join", f"all={path}"]) == 2
+    assert outcast(["join", "--in", f"a={path}", "--out", f"b={path}"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert ["is the only capture" in line and "ifindex NUMBER" in line for line in lines] == [
+        True
+    ] * 2
+
+
 def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path: Path) -> None:
     """The output's capture lost every tenth packet. A queue's drops are sent again."""
     came = [data(10_000 * n, n) for n in range(200)]
@@ -289,3 +301,22 @@ def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path: Path) ->
     inputs = {name: tmp_path / name for name in "ab"}
     # What became of the last one is hidden by the end of the capture.
     assert join_captures(inputs, {"c": tmp_path / "c"}).joined.counts.dropped == 99
+
+
+def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_path: Path) -> None:
+    """A starved sender backs off: it sends one segment again and again, for longer each time."""
+    rival = {"src": "10.0.0.3", "sport": 7}
+    others = [data(10_000 * n, n, **rival) for n in range(300)]
+    came = [data(10 * n, n) for n in range(10)]
+    again = [P(at_us, seq=1000 + 1448 * 4, ip_id=500 + n)
+             for n, at_us in enumerate((2e5, 6e5, 1.4e6, 2.8e6))]  # fmt: skip
+    left = [*(P(**{**vars(p), "at_us": p.at_us + 2}) for p in came[:4]),
+            *(P(**{**vars(p), "at_us": p.at_us + 30}) for p in [*others, again[-1]])]  # fmt: skip
+    a = capture(tmp_path / "a", [*came, *again])
+    b = capture(tmp_path / "b", others)
+    c = capture(tmp_path / "c", sorted(left, key=lambda packet: packet.at_us))
+    result = join_captures({"a": a, "b": b}, {"c": c})
+    assert result.joined.counts.dropped == 9
+    repaired = repairs(result.joined)
+    assert not repaired.is_due.any()
+    assert repaired.is_proven.sum() == 4

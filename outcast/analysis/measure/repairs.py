@@ -17,11 +17,12 @@ from outcast.analysis.compiled import Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.measure.sent_again import sent_again
+from outcast.analysis.measure.sent_again import segments
 
 REPAIRED_WITHIN_NS = 250_000_000
-"""A flow that goes on for longer has repaired a drop. Linux waits for 200 ms and a round trip at
-most before it sends again (include/net/tcp.h, TCP_RTO_MIN), and sends little that is new."""
+"""A flow that forwards new data after a longer time has repaired a drop. Linux waits for 200 ms and
+a round trip at most before it sends again (include/net/tcp.h, TCP_RTO_MIN). If that is lost too, it
+waits for twice as long, and again; but then it sends nothing new before all drops are repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Repairs:
     """What senders did about the packets that seem dropped; for each arrival of a join.
 
     Attributes:
-        is_due: it has data that nobody had forwarded, and its flow went on for long enough to send
-            them again.
+        is_due: it has data that nobody had forwarded, and its flow went on to new data long enough
+            after it.
         is_alone: it is due, and nobody sent the data again.
         is_proven: the data were sent again later.
     """
@@ -43,25 +44,27 @@ class Repairs:
 def repairs(joined: Joined) -> Repairs:
     """Finds the drops whose data were sent again, and those whose data should have been.
 
-    A drop is due if its flow forwards data REPAIRED_WITHIN_NS later, and if no earlier copy of the
-    data was forwarded.
+    A drop is due if its flow forwards new data REPAIRED_WITHIN_NS later, and if no earlier copy of
+    the data was forwarded.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
     of_data = (arrivals.payload_bytes > 0) & of_tcp[arrivals.flow]
     is_dropped: Bool = of_data & (joined.verdict == Verdict.DROPPED)
-    rows = np.flatnonzero(of_data & (joined.verdict == Verdict.FORWARDED))
-    latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
-    np.maximum.at(latest_ns, arrivals.flow[rows], arrivals.stamp_ns[rows])
-    is_due: Bool = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
     if not is_dropped.any():
-        return Repairs(is_due, is_due, is_dropped)
+        return Repairs(is_dropped, is_dropped, is_dropped)
     path = arrivals.flow.astype(np.int64) * (len(joined.outputs) + 1) + joined.egress + 1
     payload = arrivals.payload_bytes.astype(np.int64)
-    following = sent_again(path, arrivals.seq, payload, arrivals.flags, is_dropped)
-    of_forwarded = following[rows]
+    sent = segments(path, arrivals.seq, payload, arrivals.flags, is_dropped)
+    is_forwarded = of_data & (joined.verdict == Verdict.FORWARDED)
+    latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
+    news = np.flatnonzero(is_forwarded & sent.is_new)
+    np.maximum.at(latest_ns, arrivals.flow[news], arrivals.stamp_ns[news])
+    is_due: Bool = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
+    of_forwarded = sent.following[is_forwarded]
     is_due[of_forwarded[of_forwarded >= 0]] = False
-    return Repairs(is_due, is_due & (following < 0), is_dropped & (following >= 0))
+    is_followed = sent.following >= 0
+    return Repairs(is_due, is_due & ~is_followed, is_dropped & is_followed)
 
 
 def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture]) -> list[Refusal]:

@@ -8,6 +8,7 @@ has the first byte. Both are inferences: the captures do not show why a packet w
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,11 +22,32 @@ _NONE = -1
 _THREADS = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """What each packet is to the others of its flow; arrays of one length.
+
+    Attributes:
+        following: the row of the next packet that has its first byte, or -1.
+        is_new: whether it begins beyond all data that came before.
+    """
+
+    following: I64
+    is_new: Bool
+
+
 def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> I64:
     """Returns for each packet the row of the next one that has its first byte, or -1.
 
+    Arguments are those of `segments`.
+    """
+    return segments(path, seq, payload, flags, dropped).following
+
+
+def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> Segments:
+    """Finds new data, and what was sent again.
+
     Arrays have one length, in the order of arrival. A packet without data, and one that is not TCP,
-    has no successor. A TCP segment with data always has a flag.
+    has no successor and is not new. A TCP segment with data always has a flag.
 
     Args:
         path: a number for each pair of a flow and an output, because a packet that passes two
@@ -37,6 +59,7 @@ def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) 
             otherwise.
     """
     following = np.full(path.size, _NONE, np.int64)
+    is_new = np.zeros(path.size, np.bool_)
     of_data = np.flatnonzero((payload > 0) & (flags > 0))
     paths = path[of_data]
     if paths.size and paths.min() >= 0 and paths.max() <= MOST_SHORT:
@@ -50,29 +73,33 @@ def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) 
         for rows in of_paths[first::_THREADS]:
             if rows.size:
                 low = unwrap(seq[rows], flags[rows])
-                successor = _in_flow(low, low + payload[rows], dropped[rows])
+                successor, again = _in_flow(low, low + payload[rows], dropped[rows])
                 known = successor >= 0
                 following[rows[known]] = rows[successor[known]]
+                is_new[rows] = ~again
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         list(pool.map(follow, range(_THREADS)))
-    return following
+    return Segments(following, is_new)
 
 
-def _in_flow(low: I64, high: I64, dropped: Bool) -> I64:
-    """The successors within one flow, as places in its arrays; -1 where there is none."""
+def _in_flow(low: I64, high: I64, dropped: Bool) -> tuple[I64, Bool]:
+    """The successors within one flow, as places in its arrays, and which packets are not new.
+
+    A packet without a successor has -1.
+    """
     successor = np.full(low.size, _NONE, np.int64)
     order = np.argsort(low, kind="stable")
     same = low[order][1:] == low[order][:-1]
     successor[order[:-1][same]] = order[1:][same]
     before = np.concatenate([low[:1], np.maximum.accumulate(high)[:-1]])
-    again = low < before
+    again: Bool = low < before
     lost = dropped & (successor < 0)
     if again.any() and lost.any():
         wanted = np.sort(low[lost], kind="stable")
         wanted = wanted[np.diff(wanted, prepend=wanted[:1] - 1) > 0]
         _cover(low, high, again, lost, wanted, successor)
-    return successor
+    return successor, again
 
 
 @compiled
