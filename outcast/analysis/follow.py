@@ -152,7 +152,8 @@ class _Seen:
     """A sighting with what tells whose it is."""
 
     key: FlowKey
-    identity: tuple[int, int]
+    identity: int
+    tsval: int | None
     seq: int
     payload_bytes: int
     ip_id: int
@@ -188,7 +189,8 @@ def _sightings(capture: Captured, row: dict[str, Any]) -> Iterator[_Seen]:
                 told = way
             yield _Seen(
                 key,
-                (int(columns.identity[at]), int(columns.tsval[at]) if stamped else -1),
+                int(columns.identity[at]),
+                int(columns.tsval[at]) if stamped else None,
                 int(columns.seq[at]),
                 int(columns.payload_bytes[at]),
                 int(columns.ip_id[at]),
@@ -209,18 +211,30 @@ def _after(numbers: Array, zero: int) -> I64:
 def _transmissions(seen: Sequence[_Seen], table: pl.DataFrame, base: int) -> list[Transmission]:
     """Puts the sightings of each packet together. Equal packets at one port are several."""
     groups: list[list[_Seen]] = []
-    open_by: dict[tuple[int, int], list[_Seen]] = {}
     for part in seen:
-        group = open_by.get(part.identity)
         place = (part.sighting.port, part.sighting.way)
-        is_new = group is None or any(
+        group = next((group for group in reversed(groups) if _is_same(part, group)), None)
+        if group is None or any(
             place == (other.sighting.port, other.sighting.way) for other in group
-        )
-        if group is None or is_new:
-            group = open_by[part.identity] = []
-            groups.append(group)
-        group.append(part)
+        ):
+            groups.append([part])
+        else:
+            group.append(part)
     return [_transmission(group, table, base) for group in groups]
+
+
+def _is_same(part: _Seen, group: Sequence[_Seen]) -> bool:
+    """Whether a sighting is of the packet of a group: by its row of the table, or as it looks.
+
+    A short snaplen can cut off the time stamp.
+    """
+    if part.row >= 0 and any(part.row == other.row for other in group):
+        return True
+    return all(
+        part.identity == other.identity
+        and (part.tsval is None or other.tsval is None or part.tsval == other.tsval)
+        for other in group
+    )
 
 
 def _transmission(group: Sequence[_Seen], table: pl.DataFrame, base: int) -> Transmission:

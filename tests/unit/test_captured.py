@@ -347,11 +347,15 @@ def test_the_parts_of_a_join_add_up(tmp_path: Path) -> None:
 def test_each_output_has_its_rows_and_its_noise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Port R is an input of A and of B, too, whose queues dropped nothing."""
+    """Port R is an input of A and of B, too, whose queues dropped nothing.
+
+    Its capture has 64 bytes of each packet, which cuts the time stamps off.
+    """
     scene = scenes.read_scene(scenes.STORED / "three")
     ports = []
     for name, file in scene.files.items():
-        file.write(tmp_path / f"{name}.pcap")
+        kept = scenes.snapped(file, 64) if name == "R" else file
+        kept.write(tmp_path / f"{name}.pcap")
         ports.append(f"{name}={tmp_path / name}.pcap")
     made = tmp_path / "mine"
     assert outcast(["join", *ports, "-o", str(made)]) == 0
@@ -364,3 +368,9 @@ def test_each_output_has_its_rows_and_its_noise(
     rows = [line.split()[:4] for line in shown.splitlines() if re.match(r"[ABR] +[ABR] ", line)]
     assert rows == [["A", "R", "930", "326"], ["B", "R", "2752", "1006"]]
     assert "rows without a drop are left out" in shown
+    packets = api.open_run(made).table("packets").with_row_index("packet")
+    once = packets.filter(
+        pl.col("payload") > 0, pl.struct("flow", "seq").is_unique(), verdict="forwarded"
+    )
+    assert outcast(["inspect", str(made), "--follow", str(once["packet"][20])]) == 0
+    assert "sent 1 time, as 3 captures show" in capsys.readouterr().out
