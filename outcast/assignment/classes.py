@@ -176,6 +176,8 @@ def new_class(
     try:
         files.make_folders(partial)
         try:
+            # On a course's server the students have accounts, too.
+            partial.chmod(0o700)
             _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
             handed_in.require_plain(exercise.folder)
             shutil.copytree(

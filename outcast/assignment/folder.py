@@ -248,9 +248,18 @@ _Dumper.add_representer(
 
 
 def _further_files(exercise: Exercise) -> list[Path]:
-    """Files that configurations name, as topologies and traces: all but YAML in configs/."""
+    """Files that configurations name, as topologies and traces; nothing else of the folder.
+
+    An editor may have left a copy of a configuration there, with its gaps filled.
+    """
+    folder = exercise.folder / "configs"
+    texts = [documents.read_text(exercise.folder / task.config) for task in exercise.runs.values()]
+    named = {word for text in texts for word in re.findall(r"[\w.-]+", text)}
     return [
         path
-        for path in sorted((exercise.folder / "configs").iterdir())
-        if path.is_file() and not path.is_symlink() and path.suffix not in (".yaml", ".pyc")
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+        and not path.is_symlink()
+        and path.suffix != ".yaml"
+        and path.name in named
     ]

@@ -62,6 +62,7 @@ def solve(
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         folder = make_folder(partial, identity, klass.exercise)
+        partial.chmod(0o700)
         runs: dict[str, Run] = {}
         for run, task in exercise.runs.items():
             on_progress(f"making {run}")

@@ -58,6 +58,7 @@ def test_new_makes_a_class_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
     klass = Class(target)
     assert klass.students == ("ana", "ben", "cem")
     assert stat.S_IMODE((target / "key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
     assert len(klass.key.secret) == 32
     assert (target / "exercise/solution.yaml").is_file()
     names = {str(path.relative_to(klass.handed_out("ana").path)) for path in files_of(klass, "ana")}
@@ -89,6 +90,18 @@ def test_a_students_folder_holds_no_secret(kept: Class) -> None:
     assert [(n, s) for s in secrets for n, text in texts.items() if s in text] == []
     assert not any("{{" in text for text in texts.values())
     assert "What is the goodput of the 2-hop flow?" in texts["answers.yaml"]
+
+
+def test_only_files_that_a_configuration_names_are_handed_out(tmp_path: Path) -> None:
+    exercise = Path(shutil.copytree(EXERCISE, tmp_path / "mine"))
+    config = exercise / "configs/unfair.yaml"
+    edit(config, "name: unfair", "name: unfair  # its trace is cellular.csv")
+    (exercise / "configs/cellular.csv").write_text("time_s,rate_bps\n0,1000000000\n")
+    for name in ("unfair.yaml~", "unfair.yaml.bak", "unfair-solved.yaml", "#unfair.yaml#"):
+        (exercise / "configs" / name).write_text("limit: 16KB")
+    made = new_class(tmp_path / "c", "NETS", load_exercise(exercise), ["ana"]).handed_out("ana")
+    names = sorted(os.listdir(made.path / "configs"))
+    assert names == ["cellular.csv", "remedy.yaml", "unfair.yaml"]
 
 
 def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None:
