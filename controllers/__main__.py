@@ -18,8 +18,12 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from controllers import openflow, routes, static_routes
-from controllers.graph import GraphError
+from controllers import slim
+
+slim.slim(*slim.GRAPHS)
+
+from controllers import openflow, routes, static_routes  # noqa: E402
+from controllers.graph import GraphError  # noqa: E402
 
 
 def _fail(status: int, message: str) -> NoReturn:

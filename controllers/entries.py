@@ -140,16 +140,22 @@ def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
     ]
 
 
+_NO_ENTRY = re.compile("(OFPST|NXST)_FLOW|table_id=254,")
+"""A heading, or an entry of the table that controllers cannot see (TBL_INTERNAL of ofproto)."""
+_STATISTICS = ("duration", "n_packets", "n_bytes")
+
+
 def parse_dump(dump: str) -> frozenset[Entry]:
     """The entries in the output of `ovs-ofctl dump-flows --no-stats --no-names SWITCH`.
+
+    That of `ovs-appctl bridge/dump-flows SWITCH` has statistics and Open vSwitch's own last table
+    too, which are left out.
 
     Raises:
         ValueError: a line has a form that no entry of `planned` has; it is quoted.
     """
     lines = (line.strip() for line in dump.splitlines())
-    return frozenset(
-        _parse_line(line) for line in lines if line and not re.match("(OFPST|NXST)_FLOW", line)
-    )
+    return frozenset(_parse_line(line) for line in lines if line and not _NO_ENTRY.match(line))
 
 
 def _parse_line(line: str) -> Entry:
@@ -162,7 +168,8 @@ def _parse_line(line: str) -> Entry:
     # ovs-ofctl leaves out the priority 32768.
     priority = int(values.pop("priority", "32768"))
     in_port = values.pop("in_port", None)
-    values.pop("cookie", None)
+    for name in ("cookie", *_STATISTICS):
+        values.pop(name, None)
     action = re.fullmatch("output:([0-9]+)|group:([0-9]+)|(IN_PORT)|drop", actions)
     if values or flags - {protocol} or action is None or (protocol and destination is None):
         raise ValueError(f"unexpected flow entry: {line}")

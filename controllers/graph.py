@@ -34,14 +34,18 @@ LAYERS = ("edge", "aggregation", "core")
 """The layers of switches that routes and drawings know, from the hosts up."""
 
 
+_ENDS = ("source", "target")
+
+
 class GraphError(ValueError):
     """A graph or its file breaks the rules in this module's docstring; the text says where."""
 
 
 def dumps(graph: Graph) -> str:
     """The graph as the text of a graph file."""
-    data = nx.node_link_data(graph, edges="edges")
-    return json.dumps({"nodes": data["nodes"], "edges": data["edges"]}, indent=1) + "\n"
+    nodes = [{**data, "id": name} for name, data in graph.nodes(data=True)]
+    edges = [{**data, "source": one, "target": two} for one, two, data in graph.edges(data=True)]
+    return json.dumps({"nodes": nodes, "edges": edges}, indent=1) + "\n"
 
 
 def load(path: Path) -> Graph:
@@ -69,14 +73,14 @@ def loads(text: str) -> Graph:
         data = json.loads(text)
     except ValueError as error:
         raise GraphError(f"not JSON: {error}") from error
+    graph: Graph = nx.Graph()
     try:
-        graph: Graph = nx.node_link_graph(
-            {"nodes": data["nodes"], "edges": data["edges"], "graph": {}},
-            directed=False,
-            multigraph=False,
-            edges="edges",
-        )
-    except (KeyError, TypeError, AttributeError, nx.NetworkXError) as error:
+        for node in data["nodes"]:
+            graph.add_node(node["id"], **{key: node[key] for key in node if key != "id"})
+        for link in data["edges"]:
+            ends = (link["source"], link["target"])
+            graph.add_edge(*ends, **{key: link[key] for key in link if key not in _ENDS})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise GraphError(f"not a node-link graph with `nodes` and `edges`: {error!r}") from error
     check(graph)
     return graph

@@ -47,7 +47,7 @@ class Versioned(BaseModel):
     when a reader of the old format would misread the new one.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     OLDEST_FORMAT: ClassVar[int] = 1
 

@@ -27,9 +27,11 @@ RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER = 44
-REQUEST, ACK, ECHO = 0x1, 0x4, 0x8
+RTM_GETSTATS = 94
+REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
 _REQUEST_ACK_CREATE_REPLACE = REQUEST | ACK | 0x400 | 0x100
-_NLMSG_ERROR = 2
+ERROR, DONE = 2, 3
+"""The types of the messages that end an answer: struct nlmsgerr, or the last of a dump."""
 _TCA_KIND, _TCA_OPTIONS = 1, 2
 INGRESS = 0xFFFF0000
 """The handle of an ingress qdisc; filters of it have it as their parent."""
@@ -83,10 +85,19 @@ def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
 
 
+def messages(received: bytes) -> Iterator[tuple[int, bytes]]:
+    """The type and the body of each netlink message in what one read of a socket gave."""
+    at = 0
+    while at + _HEADER.size <= len(received):
+        length, kind, _, _, _ = _HEADER.unpack_from(received, at)
+        yield kind, received[at + _HEADER.size : at + length]
+        at += max(_HEADER.size, (length + 3) & ~3)
+
+
 def refusal(answer: bytes) -> int | None:
     """The error number in an answer of the kernel, 0 if it agreed; None if the answer is data."""
     _, kind, _, _, _ = _HEADER.unpack_from(answer)
-    if kind != _NLMSG_ERROR:
+    if kind != ERROR:
         return None
     return -int(struct.unpack_from("=i", answer, _HEADER.size)[0])
 

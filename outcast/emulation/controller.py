@@ -6,7 +6,7 @@ import errno
 import json
 import signal
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,15 @@ class Controller:
         self._process.require_alive()
 
 
-def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries.Entry]]:
+def verify_tables(
+    plan: Plan, dump_flows: Callable[[str], str], commands: Commands
+) -> dict[str, frozenset[entries.Entry]]:
     """Checks that every switch holds the planned entries and groups, and no others.
+
+    Args:
+        plan: what is planned.
+        dump_flows: a switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
+        commands: starts ovs-ofctl(8), which prints the groups.
 
     Returns:
         By switch, the entries that it holds.
@@ -118,8 +125,7 @@ def verify_tables(plan: Plan, commands: Commands) -> dict[str, frozenset[entries
     groups = entries.planned_groups(plan.graph, plan.routes)
     ofctl = ["ovs-ofctl", "-O", plan.openflow]
     for switch, planned in entries.planned(plan.graph, plan.routes).items():
-        dump = commands.run([*ofctl, "dump-flows", "--no-stats", "--no-names", switch])
-        tables[switch] = entries.parse_dump(dump)
+        tables[switch] = entries.parse_dump(dump_flows(switch))
         _compare(switch, "flow table", planned, tables[switch])
         if plan.routes.choices:
             dump = commands.run([*ofctl, "dump-groups", switch])

@@ -1,4 +1,4 @@
-"""The inner program, which does the run: `python -m outcast.emulation.inside RUN_DIR ENGINE`.
+"""The inner program, which does the run: `python -m outcast.emulation RUN_DIR ENGINE`.
 
 Both engines start it: the realtime one in fresh network, mount and process namespaces, the virtual
 one as the payload of its guest. It reads config.yaml and plan.json in RUN_DIR. It builds and
@@ -274,7 +274,7 @@ class _Run:
                 port_queues = network.configure_queues()
                 framework = controller.await_ready()
                 self.enter("verify")
-                forwards = self._verify(network, switches.datapath)
+                forwards = self._verify(network, switches)
                 built = _Built(
                     hosts=hosts,
                     queues=port_queues,
@@ -334,15 +334,17 @@ class _Run:
             programs.finish()
         self.emit({"event": "done"})
 
-    def _verify(self, network: Network, datapath: Datapath) -> str:
+    def _verify(self, network: Network, switches: OpenVSwitch) -> str:
         """Compares the switches' tables and every path with the plan; what forwards packets.
 
         Raises:
             ReadBackError: where they differ.
         """
-        tables = verify_tables(self.plan, self.commands)
+        tables = verify_tables(
+            self.plan, lambda switch: switches.ask("bridge/dump-flows", switch), self.commands
+        )
         forwards = "Open vSwitch"
-        if datapath == "netdev":
+        if switches.datapath == "netdev":
             forwarding.install(self.plan, tables, self.commands)
             forwards = "Linux bridge, by Open vSwitch's flow tables"
         verify_paths(network)
@@ -753,8 +755,3 @@ def main(argv: Sequence[str]) -> int:
         emit({"event": "error", "kind": RunError.__name__, "message": message})
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    os.umask(0o022)
-    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ Mininet's topology, nodes, links and names, and leave the kernel's part to a few
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 from pyroute2 import IPRoute
 
-from outcast.emulation import arrivals, cards, queues, transport, wires
+from outcast.emulation import arrivals, cards, queues, rtnetlink, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
@@ -442,12 +443,10 @@ class Network:
         return self._counters(wires.names(self.plan)) if self.plan.wires else {}
 
     def _counters(self, interfaces: Collection[str]) -> dict[str, dict[str, int]]:
-        names = {index: name for name, index in self._index.items() if name in set(interfaces)}
-        return {
-            names[message["index"]]: dict(message.get_attr("IFLA_STATS64"))
-            for message in self._root.get_links()
-            if message["index"] in names
-        }
+        wanted = set(interfaces)
+        names = {index: name for name, index in self._index.items() if name in wanted}
+        counted = rtnetlink.interface_counters()
+        return {name: counted[index] for index, name in names.items()}
 
     def losses(self) -> dict[str, dict[Cause, int]]:
         """What every port of the network has lost so far, also the hosts' ports, by cause.
@@ -462,9 +461,8 @@ class Network:
         lost = {port: _lost(shown[port], interfaces[port]) for port in self.plan.switch_ports()}
         for host in self.plan.hosts:
             with entered(self.netns(host)), IPRoute() as netlink:
-                (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
-                (link,) = netlink.get_links(index)
-                counted = dict(link.get_attr("IFLA_STATS64"))
+                index = socket.if_nametoindex(f"{host}-eth0")
+                counted = rtnetlink.interface_counters(index)[index]
                 lost[f"{host}-eth0"] = _lost(_shown_queues(netlink).get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, shown).items():
             lost[self.plan.port(node, neighbour)]["link"] = count

@@ -6,19 +6,24 @@ The tools never talk to the machine's Open vSwitch, because they all follow OVS_
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
 import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from outcast.emulation import in_c
 from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.errors import RunError
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
+ANSWER_DEADLINE_S = 30.0
+_ANSWER_BYTES = 1 << 20
 
 Datapath = Literal["netdev", "system"]
 
@@ -98,10 +103,44 @@ class OpenVSwitch:
         """The process number of ovs-vswitchd, once it is started."""
         return self._processes[-1].popen.pid
 
+    def ask(self, method: str, argument: str) -> str:
+        """What `ovs-appctl METHOD ARGUMENT` prints, without starting a program.
+
+        It is a request in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)).
+
+        Raises:
+            RunError: ovs-vswitchd refused, or gave no answer in time.
+        """
+        (path,) = self._folder.glob("ovs-vswitchd.*.ctl")
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(ANSWER_DEADLINE_S)
+            try:
+                control.connect(str(path))
+                request = {"id": 0, "method": method, "params": [argument]}
+                control.sendall(json.dumps(request).encode())
+                reply = _answer(control)
+            except OSError as error:
+                raise RunError(f"ovs-vswitchd, asked for {method}: {error}") from None
+        if reply.get("error") is not None:
+            raise RunError(f"ovs-vswitchd refused {method} {argument}: {reply['error']}")
+        return str(reply["result"])
+
     def require_alive(self) -> None:
         """Raises CommandError where a daemon has died."""
         for process in self._processes:
             process.require_alive()
+
+
+def _answer(control: socket.socket) -> dict[str, Any]:
+    """The object of JSON that comes by a connection. Raises OSError where none comes."""
+    text = b""
+    while received := control.recv(_ANSWER_BYTES):
+        text += received
+        # Only its last bracket tells that it is whole.
+        if received.endswith(b"}"):
+            with contextlib.suppress(ValueError):
+                return dict(json.loads(text))
+    raise OSError("it gave no answer")
 
 
 def has_kernel_module() -> bool:

@@ -22,7 +22,7 @@ from outcast.records.run_directory import RunDirectory
 if TYPE_CHECKING:
     from outcast.engines.ledger import Entry
 
-INSIDE = "outcast.emulation.inside"
+INSIDE = "outcast.emulation"
 """The module of the inner program. Both engines start it."""
 
 OnEvent = Callable[[Mapping[str, Any]], None]

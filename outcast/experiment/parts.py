@@ -50,7 +50,7 @@ def no_switch(value: object) -> object:
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Limit(Part):

@@ -65,7 +65,7 @@ _Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class _Switch(_Part):

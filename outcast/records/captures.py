@@ -40,7 +40,7 @@ from outcast.units import MOST_SPAN_NS
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class CapturedFile(_Record):

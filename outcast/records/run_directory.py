@@ -72,7 +72,7 @@ _Address = Annotated[str, AfterValidator(lambda text: str(ip_address(text)))]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class SubflowRecord(_Record):

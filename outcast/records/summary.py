@@ -12,7 +12,7 @@ from outcast.records.run_directory import Cause
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class SpreadSummary(_Part):

@@ -38,7 +38,7 @@ _Text = Annotated[str, Field(max_length=_MOST_TEXT)]
 class Statistics(BaseModel):
     """The ring buffer's own counts after the run (per_cpu/cpu0/stats in tracefs)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     entries: _Count = Field(description="events that were still in the buffer")
     overrun: _Count = Field(description="events that newer ones overwrote")

@@ -65,10 +65,10 @@ def test_a_flow_entry_changed_after_its_installation_is_found(tmp_path: Path) ->
     phases, message = run_with(
         """
 real_verify = inside.verify_tables
-def tampered(plan, commands):
+def tampered(plan, dump_flows, commands):
     commands.run(["ovs-ofctl", "-O", "OpenFlow13", "mod-flows", "a0_1",
                   "ip,nw_dst=10.0.0.2,actions=output:3"])
-    return real_verify(plan, commands)
+    return real_verify(plan, dump_flows, commands)
 inside.verify_tables = tampered
 """,
         tmp_path,

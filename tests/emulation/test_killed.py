@@ -25,7 +25,7 @@ RUN = [sys.executable, "-c", "from outcast.cli import main; main()", "run", str(
         ("iperf -s ", "the iperf server at h1"),
         ("ovs-vswitchd ", "ovs-vswitchd"),
         (" controllers ", "the controller"),
-        (" outcast.emulation.inside ", "the run's inner program"),
+        (" outcast.emulation ", "the run's inner program"),
     ],
 )
 def test_who_was_killed_is_said_first(victim: str, name: str, tmp_path: Path) -> None:

@@ -49,6 +49,18 @@ OFPST_FLOW reply (OF1.3) (xid=0x2):
         Entry(100, "ip", "10.0.0.1", 3),
         TABLE_MISS,
     }
+    # Open vSwitch 3.1: `ovs-appctl bridge/dump-flows`.
+    dump = """\
+duration=1s, n_packets=0, n_bytes=0, priority=100,arp,arp_tpa=10.0.0.1,actions=output:3
+duration=1s, n_packets=7, n_bytes=490, priority=100,ip,nw_dst=10.0.0.1,actions=output:3
+duration=1s, n_packets=0, n_bytes=0, priority=0,actions=drop
+table_id=254, duration=1s, n_packets=0, n_bytes=0, priority=2,recirc_id=0,actions=drop
+"""
+    assert parse_dump(dump) == {
+        Entry(100, "arp", "10.0.0.1", 3),
+        Entry(100, "ip", "10.0.0.1", 3),
+        TABLE_MISS,
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,6 +73,7 @@ OFPST_FLOW reply (OF1.3) (xid=0x2):
         "priority=100,tcp,nw_dst=10.0.0.1 actions=output:3",
         "priority=100,ip actions=output:3",
         "table=1, priority=0 actions=drop",
+        "table_id=1, duration=1s, n_packets=0, n_bytes=0, priority=0,actions=drop",
     ],
 )
 def test_an_entry_of_another_form_is_refused(line: str) -> None:
