@@ -270,9 +270,10 @@ class _Run:
                 forwarding.create_bridges(self.plan, self.commands)
             with blackout:
                 network.start_switches(switches.datapath, controller.target)
+                # Before the instant, because how long this takes would shift the probes.
+                framework = controller.await_ready()
                 self.sleep_to_instant("queues")
                 port_queues = network.configure_queues()
-                framework = controller.await_ready()
                 self.enter("verify")
                 forwards = self._verify(network, switches)
                 built = _Built(

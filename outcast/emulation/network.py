@@ -366,7 +366,7 @@ class Network:
         transport.check_offloads(interface, transport.read_offloads(interface), on=on)
 
     def configure_queues(self) -> QueueSettings:
-        """Sets up every port's qdiscs: one tc batch for the switches, one for each host.
+        """Sets up every port's qdiscs, those that need tc(8) by a batch for all of a namespace.
 
         Call it after `start_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
 
@@ -420,8 +420,12 @@ class Network:
     def _tc(self, requested: Sequence[ports.PortQueue]) -> None:
         for request in requested:
             queues.set_delay(request)
+        # In a loop of its own, because the order in which qdiscs are made decides a run's bytes.
+        for request in requested:
+            queues.set_shaper(request)
         lines = [line for request in requested for line in queues.commands(request)]
-        self.commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
+        if lines:
+            self.commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
         for request in requested:
             queues.set_by_netlink(request)
 

@@ -1,4 +1,4 @@
-"""What we ask of rtnetlink(7) ourselves: counters of interfaces, and qdiscs that tc(8) cannot set up.
+"""Our own requests by rtnetlink(7): counters of interfaces, and qdiscs that need no tc(8).
 
 pyroute2 reads everything that the kernel tells of an interface. For the counters of a network's
 ports that takes fifty times as long.

@@ -11,7 +11,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink, workflow
-from outcast.emulation import arrivals, cards, link_counters, netem, queues
+from outcast.emulation import arrivals, cards, link_counters, netem, queues, rtnetlink
 from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, InputError, ReadBackError
 from outcast.experiment import Experiment, load, load_finished
@@ -180,11 +180,20 @@ def test_a_stored_plan_with_impossible_noise_is_refused(
         read_plan(file)
 
 
-def test_a_senders_time_stands_between_the_delay_and_the_shaper() -> None:
+def test_a_senders_time_stands_between_the_delay_and_the_shaper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = resolved("noise={profile: exact, sender: {most: 12us}}")
     host = host_queue(whole, make_plan(whole), "h1")
     assert host.sender == Span(0, 12_000)
-    assert queues.commands(host)[0].startswith("qdisc replace dev h1-eth0 parent 9:1 handle 2: tbf")
+    parents = {}
+
+    def replace(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
+        parents[kind] = (parent, major)
+
+    monkeypatch.setattr(rtnetlink, "replace_qdisc", replace)
+    queues.set_shaper(host)
+    assert parents == {"tbf": (0x90001, 2)}
     assert "netem" in queues.kinds(host)
     # No switch has it, and without a delay it is the root.
     assert switch_queue(whole, make_plan(whole), "s1-eth1").sender is None

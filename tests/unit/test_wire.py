@@ -47,7 +47,7 @@ def test_a_full_frames_time_at_a_gigabit(overhead: str, frame_ns: int) -> None:
     port = ports.switch_queue(loaded, plan, "e0_0-eth1")
     assert queues.record(port).framing == FRAMINGS[overhead]  # type: ignore[index]
     # The limit stays in bytes of frames.
-    assert queues.commands(port)[-1].endswith("bfifo limit 16384")
+    assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little")),)
 
 
 def test_a_run_from_before_the_key_had_none(tmp_path: Path) -> None:

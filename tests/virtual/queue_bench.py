@@ -53,7 +53,8 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
             netlink.link("set", index=netlink.link_lookup(ifname=name)[0], state="up")
         queue = experiment.load(config, [f"queue={case['queue']}"]).queue
         wanted = ports.PortQueue(port, RATE_BPS, 0, 0, queue)
-        batch = "\n".join(queues.commands(wanted)) + "\n"
+        queues.set_shaper(wanted)
+        batch = "".join(f"{line}\n" for line in queues.commands(wanted))
         subprocess.run(["tc", "-batch", "-"], input=batch, text=True, check=True)
         queues.set_by_netlink(wanted)
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from outcast import experiment
-from outcast.emulation import queues
+from outcast import experiment, netlink
+from outcast.emulation.queues.port import tbf_options
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import world
 from outcast.engines.guest.world import World
@@ -28,9 +28,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.build import prepare_check
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
-from outcast.experiment import Pfifo
 from outcast.experiment.wire import FRAMINGS, Overhead
-from outcast.plan.ports import PortQueue
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
 
@@ -420,7 +418,7 @@ def delays(a_ns: int, b_ns: int) -> str:
     return "\n".join(lines)
 
 
-HOST_PORT = Pfifo.model_validate({"kind": "pfifo", "limit": "1000 packets"})
+BURST_BYTES = 1600
 ECHO = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -471,8 +469,8 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
     wire_bytes: int,
 ) -> None:
     """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
-    port = PortQueue("va", rate_bps, 0, 0, HOST_PORT, framing=FRAMINGS[overhead])
-    shaper = "\n".join(f"ip netns exec a tc {line}" for line in queues.commands(port))
+    options = tbf_options(rate_bps, BURST_BYTES, FRAMINGS[overhead]).hex()
+    shaper = f"ip netns exec a python3 {netlink.__file__} va tbf {options}"
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
         f"s.setsockopt(1, 7, 4000000); data = bytes({payload_bytes});"

@@ -8,6 +8,7 @@ from outcast.emulation.queues.port import (
     require_kinds,
     set_by_netlink,
     set_delay,
+    set_shaper,
 )
 from outcast.records.queue_statistics import counters, lost, own_counters, statistics
 
@@ -22,5 +23,6 @@ __all__ = [
     "require_kinds",
     "set_by_netlink",
     "set_delay",
+    "set_shaper",
     "statistics",
 ]

@@ -10,6 +10,7 @@ every queue has the same handle and its own limit counts.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,13 @@ from outcast.records.run_directory import QueueRecord
 
 DELAY_LIMIT_PACKETS = 100_000
 _NETEM_STRUCT_BYTES = 24
+_RATE = struct.Struct("=BBHhHI")
+"""struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes a second."""
+_TBF_REST = struct.Struct("=III")
+"""The rest of struct tc_tbf_qopt: limit, buffer, mtu. TCA_TBF_BURST has the buffer in bytes."""
+_TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_LINKLAYER_ETHERNET = 1
+_MOST = 0xFFFFFFFF
 
 
 def set_delay(port_queue: PortQueue) -> None:
@@ -59,20 +67,54 @@ def set_delay(port_queue: PortQueue) -> None:
         )
 
 
+def set_shaper(port_queue: PortQueue) -> None:
+    """Gives the port its tbf, below the delay of `set_delay`. Raises RunError.
+
+    tc(8) can set it up too, but a program for each host is most of the set-up in the guest.
+    """
+    if port_queue.queue.shaper_kind == "tbf":
+        above = _above_the_shaper(port_queue)
+        rtnetlink.replace_qdisc(
+            *(port_queue.port, "tbf"),
+            parent=netlink.ROOT if above is None else netlink.handle(above, 1),
+            major=SHAPER_HANDLE,
+            options=tbf_options(
+                port_queue.rate_bps, port_queue.queue.burst_bytes, port_queue.framing
+            ),
+        )
+
+
+def _above_the_shaper(port_queue: PortQueue) -> int | None:
+    """The major number of the qdisc that the shaper stands in; None where it is the root."""
+    if port_queue.sender is not None:
+        return SENDER_HANDLE
+    return DELAY_HANDLE if port_queue.has_netem else None
+
+
+def tbf_options(rate_bps: int, burst_bytes: int, framing: Framing) -> bytes:
+    """A tbf's TCA_OPTIONS (struct tc_tbf_qopt in linux/pkt_sched.h, tbf_change in sch_tbf.c).
+
+    The rate is one of Ethernet's link layer, as tc(8) says. Otherwise the kernel would ask for a
+    table of times by size. The limit is that of the queue that tbf makes, which is replaced.
+    """
+    rate_bytes = rate_bps // 8
+    rate = _RATE.pack(
+        0, _LINKLAYER_ETHERNET, framing.added_bytes, -1, framing.least_bytes, min(rate_bytes, _MOST)
+    )
+    options = netlink.encode(_TBF_PARMS, rate + bytes(_RATE.size) + _TBF_REST.pack(1 << 30, 0, 0))
+    if rate_bytes > _MOST:
+        options += netlink.encode(_TBF_RATE64, struct.pack("=Q", rate_bytes))
+    return options + netlink.encode(_TBF_BURST, struct.pack("=I", burst_bytes))
+
+
 def commands(port_queue: PortQueue) -> list[str]:
-    """The lines of a tc batch that set up the port's qdiscs below the delay of `set_delay`."""
+    """The lines of a tc batch that set up what stands below `set_delay` and `set_shaper`."""
     lines: list[str] = []
     overhead = _overhead(port_queue.framing)
     queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
-    parent = f"parent {DELAY_HANDLE}:1" if port_queue.has_netem else "root"
-    if port_queue.sender is not None:
-        parent = f"parent {SENDER_HANDLE}:1"
-    if queue.shaper_kind == "tbf":
-        lines.append(
-            f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: "
-            f"tbf rate {rate} burst {queue.burst_bytes} limit {1 << 30}{overhead}"
-        )
-    else:
+    if queue.shaper_kind == "htb":
+        above = _above_the_shaper(port_queue)
+        parent = "root" if above is None else f"parent {above}:1"
         lines += [
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
             f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "

@@ -26,8 +26,7 @@ class DropTail(QueueKind):
         return limit
 
     def tc(self) -> tuple[Qdisc, ...]:
-        limit = self.wire_limit
-        return (Qdisc(fifo(limit), f"limit {limit.packets or limit.size_bytes}"),)
+        return (Qdisc(fifo(self.wire_limit), fifo_options(self.wire_limit)),)
 
     def limit_options(self) -> bytes | None:
         return fifo_options(self.wire_limit)

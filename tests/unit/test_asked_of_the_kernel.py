@@ -1,0 +1,113 @@
+"""What is asked of the kernel and of Open vSwitch without starting a program."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from outcast import netlink
+from outcast.emulation import openvswitch, rtnetlink
+from outcast.emulation.commands import SystemCommands
+from outcast.emulation.openvswitch import OpenVSwitch
+from outcast.errors import RunError
+
+
+class FakeKernel:
+    """A netlink socket whose answers come in these pieces."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+        self.sent = b""
+
+    def __enter__(self) -> FakeKernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, message: bytes) -> None:
+        self.sent += message
+
+    def recv(self, _size: int) -> bytes:
+        return self.pieces.pop(0)
+
+
+def stats(index: int, *values: int) -> bytes:
+    """An answer to RTM_GETSTATS: struct if_stats_msg and IFLA_STATS_LINK_64."""
+    body = struct.pack("=BxxxII", 0, index, 1)
+    body += netlink.encode(1, struct.pack("=25Q", *values, *range(25 - len(values))))
+    return netlink.message(92, 0x2, 1, body)
+
+
+def test_counters_of_interfaces_are_read_from_several_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
+    kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + done)
+    monkeypatch.setattr(socket, "socket", lambda *_: kernel)
+    counted = rtnetlink.interface_counters()
+    assert list(counted) == [1, 7, 9]
+    # The order of struct rtnl_link_stats64.
+    assert counted[7] == {
+        **{"rx_packets": 20, "tx_packets": 21, "rx_bytes": 22, "tx_bytes": 23},
+        **{"rx_errors": 24, "tx_errors": 25, "rx_dropped": 26, "tx_dropped": 27},
+    }
+    assert struct.unpack_from("=IHH", kernel.sent)[1:] == (94, 0x301)
+
+
+def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = FakeKernel(stats(7, 1), netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -19)))
+    monkeypatch.setattr(socket, "socket", lambda *_: kernel)
+    assert list(rtnetlink.interface_counters(7)) == [7]
+    with pytest.raises(RunError, match="counters of interfaces: No such device"):
+        rtnetlink.interface_counters(8)
+
+
+def answering(folder: Path, *pieces: bytes) -> list[bytes]:
+    """ovs-vswitchd's control socket, which answers one request; what it was asked."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "ovs-vswitchd.7.ctl"))
+    listener.listen()
+    asked: list[bytes] = []
+
+    def answer() -> None:
+        with listener, listener.accept()[0] as connection:
+            asked.append(connection.recv(1 << 16))
+            for piece in pieces:
+                connection.sendall(piece)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return asked
+
+
+def test_open_vswitch_answers_in_pieces(tmp_path: Path) -> None:
+    reply = json.dumps({"id": 0, "result": "actions={1}", "error": None}).encode()
+    cut = reply.index(b"1}") + 2
+    asked = answering(tmp_path, reply[:cut], reply[cut:])
+    switches = OpenVSwitch(SystemCommands(), tmp_path)
+    assert switches.ask("bridge/dump-flows", "s1") == "actions={1}"
+    assert json.loads(asked[0]) == {"id": 0, "method": "bridge/dump-flows", "params": ["s1"]}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ((b'{"id":0,"result":null,"error":"no such bridge"}',), "refused .* s1: no such bridge"),
+        ((b'{"id":0,',), "it gave no answer"),
+        ((), "it gave no answer"),
+    ],
+)
+def test_open_vswitch_that_does_not_answer_is_an_error(
+    pieces: tuple[bytes, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvswitch, "ANSWER_DEADLINE_S", 5.0)
+    answering(tmp_path, *pieces)
+    with pytest.raises(RunError, match=said):
+        OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", "s1")
