@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -470,7 +471,8 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
 ) -> None:
     """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
     options = tbf_options(rate_bps, BURST_BYTES, FRAMINGS[overhead]).hex()
-    shaper = f"ip netns exec a python3 {netlink.__file__} va tbf {options}"
+    shutil.copy(netlink.__file__, tmp_path / "netlink.py")
+    shaper = f"ip netns exec a python3 -S netlink.py va tbf {options}"
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
         f"s.setsockopt(1, 7, 4000000); data = bytes({payload_bytes});"
