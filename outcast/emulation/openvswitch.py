@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import struct
@@ -115,7 +116,7 @@ class OpenVSwitch:
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(ANSWER_DEADLINE_S)
             try:
-                control.connect(str(path))
+                _connect(control, path)
                 request = {"id": 0, "method": method, "params": [argument]}
                 control.sendall(json.dumps(request).encode())
                 reply = _answer(control)
@@ -129,6 +130,15 @@ class OpenVSwitch:
         """Raises CommandError where a daemon has died."""
         for process in self._processes:
             process.require_alive()
+
+
+def _connect(control: socket.socket, path: Path) -> None:
+    """Connects to a socket whose path may be longer than the 107 bytes of an address (unix(7))."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        control.connect(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
 
 
 def _answer(control: socket.socket) -> dict[str, Any]:

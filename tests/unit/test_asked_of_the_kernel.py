@@ -90,8 +90,13 @@ def answering(folder: Path, *pieces: bytes) -> list[bytes]:
 def test_open_vswitch_answers_in_pieces(tmp_path: Path) -> None:
     reply = json.dumps({"id": 0, "result": "actions={1}", "error": None}).encode()
     cut = reply.index(b"1}") + 2
-    asked = answering(tmp_path, reply[:cut], reply[cut:])
-    switches = OpenVSwitch(SystemCommands(), tmp_path)
+    # An address of a socket has 107 bytes.
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        asked = answering(Path(), reply[:cut], reply[cut:])
+    switches = OpenVSwitch(SystemCommands(), folder)
     assert switches.ask("bridge/dump-flows", "s1") == "actions={1}"
     assert json.loads(asked[0]) == {"id": 0, "method": "bridge/dump-flows", "params": ["s1"]}
 
