@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from outcast.reproduce.together import Row
 
 
+_EXACT = (
+    "noise exact: nothing is random but what a configuration draws itself, so the seeds of most "
+    "figures give the same packets, which count as one run; a verdict needs five different ones"
+)
+
+
 @click.command(
     "reproduce",
     epilog=shared.examples(
@@ -90,6 +96,8 @@ def command(
         for profile in (profiles if profiles and figure.has_runs else [None])
     }
     everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
+    if "exact" in profiles:
+        terminal.console(stderr=True).print(_EXACT, soft_wrap=True)
     shared.end_as_interrupted()
     for run in everything:
         if run.experiment is not None:

@@ -12,6 +12,7 @@ from outcast.cli import shared, terminal
 
 if TYPE_CHECKING:
     from outcast.experiment import Experiment, Network, NetworkHost, NetworkSwitch
+    from outcast.experiment.noise import EngineName
     from outcast.plan.flows import Flow
     from outcast.plan.model import Plan
 
@@ -95,9 +96,29 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         ]
     bottleneck = plan.bottleneck
     lines += ["", f"bottleneck: {bottleneck.egress}, fed by {', '.join(bottleneck.ingress)}"]
+    lines += ["", f"noise: {_noise(experiment)}"]
     if network and network.notes:
         lines += ["", "not used", *(f"  {note}" for note in network.notes)]
     return lines
+
+
+def _noise(experiment: Experiment) -> str:
+    """The profile and its parts; of `engine: auto` those of the virtual engine."""
+    from outcast.units import format_time
+
+    engine: EngineName = "realtime" if experiment.engine == "realtime" else "virtual"
+    noise = experiment.noise.resolved(engine)
+    latency_ns = noise.switch_latency_ns
+    parts = {
+        "oscillators": f"{noise.oscillators_ppm:g} ppm" if noise.oscillators_ppm else "",
+        "interrupts": noise.interrupts,
+        "sender": noise.sender,
+        "switch latency": f"up to {format_time(latency_ns)}" if latency_ns else "",
+    }
+    if noise.greatest_jitter:
+        parts["switch latency"] = "as much as keeps packets in order"
+    words = [f"{name} {value}" for name, value in parts.items() if value]
+    return f"{noise.profile}; {', '.join(words)}" if words else f"{noise.profile}; none"
 
 
 def _who(flow: Flow) -> str:

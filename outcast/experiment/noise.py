@@ -239,6 +239,26 @@ class Noise(Part):
 
     _no_switch = field_validator("oscillators_ppm", mode="before")(no_switch)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_name_alone(cls, given: object) -> object:
+        if isinstance(given, str) and given in PROFILES:
+            raise ValueError(
+                f'"{given}": allowed is a mapping of keys, as {{profile: {given}}}; on the command '
+                f"line noise.profile={given}"
+            )
+        return given
+
+    @field_validator("oscillators_ppm", mode="before")
+    @classmethod
+    def _in_ppm(cls, given: object) -> object:
+        if (
+            isinstance(given, str)
+            and (number := given.lower().removesuffix("ppm")) != given.lower()
+        ):
+            raise ValueError(f'"{given}": allowed is a number in ppm without a unit, as {number}')
+        return given
+
     def resolved(self, engine: EngineName) -> Noise:
         """A copy that leaves nothing to the profile, but for the jitter that depends on a link."""
         name = self.profile or DEFAULTS[engine]

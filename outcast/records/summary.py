@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -231,19 +231,26 @@ class PhaseSummary(_Part):
 Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
 
 
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Cosine = Annotated[float, Field(ge=-1, le=1)]
+_Positive = Annotated[float, Field(ge=0, le=1e12)]
+"""Bounds of what is measured, because a summary may come from somebody else."""
+
+
 class NoiseInput(_Part):
     """How full frames of one input came in while the output was busy."""
 
-    arrivals: int
-    spread: float | None = Field(
+    arrivals: _Count
+    spread: _Share | None = Field(
         description="0 if all came at the same phase between two departures, 1 if phases were "
         "even; null for too few arrivals"
     )
-    kept: float | None = Field(
+    kept: _Cosine | None = Field(
         description="the share of its phase that an input keeps over 64 to 256 packet times; null "
         "for too few arrivals"
     )
-    lasts: float | None = Field(
+    lasts: _Positive | None = Field(
         description="packet times after which less than 1/e of the phase is kept; null for too few"
     )
     lasts_bound: Literal["is", "at least", "at most"]
@@ -253,24 +260,26 @@ class NoiseSummary(_Part):
     """How much noise an output saw. A packet time is that of a full frame."""
 
     regime: Regime
-    sentence: str = Field(description="the regime in words, with its reason")
-    kept: float | None = Field(
+    sentence: str = Field(max_length=1000, description="the regime in words, with its reason")
+    kept: _Cosine | None = Field(
         description="the share of their phases that two inputs keep over 64 to 256 packet times, "
         "up to the queue; null if it is not known"
     )
-    kept_by_arrivals: float | None = Field(
+    kept_by_arrivals: _Cosine | None = Field(
         default=None, description="as `kept`, but up to the captures of the inputs"
     )
-    back_to_back: int = Field(description="gaps between full frames of which the next one waited")
-    packet_time_us: float | None = Field(description="the median of these gaps")
-    of_nominal: float | None = Field(
+    back_to_back: _Count = Field(
+        description="gaps between full frames of which the next one waited"
+    )
+    packet_time_us: _Positive | None = Field(description="the median of these gaps")
+    of_nominal: _Positive | None = Field(
         description="that median over what the link's rate says; null where the rate changed or "
         "is not known"
     )
-    gap_spread: float | None = Field(
+    gap_spread: _Positive | None = Field(
         description="from the 5th to the 95th percentile of these gaps, over their median"
     )
-    latency_kept: float | None = Field(
+    latency_kept: _Cosine | None = Field(
         description="the share of a phase that is kept from an input's capture to the queue"
     )
     latency_told_by: Literal["setting", "idle packets"] | None

@@ -22,7 +22,9 @@ from outcast.reproduce.index import (
     ABOUT_BAND,
     BAND,
     MEASURED,
+    anchor,
     burst_text,
+    full_name,
     made_text,
     measured_text,
     p_text,
@@ -61,12 +63,13 @@ def markdown(results: Sequence[Result]) -> str:
         "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
         "|" + "---|" * 7,
     ]
-    own = [row for row in shown if row.result.profile is None]
+    own = together.with_sections(shown)
     bands = together.over_noise(shown)
     for row in own:
         result, main = row.result, row.result.claims[0]
         lines.append(
-            f"| [{result.id}](#{result.id.lower()}) | {result.title} | {result.reported} "
+            f"| [{full_name(result)}](#{anchor(result).lower()}) "
+            f"| {result.title} | {result.reported} "
             f"| {main.text}: {measured_text(main)} | {verdict_text(row.verdict)} "
             f"| {row.tally} | {result.mode} |"
         )
@@ -82,11 +85,11 @@ def markdown(results: Sequence[Result]) -> str:
         ]
     for row in own:
         result = row.result
-        lines += ["", f"## {result.id}", "", f"{result.title}. {result.source}.", ""]
+        lines += ["", f"## {anchor(result)}", "", f"{result.title}. {result.source}.", ""]
         lines.append(
             f"Verdict: **{verdict_text(row.verdict)}** ({row.tally}; {seeds_text(result)})."
         )
-        lines += ["", f"![{result.title}]({IMAGES}/{result.id}.png)"]
+        lines += ["", f"![{result.title}]({IMAGES}/{_name(result.id, result.profile)}.png)"]
         lines += ["", f"| claim | rule | {MEASURED} | p, adjusted | verdict |", "|" + "---|" * 5]
         lines += [
             f"| {claim.record.text} | {claim.record.rule} | {measured_text(claim.record)} "
@@ -147,14 +150,19 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         for result in reproduce.stored(folder, list(load_all().values())):
             new[_name(result.id, result.profile)] = (folder, result)
     kept = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
-    together.require_one_state([*(result for _, result in new.values()), *kept])
+    everything = [*(result for _, result in new.values()), *kept]
+    together.require_one_state(everything)
+    pictured = {
+        _name(row.result.id, row.result.profile)
+        for row in together.with_sections(together.rows(everything))
+    }
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     for name, (folder, result) in new.items():
         write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
-        if result.profile is None:
-            figure = reproduce.folder_of(folder, result.id, None) / result.figure
-            shutil.copyfile(figure, images / f"{result.id}.png")
+        if name in pictured:
+            figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
+            shutil.copyfile(figure, images / f"{name}.png")
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)
     path = docs / "reproduction.md"

@@ -78,12 +78,11 @@ def seeds_text(result: Result) -> str:
 
 def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
-    by_default = {row.result.id for row in shown if row.result.profile is None}
-    own = [row for row in shown if row.result.profile is None or row.result.id not in by_default]
+    own = together.with_sections(shown)
     results = [row.result for row in own]
     rows: list[list[Part]] = [
         [
-            element("a", _name(row.result), href=f"#{_anchor(row.result)}"),
+            element("a", full_name(row.result), href=f"#{anchor(row.result)}"),
             _badge(row.verdict),
             row.tally,
             row.result.title,
@@ -115,7 +114,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     contents = [
         ("verdicts", "Verdicts"),
         *(("noise", "Over noise") for _ in bands),
-        *((_anchor(result), _name(result)) for result in results),
+        *((anchor(result), full_name(result)) for result in results),
     ]
     page = document(
         "Reproduction",
@@ -129,12 +128,13 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
     return path
 
 
-def _name(result: Result) -> str:
+def full_name(result: Result) -> str:
     """What a row is called: its figure, and the profile if one was asked for."""
     return result.id if result.profile is None else f"{result.id}, {result.profile}"
 
 
-def _anchor(result: Result) -> str:
+def anchor(result: Result) -> str:
+    """The name of a row's section in links."""
     return result.id if result.profile is None else f"{result.id}-{result.profile}"
 
 
@@ -265,8 +265,8 @@ def _row(row: Row, folder: Path) -> Element:
         for failure in result.failures
     ]
     return section(
-        _anchor(result),
-        f"{_name(result)}: {result.title}",
+        anchor(result),
+        f"{full_name(result)}: {result.title}",
         element(
             "p", _badge(row.verdict), f" {row.tally}; {seeds_text(result)}, {result.mode} mode."
         ),

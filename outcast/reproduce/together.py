@@ -70,6 +70,15 @@ def require_one_state(results: Sequence[Result]) -> None:
                 )
 
 
+def with_sections(shown: Sequence[Row]) -> list[Row]:
+    """The rows that have a section of their own on a page.
+
+    A row of a named profile has one only where its recipe has no row without a name.
+    """
+    by_default = {row.result.id for row in shown if row.result.profile is None}
+    return [row for row in shown if row.result.profile is None or row.result.id not in by_default]
+
+
 def over_noise(shown: Sequence[Row]) -> dict[str, list[Row]]:
     """By recipe, its rows under each profile of noise; only recipes with two profiles or more."""
     order = list(PROFILES)

@@ -27,6 +27,12 @@ def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
     assert "groups by hops\n  2-hop (cubic): 1 flow\n  3-hop (cubic): 12 flows\n" in out
     assert "compared: 3-hop over 2-hop" in out
     assert "bottleneck: s1-eth1, fed by s1-eth2, s1-eth3" in out
+    assert "\nnoise: exact; none\n" in out
+    config = str(CONFIGS / "fig3c.yaml")
+    _, out, _ = run(capsys, "topo", config)
+    assert "\nnoise: jitter; switch latency as much as keeps packets in order\n" in out
+    _, out, _ = run(capsys, "topo", config, "--set", "noise.profile=hosts-2011")
+    assert "; oscillators 100 ppm, interrupts 20,000 a second, 4,000 below 1 Gbps, switch" in out
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,17 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
     table = text[text.index("All rows</caption>") :]
     assert table[: table.index("</table>")].count('href="#P3-') == 2
     capsys.readouterr()
+    # So does the page in the documentation, each with its own picture.
+    for profile in ("exact", "jitter"):
+        (reproduce.folder_of(tmp_path, "P3", profile) / reproduce.FIGURE).write_text(profile)
+    (tmp_path / "docs/results/reproduction").mkdir(parents=True)
+    page = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
+    for profile in ("exact", "jitter"):
+        assert f"[P3, {profile}](#p3-{profile})" in page
+        assert f"## P3-{profile}\n" in page
+        assert f"images/reproduction/P3@{profile}.png" in page
+        picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
+        assert picture.read_text() == profile
 
 
 def test_results_of_two_states_are_not_shown_on_one_page(

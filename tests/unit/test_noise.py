@@ -141,7 +141,9 @@ def test_a_run_from_before_there_were_profiles_is_read_as_it_was(tmp_path: Path)
         ("noise.oscillators=true", "noise.oscillators: true: allowed is a number"),
         ("links.clock_offset_ppm=true", "links.clock_offset_ppm: true: allowed is a number"),
         ("transport.initial_window=true", "transport.initial_window: true: allowed is a number"),
-        ("noise=exact", 'noise: "exact": allowed is a mapping of keys'),
+        ("noise=exact", 'noise: "exact": allowed is a mapping of keys, as {profile: exact}; on'),
+        ("noise=exct", 'noise: "exct": allowed is a mapping of keys, as {KEY: VALUE}'),
+        ("noise.oscillators=100ppm", '"100ppm": allowed is a number in ppm without a unit, as 100'),
     ],
 )
 def test_what_is_no_noise_is_refused(setting: str, message: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import Joined, join
@@ -22,6 +23,7 @@ from outcast.analysis.measure.noise import (
     regime_of,
 )
 from outcast.analysis.measure.queue import replay
+from outcast.records.summary import NoiseSummary
 from tests.golden.packets import P, capture
 
 PACKET_NS = 12_000
@@ -213,3 +215,19 @@ def test_phases_decide_only_where_a_drop_tail_queue_dropped() -> None:
         regime, sentence = regime_of(measured(0.9, 0.8), drop_tail=drop_tail, dropped=False)
         assert regime == "unknown"
         assert "nothing was dropped" in sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("kept", 1e308), ("back_to_back", -1), ("gap_spread", -0.1), ("of_nominal", float("inf"))],
+)
+def test_numbers_of_others_that_nothing_measures_are_refused(key: str, value: float) -> None:
+    names = ("kept", "packet_time_us", "of_nominal", "gap_spread", "latency_kept")
+    written = {
+        **dict.fromkeys(names, 0.5),
+        **{"regime": "mixed", "sentence": "mixed", "latency_told_by": None, "back_to_back": 9},
+        "inputs": {},
+    }
+    assert NoiseSummary.model_validate(written).kept == 0.5
+    with pytest.raises(ValidationError, match=key):
+        NoiseSummary.model_validate({**written, key: value})
