@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,10 @@ from outcast.assignment.classes import Class
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Effect
+from outcast.engines.kernel import cache as kernels
+from outcast.engines.root import cache as roots
 
-KEPT = "kept"
+KEPT = ".grading"
 """The folder of earlier grades in the folder of results."""
 
 MEMORY_BYTES = 6 << 30
@@ -58,21 +61,23 @@ def grade(
     if kept is not None:
         files.make_folders(kept)
         if not resume:
-            for path in kept.glob("*.json"):
-                path.unlink()
-    tasks = [
-        worker.Task(
-            class_folder=str(class_.path.absolute()),
-            place=str(place.absolute()),
-            runner=runner,
-            kept="" if kept is None else str(kept.absolute()),
-            basis=_basis(class_, runner),
-        )
-        for place in places
-    ]
+            shutil.rmtree(kept)
+            kept.mkdir()
     graded: dict[int, Graded] = {}
     bounds = bounds or usual_bounds(exercise, replays=bool(runner))
     with scratch_folder() as scratch:
+        basis = _basis(class_, runner)
+        tasks = [
+            worker.Task(
+                class_folder=str(class_.path.absolute()),
+                place=str(place.absolute()),
+                runner=runner,
+                kept="" if kept is None else str(kept.absolute()),
+                basis=basis,
+                shared=str((kept or scratch).absolute() / f"measured-{basis}"),
+            )
+            for place in places
+        ]
         for done in bounded.each(
             worker.__name__, [asdict(task) for task in tasks], scratch, jobs, bounds
         ):
@@ -106,6 +111,8 @@ def _basis(class_: Class, runner: str) -> str:
     """A short hash of all that decides a grade besides the submission."""
     whole = hashlib.sha256(f"{__version__}\0{runner}\0{class_.name}\0".encode())
     whole.update(class_.key.secret)
+    kernel, root = kernels.find(), roots.find()
+    whole.update(f"{kernel and kernel.sha256}\0{root and root.key}\0".encode())
     folder = class_.exercise.folder
     for path in handed_in.plain_files(folder):
         whole.update(f"{path.relative_to(folder)}\0{files.sha256(path)}\0".encode())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
@@ -17,17 +16,19 @@ from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder, Identity
 from outcast.assignment.graded import COUNTING, Evidence, Graded, Verdict
 from outcast.assignment.questions import Effect, Marked, Prediction, Question, Right, Text
+from outcast.assignment.repeated import Repeated
 from outcast.assignment.replayed import Runner
 from outcast.assignment.right import right_answers
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
-from outcast.reproduce import measures
 
 _UNFINISHED = frozenset({"missing", "other", "untrusted", "unchecked"})
 
 
-def mark(class_: Class, place: Path, runner: Runner | None, scratch: Path) -> Graded:
+def mark(
+    class_: Class, place: Path, runner: Runner | None, scratch: Path, shared: Path | None = None
+) -> Graded:
     """Grades one submission.
 
     Args:
@@ -35,6 +36,7 @@ def mark(class_: Class, place: Path, runner: Runner | None, scratch: Path) -> Gr
         place: a student's folder, or a packed file.
         runner: makes runs again; None compares only what was handed in.
         scratch: a new folder for what is unpacked and run.
+        shared: the folder of measures that gradings share; None shares none.
 
     Raises:
         ConfigError: the class is not valid.
@@ -48,8 +50,9 @@ def mark(class_: Class, place: Path, runner: Runner | None, scratch: Path) -> Gr
         return Graded(None, str(place), "rejected", notes=(text,))
     exercise = class_.exercise.with_values(identity.values)
     answers = read_answers(folder.path, exercise.questions)
+    repeated = None if runner is None else Repeated(shared or scratch / "shared", runner, scratch)
     submission = _Submission(
-        class_, folder, is_packed, identity, exercise, answers, runner, scratch
+        *(class_, folder, is_packed, identity, exercise, answers, runner, scratch, repeated)
     )
     return submission.graded(str(place))
 
@@ -119,7 +122,7 @@ class _Submission:
     answers: Answers
     runner: Runner | None
     scratch: Path
-    measured: dict[tuple[str, int, str], float] = field(default_factory=dict)
+    repeated: Repeated | None
 
     def graded(self, place: str) -> Graded:
         examined = {name: self._examined(name) for name in self.exercise.runs}
@@ -184,13 +187,10 @@ class _Submission:
         """The interval over repeated runs: the student's experiment against the exercise's own."""
         assert question.run is not None
         ours = examined[question.run].experiment
-        if self.runner is None or ours is None:
+        if self.repeated is None or ours is None:
             return None
         theirs = self.exercise.expected(question.against, self.identity.values, 1)
-        seeds = [
-            self.class_.seed(self.identity.student, f"repeat {number}")
-            for number in range(question.seeds)
-        ]
+        seeds = [self.class_.seed("", f"repeat {number}") for number in range(question.seeds)]
         values = [
             [self._measured(question, name, experiment, seed) for seed in seeds]
             for name, experiment in ((question.run, ours), (question.against, theirs))
@@ -198,23 +198,15 @@ class _Submission:
         return question.right_of(question.interval(*values))
 
     def _measured(self, question: Effect, name: str, experiment: Experiment, seed: int) -> float:
-        """The measure of one repeated run. Each run is made once for all questions about it."""
-        assert self.runner is not None
-        effects = [
-            other
+        """The measure of one repeated run, which is made once for all questions about it."""
+        wanted = [
+            other.measure
             for other in self.exercise.questions
             if isinstance(other, Effect) and name in (other.run, other.against)
         ]
-        key = (name, seed, question.measure.model_dump_json())
-        if key not in self.measured:
-            target = self.scratch / f"{name}-{seed}"
-            run = Run(self.runner.run(experiment.model_copy(update={"seed": seed}), target))
-            for other in effects:
-                with run.reading():
-                    value = measures.take(run, other.measure)
-                self.measured[name, seed, other.measure.model_dump_json()] = value
-            shutil.rmtree(target)
-        return self.measured[key]
+        assert self.repeated is not None
+        values = self.repeated.values(experiment.model_copy(update={"seed": seed}), wanted)
+        return values[wanted.index(question.measure)]
 
 
 def _verdict(runs: tuple[Evidence, ...], unanswered: bool) -> Verdict:

@@ -42,6 +42,7 @@ class Task:
         kept: the folder of earlier grades, of which one for the same submission is taken; empty for
             none.
         basis: what else decides a grade, so that an earlier one of another basis is not taken.
+        shared: a folder of measures of repeated runs, which gradings share.
     """
 
     class_folder: str
@@ -49,6 +50,7 @@ class Task:
     runner: str
     kept: str
     basis: str
+    shared: str
 
 
 def grade_one(task: Task, scratch: Path) -> Graded:
@@ -68,7 +70,8 @@ def grade_one(task: Task, scratch: Path) -> Graded:
         except (InputError, OSError, ValueError):
             kept = None
     scratch.mkdir()
-    graded = marking.mark(Class(Path(task.class_folder)), place, _runner(task.runner), scratch)
+    class_, runner = Class(Path(task.class_folder)), _runner(task.runner)
+    graded = marking.mark(class_, place, runner, scratch, Path(task.shared))
     # What could not be made again today may be possible tomorrow.
     if kept is not None and not any(run.state == "unchecked" for run in graded.runs):
         files.write_json(kept, GRADED.dump_python(graded, mode="json"))

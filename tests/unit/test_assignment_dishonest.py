@@ -51,7 +51,7 @@ class Inbox:
     def mark(self, place: Path) -> Graded:
         scratch = self.path / f"scratch-{len(list(self.path.glob('scratch-*')))}"
         scratch.mkdir()
-        return marking.mark(self.class_, place, self.runner, scratch)
+        return marking.mark(self.class_, place, self.runner, scratch, self.runner.kept)
 
 
 @pytest.fixture(scope="module")
