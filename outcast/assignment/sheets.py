@@ -84,10 +84,11 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
     """What does not fit into the table. Each line begins with the submission."""
     lines = []
     for each in graded:
+        lost: dict[str, list[str]] = {}
         for marked in each.marked:
             if marked.state in ("wrong", "missing"):
-                what = marked.comment or marked.state
-                lines.append(f"{each.place}: {marked.key} {_points(marked)}: {what}")
+                lost.setdefault(marked.comment or marked.state, []).append(marked.key)
+        lines += [f"{each.place}: {', '.join(keys)}: {why}" for why, keys in lost.items()]
         lines += [f"{each.place}: {note}" for note in (*each.notes, *each.for_teacher)]
     return lines
 

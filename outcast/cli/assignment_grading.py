@@ -100,6 +100,7 @@ def grade(
             f"--format gradescope: {len(submissions)} submissions; allowed is one, because "
             "results.json is about one"
         )
+    shared.end_as_interrupted()
     class_ = Class(class_folder)
     given = {} if output is None else by_hand.read(output / by_hand.FILE)
     graded = grade_all(
@@ -114,9 +115,10 @@ def grade(
     finished = by_hand.apply(graded, given)
     if output is not None:
         _write(class_, graded, finished, output)
-    _print(class_, finished, form)
     if no_replay:
-        shared.note(sheets.WITHOUT_REPLAY)
+        # At the table's top, and beside what programs read.
+        (terminal.echo if form == "table" else shared.note)(sheets.WITHOUT_REPLAY)
+    _print(class_, finished, form)
     rejected = [each.place for each in finished if each.verdict == "rejected"]
     if rejected:
         raise UntrustedError(f"rejected: {', '.join(rejected)}")
