@@ -142,12 +142,18 @@ class Class:
                     f"{self.handed_out(student).path}: exists, because {student} was handed a "
                     "folder already; remove it to make it anew"
                 )
-        made = [
-            make_folder(self.handed_out(student).path, self.issued(student), self.exercise)
-            for student in students
-        ]
         listed = dict.fromkeys((*self.students, *students))
-        _write(self.path, self._file.model_copy(update={"students": tuple(listed)}))
+        made: list[Folder] = []
+        try:
+            for student in students:
+                target = self.handed_out(student).path
+                made.append(make_folder(target, self.issued(student), self.exercise))
+            _write(self.path, self._file.model_copy(update={"students": tuple(listed)}))
+        except BaseException:
+            # Otherwise class.yaml would not name some of the folders.
+            for folder in made:
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
         del self.__dict__["_file"]
         return made
 

@@ -146,9 +146,10 @@ class Folder:
                     handed_in.require_plain(self.path / name, most_bytes=MOST_BYTES)
             return handed_in.read_yaml(self.assignment)
         except FileNotFoundError:
+            of_class = ", such as one below its handout/" * (self.path / "class.yaml").exists()
             raise InputError(
                 f"{self.path}: no {FILE}; allowed is a student's folder that `outcast assignment "
-                "new` made"
+                f"new` made{of_class}"
             ) from None
 
     def _as(self, model: type[_Model], tree: Any) -> _Model:

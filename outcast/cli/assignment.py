@@ -81,10 +81,13 @@ def new(
     klass = new_class(output or Path(name), name, load_exercise(exercise), _named(students, file))
     count = len(klass.students)
     terminal.echo(
-        f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}; "
-        f"hand out the folders in {klass.path / 'handout'}, and keep {klass.path / 'key'} to "
-        "yourself"
+        f"{klass.path}: {klass.exercise.title}, for {count} student{'' if count == 1 else 's'}"
     )
+    if count:
+        terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
+    else:
+        terminal.echo(f"add students: outcast assignment handout {klass.path} --student ID")
+    terminal.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")
 
 
 @command.command(

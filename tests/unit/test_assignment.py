@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from outcast import cli, experiment
-from outcast.assignment import check, predict, solve
+from outcast.assignment import check, classes, predict, solve
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder
@@ -160,6 +160,22 @@ def test_a_class_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="file: File exists; allowed is a new folder"):
         new_class(tmp_path / "file" / "c", "NETS", exercise, [])
+
+
+def test_a_handout_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    klass = make_class(tmp_path / "c", "ana")
+    before = (klass.path / "class.yaml").read_text()
+
+    def full_disk(folder: Path, content: object) -> None:
+        raise OSError(28, "No space left on device", str(folder))
+
+    monkeypatch.setattr(classes, "_write", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        Class(klass.path).hand_out(["ben", "cem"])
+    assert os.listdir(klass.path / "handout") == ["ana"]
+    assert (klass.path / "class.yaml").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -340,6 +356,9 @@ def test_an_edited_assignment_yaml(old: str, new: str, said: str, handed: Folder
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no assignment\.yaml"):
+        check.check(Folder(tmp_path))
+    (tmp_path / "class.yaml").write_text("")
+    with pytest.raises(InputError, match="such as one below its handout/"):
         check.check(Folder(tmp_path))
 
 

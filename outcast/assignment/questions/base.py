@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,7 +173,11 @@ def require_choice(value: Any, choices: Mapping[str, str]) -> str:
 
 def choice_lines(key: str, choices: Mapping[str, str]) -> list[str]:
     """The lines of a question with choices: each choice in a comment, and the gap."""
-    return [*(f"#   {name}: {text}" for name, text in choices.items()), f"{key}: {GAP}"]
+    lines = []
+    for name, text in choices.items():
+        start, more = f"#   {name}: ", "#       "
+        lines += textwrap.wrap(text, 96, initial_indent=start, subsequent_indent=more)
+    return [*lines, f"{key}: {GAP}"]
 
 
 _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
