@@ -9,7 +9,7 @@ from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder
 from outcast.assignment.identity import Key
 from outcast.assignment.solve import solve
-from tests.golden.submission import GoldenRunner
+from tests.golden.handed_class import GoldenRunner
 
 EXERCISE = Path(__file__).parent / "exercise"
 """An exercise with every kind of question."""

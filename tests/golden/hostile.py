@@ -119,11 +119,10 @@ class Case:
 def make_bases(folder: Path) -> Bases:
     """Makes the originals."""
     from outcast import analysis, experiment
-    from outcast.assignment.old_folder import Identity
     from outcast.sweep import dataset, plan
     from outcast.sweep.store import SweepDirectory
     from outcast.view import figures, report
-    from tests.golden import fake_run, submission
+    from tests.golden import class_folder, fake_run
     from tests.golden.run_directory import write_run
 
     traffic = model.drop_tail(model.make_traffic(1, 300), 16_384, 10**9)
@@ -132,7 +131,8 @@ def make_bases(folder: Path) -> Bases:
     figures.draw(run)
     report.write(run)
     run.seal()
-    submission.submit(folder / "submission", Identity("a1", "ana"))
+    klass = class_folder.make_class(folder / "class", "ana")
+    class_folder.submit(klass, "ana", folder / "submission")
     config = folder / "sweep.yaml"
     config.write_text(
         (CONFIGS / "linear-12.yaml").read_text() + "\nsweep: {queue.limit: [16KB, 64KB]}\n"

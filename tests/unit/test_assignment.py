@@ -19,7 +19,7 @@ from outcast.assignment.folder import Folder
 from outcast.assignment.identity import Key
 from outcast.errors import ConfigError, InputError
 from tests.golden.class_folder import EXERCISE, KEY, make_class, submit
-from tests.golden.submission import GoldenRunner
+from tests.golden.handed_class import GoldenRunner
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from outcast.assignment.exercise import load_exercise
 from outcast.assignment.questions import Choice, Number, Packets
 from outcast.assignment.questions.base import Right
 from tests.golden.class_folder import EXERCISE
-from tests.golden.submission import GoldenRunner
+from tests.golden.handed_class import GoldenRunner
 
 STUDENTS = ["ana", "ben", "cem", "dan"]
 

@@ -16,7 +16,7 @@ from outcast.assignment.right import right_answers
 from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
 from tests.golden.class_folder import EXERCISE
-from tests.golden.submission import GoldenRunner
+from tests.golden.handed_class import GoldenRunner
 
 SHARED = {"key": "q", "asked": "What?", "points": 2.0, "run": "r"}
 CHOICES = {"lone": "x", "rivals": "y"}

@@ -17,14 +17,13 @@ import zstandard
 
 from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.capture.pcap import read_capture
-from outcast.assignment import old_folder as folder
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import sizes
 from outcast.records import generated as results
 from outcast.records.run_directory import HostCounters, Manifest, PortCounters, RunDirectory
 from outcast.records.samples import read_samples
 from outcast.sweep.points import combinations
-from tests.golden import model
+from tests.golden import class_folder, model
 from tests.golden.run_directory import write_run
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
@@ -154,7 +153,7 @@ def test_a_file_is_no_larger_than_its_kind_is(tmp_path: Path) -> None:
 
 def test_a_submission_that_would_fill_the_disk(tmp_path: Path) -> None:
     """Failed before: the holes of a file were copied as zeros."""
-    made = folder.make_folder(tmp_path / "ana", folder.Identity("a1", "ana"))
+    made = class_folder.make_class(tmp_path / "class", "ana").handed_out("ana")
     file = made.path / "runs/x.pcap"
     file.touch()
     os.truncate(file, 1 << 43)
