@@ -28,7 +28,7 @@ FORWARDED, LOST = (0.35, 0.7), (0.8, 1.15)
 def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws where in a packet time packets reached the full queue, and which of them were lost."""
     record = run.manifest.bottlenecks[0]
-    seen = _contests(run)
+    seen = contests_by_port(run)
     if not 0 < len(seen) <= MOST_PORTS:
         return None
     ports = sorted(seen, key=lambda port: seen[port].queued_ns.size)
@@ -56,8 +56,11 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     return figure
 
 
-def _contests(run: Run) -> dict[str, Contests]:
-    """By port of the first bottleneck; none where another rule than a full queue drops."""
+def contests_by_port(run: Run) -> dict[str, Contests]:
+    """The full frames of each input that reached the first bottleneck's nearly full queue.
+
+    Empty where another rule than a full queue drops, or where no port meets another one.
+    """
     record = run.manifest.bottlenecks[0]
     full = _nearly_full(record.queue)
     if full is None or record.queue.drops != "at_limit":

@@ -1,0 +1,59 @@
+"""Tries exercises and stores which answers to expect: `python -m scripts.exercise_ranges [NAME]`.
+
+It does what `outcast assignment lint` does, and puts the ranges of the right answers into
+docs/results/measured.json, from where `python -m scripts.fill_numbers` takes them into
+docs/teaching.md. Each exercise takes some minutes. An exercise with problems is not stored.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from outcast.assignment import lint as linting
+from outcast.assignment.exercise import load_exercise, shipped
+from outcast.assignment.replayed import Guest
+from outcast.files import write_text
+from outcast.reproduce import state
+from scripts.fill_numbers import RESULTS
+
+STUDENTS = 5
+JOBS = 2
+
+
+def table(linted: linting.Linted) -> list[list[str]]:
+    """The rows of the page's table: questions with answers that are computed."""
+    rows = [[f"`{line.key}`", line.values] for line in linted.questions if line.values]
+    return [["question", f"right answers of {STUDENTS} students"], *rows]
+
+
+def main(names: list[str]) -> int:
+    """Tries the exercises of these names, or all. Returns the exit status."""
+    status = 0
+    for name in names or shipped():
+        with TemporaryDirectory(prefix="outcast-ranges-") as scratch:
+            linted = linting.lint(
+                load_exercise(name), Guest(), Path(scratch), STUDENTS, JOBS, print
+            )
+        for row in table(linted):
+            print(": ".join(row))
+        if linted.all_problems:
+            print("\n".join(linted.all_problems), file=sys.stderr)
+            status = 2
+            continue
+        path = RESULTS / "measured.json"
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        made_by = state.present()
+        stored[f"exercise {name}"] = {
+            "command": f"outcast assignment lint {name}",
+            "state": str(state.State(**made_by.model_dump(), kernel=None, root=None)),
+            "table": table(linted),
+        }
+        write_text(path, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
