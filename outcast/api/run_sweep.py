@@ -16,7 +16,7 @@ from outcast.api.sweeps import Sweep
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
-from outcast.sweep import index, measured, plan, runner
+from outcast.sweep import index, measured, merge, plan, runner
 from outcast.sweep.plan import Forecast, Plan
 from outcast.sweep.plan import Run as PlannedRun
 from outcast.sweep.pool import LocalPool, Pool
@@ -54,8 +54,11 @@ def prepare(
     jobs: int | None = None,
     scheduler: str | None = None,
     resume: bool = False,
+    shard: tuple[int, int] | None = None,
 ) -> Prepared:
     """Checks every point of a sweep, and estimates what is left of it. Nothing is run.
+
+    With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
 
     Raises:
         ConfigError: naming the point that is no experiment or cannot be built.
@@ -67,6 +70,8 @@ def prepare(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"
         )
+    if shard is not None:
+        planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     jobs = jobs or os.cpu_count() or 1
     finished: set[str] = set()
@@ -104,6 +109,25 @@ def carry_out(
         )
     index.write_index(result.directory)
     return result
+
+
+def merge_shards(
+    source: Source, shards: Sequence[Path], path: Path | None = None
+) -> tuple[Path, str | None]:
+    """Puts the shards of a sweep together in a new folder, with its page.
+
+    Returns:
+        The folder, and a warning where different versions made the runs.
+
+    Raises:
+        InputError: a run is missing or damaged; the error names it.
+        ConfigError: a shard is of another configuration, or the folder cannot be used.
+    """
+    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    target = path or Path("results") / f"{planned.experiment.name}-sweep"
+    whole = merge.merge(planned, shards, target)
+    index.write_index(whole)
+    return target, runner.mixture_warning(planned, whole)
 
 
 def _pool(prepared: Prepared) -> Pool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from outcast.errors import ConfigError, RunError, UntrustedError
 
 if TYPE_CHECKING:
     from outcast.api.run_sweep import Prepared
+    from outcast.experiment import Source
     from outcast.sweep.runner import Result
 
 
@@ -37,6 +40,19 @@ if TYPE_CHECKING:
     "--scheduler",
     metavar="ADDRESS",
     help="Make the runs on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Make only the I-th of N parts of the runs, as 3/10. --merge puts the parts together.",
+)
+@click.option(
+    "--merge",
+    "shards",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
 )
 @click.option("--resume", is_flag=True, help="Continue the sweep in the folder.")
 @click.option(
@@ -64,6 +80,8 @@ def command(
     dry_run: bool,
     jobs: int | None,
     scheduler: str | None,
+    shard: str | None,
+    shards: tuple[Path, ...],
     resume: bool,
     output: Path | None,
     keep_free: str,
@@ -88,9 +106,15 @@ def command(
     )
     source = experiment.read(config, overrides)
     whole = source.experiment()
+    part = None if shard is None else _shard(shard)
+    if shards:
+        _merge(source, shards, output, others=resume or dry_run or part is not None)
+        return
     if not dry_run:
         guest.provide(whole, progress=True)
-    prepared = run_sweep.prepare(source, output, jobs=jobs, scheduler=scheduler, resume=resume)
+    prepared = run_sweep.prepare(
+        source, output, jobs=jobs, scheduler=scheduler, resume=resume, shard=part
+    )
     console = terminal.console()
     _show_plan(console, prepared)
     if dry_run:
@@ -98,8 +122,31 @@ def command(
     try:
         result = run_sweep.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
-        raise RunError(f"interrupted; {_how_to_go_on(prepared.path)}") from None
-    _conclude(console, result)
+        raise RunError(f"interrupted; {_how_to_go_on(prepared.path, shard)}") from None
+    _conclude(console, result, shard)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """The number and the count of a shard."""
+    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
+    return int(match[1]), int(match[2])
+
+
+def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:
+    from outcast.api import run_sweep
+
+    if others:
+        raise ConfigError("--merge: runs nothing; allowed beside it are --set and -o")
+    target, warning = run_sweep.merge_shards(source, shards, output)
+    if warning is not None:
+        terminal.console(stderr=True).print(warning, highlight=False, soft_wrap=True)
+    terminal.console().print(
+        f"{len(shards)} folders merged, every run is there; outcast results {target}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _quantity(option: str, text: str, parse: object) -> int:
@@ -141,12 +188,13 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _how_to_go_on(target: Path) -> str:
+def _how_to_go_on(target: Path, shard: str | None) -> str:
     config = shlex.quote(str(target / "sweep.yaml"))
-    return f"to go on: outcast sweep {config} --resume -o {shlex.quote(str(target))}"
+    part = "" if shard is None else f" --shard {shard}"
+    return f"to go on: outcast sweep {config}{part} --resume -o {shlex.quote(str(target))}"
 
 
-def _conclude(console: Console, result: Result) -> None:
+def _conclude(console: Console, result: Result, shard: str | None) -> None:
     """Says how it ended. Raises what the exit status comes from."""
     from outcast.sweep import index
 
@@ -167,10 +215,11 @@ def _conclude(console: Console, result: Result) -> None:
         )
     if report.stopped is not None:
         raise RunError(
-            f"stopped with {len(report.left)} runs left: {report.stopped}; {_how_to_go_on(path)}"
+            f"stopped with {len(report.left)} runs left: {report.stopped}; "
+            f"{_how_to_go_on(path, shard)}"
         )
     if report.failures:
-        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path)}")
+        raise RunError(f"{len(report.failures)} runs failed; {_how_to_go_on(path, shard)}")
     if result.untrusted:
         raise UntrustedError(
             f"{len(result.untrusted)} runs cannot be trusted: {', '.join(result.untrusted)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
@@ -57,6 +57,14 @@ class Plan:
         """The topologies of all points that come from files of the user's."""
         topologies = (run.experiment.topology for run in self.runs)
         return [topology for topology in topologies if isinstance(topology, OwnTopology)]
+
+    def shard(self, number: int, count: int) -> Plan:
+        """The part of the runs that belongs to shard `number`, from 1 on, of `count`.
+
+        Neighbours, which are of the same point, go to different shards, so that all take equally
+        long.
+        """
+        return replace(self, runs=self.runs[number - 1 :: count])
 
     def tasks(self, finished: Container[str], executor: str = REAL) -> list[Task]:
         """A task for each run that is not finished."""

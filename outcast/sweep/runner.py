@@ -88,14 +88,14 @@ def run_sweep(
         report = scheduler.run(
             tasks, len(finished), directory, pool, limits or Limits(), observer, on_result=note
         )
-        if warning := _mixture_warning(plan, directory):
+        if warning := mixture_warning(plan, directory):
             observer.note(warning)
         runs = dataset.write(directory).runs
         untrusted = tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
         return Result(directory, report, untrusted)
 
 
-def _mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:
+def mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:
     """A warning if different versions of outcast, or different kernels, made the runs."""
     makers: Counter[str] = Counter()
     for run in plan.runs:

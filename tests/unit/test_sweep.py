@@ -446,9 +446,39 @@ def test_the_command_from_the_plan_to_the_dataset_and_again(
     assert "from 4 runs measured on this machine\n" in out
 
 
+def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = [str(tmp_path / f"shard-{number}") for number in (1, 2, 3)]
+    merging = [word for shard in shards for word in ("--merge", shard)]
+    for number, shard in enumerate(shards, 1):
+        status, _, err = invoke(capsys, str(faked), "--shard", f"{number}/3", "-o", shard)
+        assert status == 0, err
+    made = [name for shard in shards for name in os.listdir(f"{shard}/runs")]
+    assert len(made) == len(set(made)) == 4
+    status, _, err = invoke(capsys, str(faked), *merging[:4], "-o", str(tmp_path / "two"))
+    assert (status, "1 of 4 runs are missing" in err) == (2, True), err
+    assert not (tmp_path / "two").exists()
+    status, out, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "merged"))
+    assert (status, "3 folders merged, every run is there" in out) == (0, True), err
+    invoke(capsys, str(faked), "-o", str(tmp_path / "whole"))
+    for name in ("runs.parquet", "run_flows.parquet"):
+        merged = (tmp_path / "merged" / name).read_bytes()
+        assert merged == (tmp_path / "whole" / name).read_bytes()
+    other = [str(faked), "--set", "duration=200ms", *merging, "-o", str(tmp_path / "other")]
+    status, _, err = invoke(capsys, *other)
+    assert (status, "another duration" in err) == (2, True)
+    summary = next(Path(shards[0]).glob("runs/*/summary.json"))
+    summary.write_text("{}")
+    status, _, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "damaged"))
+    assert (status, "summary.json: not as it was when the run ended" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "status", "said"),
     [
+        ("fake", ["--shard", "4/3"], 2, "--shard: '4/3'; allowed is I/N with I from 1 to N"),
+        ("fake", ["--merge", ".", "--resume"], 2, "--merge: runs nothing"),
         ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
         ("untrusted", [], 4, "4 runs cannot be trusted"),
         ("fake", ["--keep-free", "100000000GB"], 1, "stopped with 4 runs left: the disk is full"),
