@@ -13,7 +13,7 @@ from outcast import experiment
 from outcast.assignment import answers, departures, predict, seal
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
-from outcast.assignment.questions import GAP
+from outcast.assignment.questions import GAP, Effect
 from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.handed_in import MOST_YAML_BYTES, read_text
@@ -39,12 +39,16 @@ def check(folder: Folder) -> Checked:
     told = answers.read_answers(folder.path, handout.questions)
     missing: list[str] = []
     doubtful: list[str] = []
+    configs: dict[str, Experiment] = {}
     for run in handout.runs:
         wrong, config = _of_config(folder, handout, run, told.given)
         missing += wrong
+        if config is not None:
+            configs[run] = config
         absent, broken = _of_run(folder, handout, run, config)
         missing += absent
         doubtful += broken
+    missing += _without_remedy(handout, configs)
     missing += told.missing
     return Checked(tuple(missing), tuple(doubtful))
 
@@ -75,6 +79,20 @@ def _of_config(
     if config.seed != seed and predicted:
         wrong[-1] += ", because your prediction decides it: outcast assignment predict ."
     return [f"{task.config}: {reason}" for reason in wrong], config
+
+
+def _without_remedy(handout: Handout, configs: Mapping[str, Experiment]) -> list[str]:
+    """The configurations that should have an effect, and change nothing."""
+    pairs = {
+        (question.run or "", question.against)
+        for question in handout.questions
+        if isinstance(question, Effect) and {question.run, question.against} <= configs.keys()
+    }
+    return [
+        f"{handout.runs[run].config}: changes nothing of {handout.runs[against].config}"
+        for run, against in sorted(pairs)
+        if departures.is_unchanged(handout.runs[run], configs[run], configs[against])
+    ]
 
 
 def _of_run(

@@ -8,17 +8,16 @@ no kernel module, no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from pydantic import BaseModel
 
 from outcast import experiment, handed_in, workflow
 from outcast.assignment import recomputed, replayed, seal
 from outcast.assignment.departures import departures, same
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
+from outcast.assignment.parts import leaves
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.files import sha256
@@ -90,24 +89,9 @@ def as_asked(asked: Asked, actual: Experiment, always: frozenset[str]) -> Experi
         if (field.alias or name) in keys
     }
     for name, part in chosen.items():
-        if any(isinstance(leaf, Path) for leaf in _leaves(part)):
+        if any(isinstance(leaf, Path) for leaf in leaves(part)):
             raise InputError(f"{name}: names a file; a replay reads no files of students")
     return asked.experiment.model_copy(update=chosen)
-
-
-def _leaves(part: object) -> Iterator[object]:
-    """All values in a part of an experiment."""
-    if isinstance(part, BaseModel):
-        inner: Iterable[object] = (getattr(part, name) for name in type(part).model_fields)
-    elif isinstance(part, Mapping):
-        inner = part.values()
-    elif isinstance(part, (list, tuple, set, frozenset)):
-        inner = part
-    else:
-        yield part
-        return
-    for value in inner:
-        yield from _leaves(value)
 
 
 def examine(

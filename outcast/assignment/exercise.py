@@ -14,10 +14,10 @@ from outcast import experiment
 from outcast.assignment import documents
 from outcast.assignment.documents import Document, Scalar
 from outcast.assignment.expression import Expression
-from outcast.assignment.parts import Line, Name, Part
+from outcast.assignment.parts import Line, Name, Part, leaves
 from outcast.assignment.questions import GAP, KINDS, Effect, Prediction, Question, QuestionKind
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, reader
+from outcast.experiment import Experiment, OwnTopology, reader
 from outcast.handed_in import FileName
 
 __all__ = ["Exercise", "Question", "RunTask", "Solution", "load_exercise", "shipped"]
@@ -349,11 +349,21 @@ def _require_config(exercise: Exercise, run: str) -> None:
     left = [line for line in gap_lines(experiment.dump(config))]
     if left:
         raise ConfigError(f"{path}: solution.yaml leaves a gap ({GAP}) in runs: {run}")
+    for key in (field for field in Experiment.model_fields if _names_file(config, field)):
+        raise ConfigError(
+            f"{path}: {key}: names a file; allowed are configurations without files of your own, "
+            "because grading repeats a student's run from its configuration alone"
+        )
     if config.engine != "virtual":
         raise ConfigError(
             f"{path}: engine is {config.engine}; allowed is virtual, because a run has to be "
             "repeatable to the byte"
         )
+
+
+def _names_file(config: Experiment, key: str) -> bool:
+    part = getattr(config, key)
+    return isinstance(part, OwnTopology) or any(isinstance(leaf, Path) for leaf in leaves(part))
 
 
 def gap_lines(text: str) -> list[int]:

@@ -184,8 +184,6 @@ def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
             (partial / "runs").mkdir()
             for name, text in texts.items():
                 write_text(partial / name, text)
-            for path in _further_files(exercise):
-                shutil.copyfile(path, partial / "configs" / path.name)
             for page in sorted(_PAGES.glob("*.md")):
                 shutil.copyfile(page, partial / page.name)
             files.hand_over(partial)
@@ -246,21 +244,3 @@ _Dumper.add_representer(
         "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
     ),
 )
-
-
-def _further_files(exercise: Exercise) -> list[Path]:
-    """Files that configurations name, as topologies and traces; nothing else of the folder.
-
-    An editor may have left a copy of a configuration there, with its gaps filled.
-    """
-    folder = exercise.folder / "configs"
-    texts = [documents.read_text(exercise.folder / task.config) for task in exercise.runs.values()]
-    named = {word for text in texts for word in re.findall(r"[\w.-]+", text)}
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-        and not path.is_symlink()
-        and path.suffix != ".yaml"
-        and path.name in named
-    ]

@@ -92,16 +92,12 @@ def test_a_students_folder_holds_no_secret(kept: Class) -> None:
     assert "What is the goodput of the 2-hop flow?" in texts["answers.yaml"]
 
 
-def test_only_files_that_a_configuration_names_are_handed_out(tmp_path: Path) -> None:
+def test_only_configurations_of_runs_are_handed_out(tmp_path: Path) -> None:
     exercise = Path(shutil.copytree(EXERCISE, tmp_path / "mine"))
-    config = exercise / "configs/unfair.yaml"
-    edit(config, "name: unfair", "name: unfair  # its trace is cellular.csv")
-    (exercise / "configs/cellular.csv").write_text("time_s,rate_bps\n0,1000000000\n")
     for name in ("unfair.yaml~", "unfair.yaml.bak", "unfair-solved.yaml", "#unfair.yaml#"):
         (exercise / "configs" / name).write_text("limit: 16KB")
     made = new_class(tmp_path / "c", "NETS", load_exercise(exercise), ["ana"]).handed_out("ana")
-    names = sorted(os.listdir(made.path / "configs"))
-    assert names == ["cellular.csv", "remedy.yaml", "unfair.yaml"]
+    assert sorted(os.listdir(made.path / "configs")) == ["remedy.yaml", "unfair.yaml"]
 
 
 def test_what_differs_between_students_follows_from_the_key(kept: Class) -> None:
@@ -315,6 +311,11 @@ def test_what_a_remedy_may_change(handed: Folder) -> None:
     path.write_text(yaml.safe_dump(tree))
     lines = check.check(handed).missing
     assert lines == ("runs/remedy: configs/remedy.yaml has changed since the run was made",)
+    tree["queue"] = {"kind": "tbf", "limit": "16KB"}
+    tree["transport"]["congestion_control"] = "bic"
+    path.write_text(yaml.safe_dump(tree))
+    lines = check.check(handed).missing
+    assert "configs/remedy.yaml: changes nothing of configs/unfair.yaml" in lines
     tree["duration"] = "100ms"
     path.write_text(yaml.safe_dump(tree))
     assert (

@@ -176,6 +176,12 @@ def small(tmp_path: Path) -> Path:
         ),
         (
             "configs/first.yaml",
+            "{kind: linear, rivals: 2}",
+            "{kind: file, path: own.py, topo: own}",
+            "first.yaml: topology: names a file; allowed are configurations without files",
+        ),
+        (
+            "configs/first.yaml",
             "engine: virtual",
             "engine: realtime",
             "engine is realtime; allowed is virtual",
