@@ -152,14 +152,17 @@ def only_virtual() -> FeatureMissingError:
     )
 
 
-def install(kernel: IPRoute, interface: str, address: str, per_second: int) -> None:
+def install(
+    kernel: IPRoute, interface: str, per_second: int, *, address: str, mtu_bytes: int
+) -> None:
     """Makes what arrives at an interface of the present namespace come as from such a card.
 
     Args:
         kernel: a socket in that namespace.
         interface: the interface's name.
-        address: its MAC address.
         per_second: the most interrupts in a second.
+        address: its MAC address.
+        mtu_bytes: its MTU.
 
     Raises:
         FeatureMissingError: the kernel lacks a part of it.
@@ -168,7 +171,8 @@ def install(kernel: IPRoute, interface: str, address: str, per_second: int) -> N
     """
     waiting, behind = CARD_ENDS
     # IP takes only what is addressed to the interface that it came from.
-    kernel.link("add", ifname=waiting, kind="veth", peer={"ifname": behind, "address": address})
+    peer = {"ifname": behind, "address": address, "mtu": mtu_bytes}
+    kernel.link("add", ifname=waiting, kind="veth", mtu=mtu_bytes, peer=peer)
     for name in ("all", behind):
         # Else a host can refuse what comes from an interface to which none of its routes leads.
         transport.write_sysctl(f"ipv4/conf/{name}/rp_filter", "0", interface)

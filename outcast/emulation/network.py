@@ -28,6 +28,7 @@ from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
+from outcast.experiment.links import Link as LinkSettings
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import BLACKOUT_ENDS, Plan
@@ -397,8 +398,13 @@ class Network:
                     if interrupts is not None:
                         arrivals.hold_back(netlink, request.port, interrupts)
                     if throttle is not None:
-                        rate = throttle.at(self._rate_bps(host))
-                        cards.install(netlink, request.port, self.plan.mac(host), rate)
+                        link = self._link_of(host)
+                        rate = throttle.at(link.rate_bps)
+                        cards.install(
+                            *(netlink, request.port, rate),
+                            address=self.plan.mac(host),
+                            mtu_bytes=link.mtu_bytes,
+                        )
                         per_second.setdefault(rate, []).append(host)
                     (index,) = netlink.link_lookup(ifname=request.port)
                     effective = queues.read_back(request, _shown_queues(netlink).get(index, []))
@@ -412,10 +418,10 @@ class Network:
             {rate: tuple(hosts) for rate, hosts in per_second.items()},
         )
 
-    def _rate_bps(self, host: str) -> int:
-        """The rate of a host's link, without its oscillator."""
+    def _link_of(self, host: str) -> LinkSettings:
+        """What is asked for of a host's link, in the direction from the host."""
         (switch,) = self.plan.graph.adj[host]
-        return self.plan.links[host, switch].rate_bps
+        return self.plan.links[host, switch]
 
     def _tc(self, requested: Sequence[ports.PortQueue]) -> None:
         for request in requested:

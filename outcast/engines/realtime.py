@@ -90,7 +90,12 @@ class RealtimeEngine:
         doctor.require_programs()
         require_compiler(experiment, start_afterwards=True)
         programs.require(experiment, None)
+        # A profile's parts need as much of the kernel as those that the configuration names.
+        noise = experiment.noise.resolved(self.name)
+        experiment = experiment.model_copy(update={"noise": noise})
         plan = make_plan(experiment)
+        if plan.host_noise.throttle is not None:
+            raise cards.only_virtual()
         limits.require(_limits(plan), _WHO)
         kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)
@@ -98,8 +103,6 @@ class RealtimeEngine:
         controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
-        if plan.host_noise.throttle is not None:
-            raise cards.only_virtual()
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
             if lacking := doctor.lacking_for_held_arrivals():

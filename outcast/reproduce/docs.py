@@ -44,8 +44,8 @@ verb's page ([verbs/reproduce.md](verbs/reproduce.md)) states the rule of the ve
 "The TCP Outcast Problem" (NSDI 2012), T is TCPRand, W is "Exploring Outcast", H is "Life's not
 fair, neither is TCP". F are [questions of our own](findings.md).
 
-Out of scope are TCPRand's table 1, the CPU time of a kernel patch that is not published, and a term report on the
-Outcast problem (2017), whose figures are those of P and H.
+Out of scope are TCPRand's table 1, the CPU time of a kernel patch that is not published, and a term
+report on the Outcast problem (2017), whose figures are those of P and H.
 
 """
 IMAGES = "images/reproduction"

@@ -39,6 +39,16 @@ def test_the_inner_programs_error_keeps_its_kind() -> None:
     assert isinstance(reader.error, RunError)
 
 
+def test_real_time_refuses_a_profiles_cards_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(realtime.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(realtime.doctor, "require_programs", lambda: None)
+    of_2011 = load(FIG3C, ["noise.profile=hosts-2011"])
+    with pytest.raises(FeatureMissingError, match="per_second: no real machine's timers"):
+        realtime.RealtimeEngine().require(of_2011)
+
+
 @pytest.mark.parametrize(
     ("override", "needed_for"),
     [

@@ -272,7 +272,7 @@ def test_a_card_is_read_back_part_by_part(monkeypatch: pytest.MonkeyPatch) -> No
 
     def install(**settings: Any) -> None:
         kernel: Any = FakeCard(**{"filters": told, "slot": whole, **settings})
-        cards.install(kernel, "h1-eth0", "02:00:00:00:00:01", 20_032)
+        cards.install(kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000)
 
     install()
     assert {number: len(listed) for number, listed in told.items()} == {2: 4, 3: 4}
