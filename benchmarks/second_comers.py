@@ -1,6 +1,6 @@
 r"""Whether who comes second in a packet time is lost, over the runs of a sweep.
 
-    outcast sweep configs/fig3c.yaml --engine virtual --set noise.profile=exact \
+    outcast sweep configs/fig3c.yaml --set engine=virtual --set noise.profile=exact \
         --set links.jitter=4us --set duration=300ms --set 'analysis.windows=[]' \
         --set repetitions=20 -o results/second
     python -m benchmarks.second_comers results/second

@@ -20,6 +20,7 @@ from outcast.view.report import (
     measurements,
     noise,
     overview,
+    phase,
     senders,
     timeline,
     viewer,
@@ -68,7 +69,7 @@ def make(
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
-        *([seen] if (seen := noise.noise(run)) is not None else []),
+        *(shown for shown in (phase.phase(run), noise.noise(run)) if shown is not None),
         *measurements.sections(run),
         *(
             [overview.settings(run), overview.again(run)]
