@@ -1,4 +1,8 @@
-"""Writes files whole or not at all. Under sudo they belong to the user who called us."""
+"""Writes files whole or not at all. Under sudo they belong to the user who called us.
+
+What reads only captures opens them here, and not by `handed_in`, because pydantic and YAML take as
+long to load as a small capture takes to join.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,51 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outcast import handed_in
-
 _OS_ERROR = re.compile(r"\(os error ([0-9]+)\)")
 """How the exceptions of libraries in Rust name an error of the system."""
+
+
+def opened(path: Path) -> FileIO:
+    """Opens a regular file for reading, or one that a link leads to.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        OSError: if it cannot be opened, or is a folder, a FIFO, a device or a socket.
+    """
+    if "\0" in os.fspath(path):
+        raise OSError("the name holds a null character")
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"is {file_kind(mode)}; allowed is a regular file")
+        return FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def file_kind(mode: int) -> str:
+    """What a file that is not regular is, by its mode (stat(2))."""
+    for is_kind, name in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a symbolic link"),
+    ):
+        if is_kind(mode):
+            return name
+    return "a device"
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be used, without its name."""
+    return error.strerror or str(error)
 
 
 def describe(error: OSError) -> str:
@@ -212,7 +254,7 @@ def write_json(path: Path, value: Any) -> None:
 def sha256(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
-    with handed_in.opened(path) as stream:
+    with opened(path) as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()

@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -21,6 +20,9 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from outcast.errors import InputError
+from outcast.files import file_kind
+from outcast.files import opened as opened
+from outcast.files import reason as reason
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -74,44 +76,6 @@ class Versioned(BaseModel):
                 )
 
 
-def opened(path: Path) -> FileIO:
-    """Opens a regular file for reading, or one that a link leads to.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        OSError: if it cannot be opened, or is a folder, a FIFO, a device or a socket.
-    """
-    if "\0" in os.fspath(path):
-        raise OSError("the name holds a null character")
-    # Without O_NONBLOCK, opening a FIFO would wait for a writer for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(f"is {_kind(mode)}; allowed is a regular file")
-        return FileIO(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _kind(mode: int) -> str:
-    for is_kind, name in (
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISLNK, "a symbolic link"),
-    ):
-        if is_kind(mode):
-            return name
-    return "a device"
-
-
-def reason(error: OSError) -> str:
-    """Why a file cannot be used, without its name."""
-    return error.strerror or str(error)
-
-
 def require_plain(
     folder: Path, most_levels: int | None = None, most_bytes: int | None = None
 ) -> None:
@@ -162,7 +126,7 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
                     waiting.append((path, level + 1))
             elif not stat.S_ISREG(status.st_mode):
                 raise InputError(
-                    f"{path}: is {_kind(status.st_mode)}; allowed are files and folders"
+                    f"{path}: is {file_kind(status.st_mode)}; allowed are files and folders"
                 )
             yield path, status
 

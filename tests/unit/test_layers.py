@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[2] / "outcast"
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"units", "handed_in", "netlink"}),
-    frozenset({"files"}),
+    frozenset({"units", "files", "netlink"}),
+    frozenset({"handed_in"}),
     frozenset({"experiment"}),
     frozenset({"plan"}),
     frozenset({"records"}),

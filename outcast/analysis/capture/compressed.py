@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from outcast import handed_in
+from outcast import files
 from outcast.errors import InputError
 
 MAX_WINDOW_BYTES = 1 << 27
@@ -149,11 +149,11 @@ def open_capture(path: Path) -> IO[bytes]:
     Raises InputError if the file cannot be read, or another program compressed it.
     """
     try:
-        stream = handed_in.opened(path)
+        stream = files.opened(path)
         magic = stream.read(6)
         stream.seek(0)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
+        raise InputError(f"{path}: cannot be read: {files.reason(error)}") from None
     try:
         return _decompressed(path, stream, magic)
     except BaseException:
