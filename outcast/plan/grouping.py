@@ -16,6 +16,7 @@ from outcast.errors import did_you_mean
 from outcast.experiment.measure import GroupKind
 from outcast.experiment.parts import UNNAMED
 
+TCP = "TCP"
 UDP = "UDP"
 """The label of flows without a congestion control."""
 UNKNOWN = "unknown"
@@ -143,9 +144,13 @@ _USUAL: tuple[GroupKind, ...] = ("name", "hops", "port")
 
 
 def controls(flows: Iterable[Member]) -> tuple[str, ...]:
-    """The known congestion controls of these flows, each once, in the order of the flows."""
+    """The known congestion controls of these flows, each once, in the order of the flows.
+
+    Of TCP with an unknown one beside UDP, `TCP` and `UDP`, because `UDP` alone would name all.
+    """
     of_flows = dict.fromkeys(control_of(flow) for flow in flows)
-    return tuple(control for control in of_flows if control != UNKNOWN)
+    known = tuple(control for control in of_flows if control != UNKNOWN)
+    return (TCP, UDP) if known == (UDP,) and UNKNOWN in of_flows else known
 
 
 def title(label: str, used: Sequence[str]) -> str:

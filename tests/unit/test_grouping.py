@@ -44,6 +44,15 @@ def numbers(groups: Mapping[str, list[PlannedMember]]) -> dict[str, list[int]]:
     return {label: [member.flow for member in members] for label, members in groups.items()}
 
 
+def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all() -> None:
+    """A port of joined captures has flows of both."""
+    udp, unknown = (flow(n, congestion_control=kind) for n, kind in enumerate((None, "unknown")))
+    assert grouping.controls([udp, unknown]) == ("TCP", "UDP")
+    assert grouping.controls([unknown]) == ()
+    assert grouping.controls([udp]) == ("UDP",)
+    assert grouping.controls([udp, unknown, *TWO]) == ("UDP", "cubic", "bbr")
+
+
 def test_the_configuration_allows_all_kinds() -> None:
     assert get_args(GroupKind) == tuple(grouping.GROUPINGS)
 
