@@ -2,10 +2,16 @@
 # The main job from a fresh clone: installs what is missing, builds the virtual engine's kernel
 # once, and runs one flow against twelve in a k=4 fat-tree at 1 Gbps (figure 3(c) of the paper). It
 # prints who got what, and says where the figures are. In virtual time the lone flow starves. If that
-# engine cannot run, the realtime engine does, and there the outcome depends on the machine.
-# Usage, as root: scripts/demo.sh [OPTION OF outcast run]...
+# engine cannot run, the realtime engine does, and there the outcome depends on the machine. A user who
+# cannot become root gets the virtual engine alone, which needs python3-venv.
+# Usage: scripts/demo.sh [OPTION OF outcast run]...
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/install.sh
+only=()
+if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    echo "demo: without root or sudo, so for the virtual engine alone"
+    only=(--virtual)
+fi
+scripts/install.sh "${only[@]}"
 exec .venv/bin/outcast run configs/fig3c.yaml "$@"

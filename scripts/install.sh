@@ -2,6 +2,7 @@
 # Installs what outcast needs on Debian or Ubuntu: system packages, a running Open vSwitch, and a
 # .venv with every Python package at the version of the lock files. It can be run again, and then
 # leaves alone what is already there. Only packages and Open vSwitch need root.
+# Where wheels/ has outcast-guest, the virtual engine's kernel and root come from it, and nothing is built.
 # Usage: scripts/install.sh [--virtual]
 #   --virtual  only what the virtual engine needs: Python. Its guest has programs of its own
 set -euo pipefail
@@ -14,6 +15,10 @@ venv=$root/.venv
 stamp=$venv/.outcast-installed
 # Debian's mininet, for real time, is a package of the distribution's own Python alone.
 python=/usr/bin/python3
+
+shopt -s nullglob
+guest=("$root"/wheels/outcast_guest-*.whl)
+shopt -u nullglob
 
 packages=(python3 python3-venv)
 of_realtime=(
@@ -47,6 +52,8 @@ quietly() {
     die "status $status of: $*"
 }
 
+can_become_root() { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null; }
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -78,6 +85,8 @@ install_packages() {
         say "system packages: all ${#packages[@]} are there"
         return
     fi
+    can_become_root || die "only root can install the Debian packages that are missing:" \
+        "${missing[*]}$($virtual || echo '; with --virtual, python3 and python3-venv are enough')"
     say "system packages: installing ${missing[*]}"
     quietly as_root apt-get update
     without_services quietly as_root env DEBIAN_FRONTEND=noninteractive \
@@ -105,7 +114,7 @@ without_services() {
 open_vswitch_runs() { as_root ovs-vsctl --timeout=3 show >/dev/null 2>&1; }
 
 start_open_vswitch() {
-    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+    if ! can_become_root; then
         die "Open vSwitch needs root: run this as root, or with --virtual, which starts no service"
     fi
     if open_vswitch_runs; then
@@ -125,7 +134,8 @@ start_open_vswitch() {
 # be moved.
 fingerprint() {
     { printf '%s\n' "$root"; "$python" -VV; cat "$root"/scripts/requirements*.lock \
-        "$root/pyproject.toml" "$root/setup.py"; } | sha256sum
+        "$root/pyproject.toml" "$root/setup.py"
+        [ ${#guest[@]} -eq 0 ] || sha256sum "${guest[@]}"; } | sha256sum
 }
 
 pip_install() {
@@ -150,6 +160,10 @@ make_venv() {
     pip_install -r "$root/scripts/requirements.lock"
     pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
     pip_install --no-build-isolation --editable "$root"
+    if [ ${#guest[@]} -gt 0 ]; then
+        say "the virtual engine's guest: ${guest[*]#"$root/"}"
+        pip_install "${guest[@]}"
+    fi
     if [[ $root == *[!\ -~]* ]]; then
         link_relatively
     fi

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from outcast.engines import shipped
 from outcast.engines.kernel import bench, build, cache, programs
 from outcast.engines.kernel.bench import Bench
 from outcast.engines.kernel.programs import Programs
@@ -191,6 +193,27 @@ def test_what_was_built_is_not_built_again(tmp_path: Path, recipe: Recipe, tarba
     run = FakePrograms()
     assert build.build(tarball=tarball, folder=folder, recipe=recipe, run=run) == first
     assert run.ran == []
+    build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
+    assert "make linux" in run.ran
+
+
+def test_what_the_wheel_brings_is_not_built(
+    tmp_path: Path, recipe: Recipe, tarball: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, folder = tmp_path / "other" / "kernels", tmp_path / "kernels"
+    first = build.build(tarball=tarball, folder=other, recipe=recipe, run=FakePrograms())
+
+    def unpack(target: Path) -> bool:
+        assert target == folder / first.key
+        shutil.copytree(other / first.key, target)
+        return True
+
+    monkeypatch.setattr(shipped, "provide", unpack)
+    run = FakePrograms()
+    brought = build.build(tarball=tarball, folder=folder, recipe=recipe, run=run)
+    assert brought == replace(first, program=folder / first.key / "linux")
+    assert run.ran == []
+    monkeypatch.setattr(shipped, "provide", None)  # not asked for what is built anew
     build.build(tarball=tarball, folder=folder, recipe=recipe, run=run, again=True)
     assert "make linux" in run.ran
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import netlink
-from outcast.engines import doctor, processor
+from outcast.engines import doctor, processor, shipped
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import bench, cache, headers
@@ -116,6 +116,9 @@ def build(
     with cache.workshop(folder) as workshop:
         source, fetch = _choose(workshop, run, supply, suites, package, tarball, on_progress)
         kept = partial(cache.find_exactly, source.name, source.version, recipe, folder=folder)
+        locked = cache.key(source.name, source.version, recipe.digest, bench.locked_compiler())
+        if not again:
+            shipped.provide(folder / locked)
         cached = None if again else kept(compiler=bench.locked_compiler())
         if cached is not None:
             return cached
