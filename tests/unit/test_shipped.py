@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import outcast
+from outcast import cli
 from outcast.engines import doctor, shipped
 from outcast.engines.root import cache, mininet_package, packed
 from outcast.engines.shipped import Guest, Part
@@ -151,6 +152,17 @@ def test_a_link_to_an_installation_that_has_gone_is_replaced(package: Path, tmp_
     assert shipped.provide(target)
     assert not target.is_symlink()
     assert (target / "linux").is_file()
+
+
+def test_the_command_prints_what_all_users_share(
+    package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.invoke(["root", "share"]) == 0
+    assert capsys.readouterr().out == f"{package / 'unpacked' / 'kernels' / 'abc'}\n"
+    monkeypatch.setattr(shipped, "installed", lambda: None)
+    assert cli.invoke(["root", "share"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("outcast-guest is not installed in this Python; pip installs it")
 
 
 def test_sharing_needs_the_package_and_its_folder(
