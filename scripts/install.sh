@@ -159,7 +159,8 @@ make_venv() {
     pip_install -r "$root/scripts/requirements-build.lock"
     pip_install -r "$root/scripts/requirements.lock"
     pip_install --no-build-isolation --use-pep517 -r "$root/scripts/requirements-ryu.lock"
-    pip_install --no-build-isolation --editable "$root"
+    # Not by its path, because pip takes [1] at the end of one for the names of extras.
+    (cd "$root" && pip_install --no-build-isolation --editable .)
     if [ ${#guest[@]} -gt 0 ]; then
         say "the virtual engine's guest: ${guest[*]#"$root/"}"
         pip_install "${guest[@]}"

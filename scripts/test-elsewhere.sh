@@ -12,7 +12,7 @@ work=$(mktemp -d)
 # On Linux this is a tmpfs, so that files stand in other places and another order than on a disk.
 memory=$(mktemp -d /dev/shm/outcast.XXXXXX)
 trap 'rm -rf --one-file-system "$work" "$memory"' EXIT
-copy="$work/a copy [of ü" home="$work/a home [of ü"
+copy="$work/a copy [of ü]" home="$work/a home [of ü"
 
 mkdir -p "$copy" "$home/.cache/outcast"
 git -C "$root" ls-files -z --cached --others --exclude-standard \
