@@ -130,6 +130,8 @@ def test_a_class_finds_what_its_script_installs() -> None:
     (venv,) = re.findall(r"^venv=\$HOME(/\S+)$", script, re.MULTILINE)
     folder = f"/home/{container['remoteUser']}{venv}/bin"
     assert container["remoteEnv"]["PATH"] == f"{folder}:${{containerEnv:PATH}}"
+    for name in container["customizations"]["codespaces"]["openFiles"]:
+        assert (CLASSROOM / name).is_file()
     settings = container["customizations"]["vscode"]["settings"]
     assert settings["python.defaultInterpreterPath"] == f"{folder}/python"
 
