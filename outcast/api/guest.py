@@ -19,7 +19,7 @@ from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import build as kernel_build
 from outcast.engines.kernel import cache as kernels
-from outcast.engines.root import build, cache
+from outcast.engines.root import build, cache, mininet_package
 from outcast.engines.root.cache import Root
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
@@ -102,7 +102,10 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
     if not lacking and not lacks_kernel:
         return
     if not experiment.sweep:
-        # Imports Mininet. The points of a sweep are planned by the sweep.
+        # The points of a sweep are planned by the sweep.
+        if not mininet_package.is_there():
+            provide_mininet(progress)
+            lacking = [kind for kind in lacking if kind != "runtime"]
         from outcast.plan.make import make_plan
 
         make_plan(experiment)

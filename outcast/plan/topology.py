@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import networkx as nx
-from mininet.topo import Topo
 
 from controllers.graph import LAYERS, Graph
 from outcast.errors import ConfigError
-from outcast.experiment import Experiment, Network, OwnTopology
+from outcast.experiment import Experiment, OwnTopology
+
+if TYPE_CHECKING:
+    from mininet.topo import Topo
 
 _FROM_BELOW = ("host", *LAYERS)
-
-
-class NetworkTopo(Topo):
-    """A network that an experiment carries, as Mininet's."""
-
-    def build(self, network: Network, **_options: object) -> None:
-        """Adds the nodes and links."""
-        for host in network.hosts:
-            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac, role=host.role or "host")
-        for switch in network.switches:
-            self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}", layer=switch.layer)
-        for link in network.links:
-            one, two = link.places
-            own = {"own": link.own} if link.own else {}
-            self.addLink(one.node, two.node, port1=one.port, port2=two.port, **own)
 
 
 def make_topo(experiment: Experiment) -> Topo:
@@ -46,6 +34,9 @@ def make_topo(experiment: Experiment) -> Topo:
                 f"topology: the network that {asked.path} makes is not in this configuration; "
                 "allowed is a configuration that outcast has read to be run, or wrote"
             )
+        # Not sooner, because a machine without Mininet gets it with the guest's root.
+        from outcast.plan.network_topo import NetworkTopo
+
         return NetworkTopo(network=asked.network)
     topos = import_module(f"topologies.{asked.kind}").topos
     return topos[asked.kind](**asked.model_dump(exclude={"kind"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ class Machine:
         self.made: list[str] = []
         self.refuses: Exception | None = None
 
-    def build_root(self, kind: str, **_options: Any) -> None:
+    def build_root(self, kind: str = "runtime", **_options: Any) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.made.append(kind)
@@ -50,6 +52,31 @@ def fig3c(**changes: Any) -> Experiment:
 def test_a_run_makes_the_roots_and_then_the_kernel(machine: Machine) -> None:
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert machine.made == ["runtime", "build", "kernel"]
+
+
+def test_the_root_brings_mininet_where_this_python_has_none(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_before_planning: list[str] = []
+    monkeypatch.setattr(guest.mininet_package, "is_there", lambda: bool(machine.made))
+    monkeypatch.setattr(
+        "outcast.plan.make.make_plan", lambda _: made_before_planning.extend(machine.made)
+    )
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert made_before_planning == ["runtime"]
+    assert machine.made == ["runtime", "build", "kernel"]
+
+
+def test_verbs_start_before_there_is_mininet() -> None:
+    """It comes with the guest's root, which the verbs make. So no import of theirs may need it."""
+    names = [path.stem for path in Path(guest.__file__).parent.glob("*.py")]
+    code = (
+        "import importlib, sys; sys.modules['mininet'] = None\n"
+        f"for name in {names}: importlib.import_module('outcast.api.' + name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert len(names) > 10
 
 
 def test_real_time_needs_neither(machine: Machine) -> None:
