@@ -118,5 +118,5 @@ def missing(programs: Sequence[str]) -> str:
     packages = ", ".join(known.get(program, program) for program in programs)
     return (
         f"the kernel cannot be built: {', '.join(programs)} missing; "
-        f"install the packages {packages} (scripts/install.sh does)"
+        f"install the packages {packages} (scripts/install.sh does), or the wheel outcast-guest"
     )
