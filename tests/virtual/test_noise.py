@@ -97,7 +97,7 @@ def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
     target = tmp_path / "run"
     noise = "noise={profile: exact, interrupts: {per_second: 20000}}"
     # With this delay slow start has quiet times between its rounds, and none after them.
-    guest_runs.run(
+    summary = guest_runs.run(
         *("linear-12", target, *NETWORK, f"links={{rate: 1gbit, delay: {DELAY_NS * 20}ns}}"),
         *(noise, "flows=[{from: 2-hop, hosts: 1}]"),
     )
@@ -118,9 +118,8 @@ def test_a_card_counts_from_its_last_interrupt(tmp_path: Path) -> None:
     at_once = np.isin(interrupts, data)
     assert min(at_once.sum(), (~at_once).sum()) > 10
     assert np.all(np.diff(interrupts)[~at_once[1:]] == interval_ns)
-    # No packet overtakes another on its way through the card.
-    acks = captured(target, "s1-eth1", "in").ack
-    assert np.all(np.diff(acks.astype(np.int64)) >= 0)
+    # No packet overtakes another on its way through the card, or TCP would send some again.
+    assert summary["classes"]["2"]["retransmits"] == 0
 
 
 def test_what_a_host_sends_leaves_some_time_after_it_was_woken(tmp_path: Path) -> None:
