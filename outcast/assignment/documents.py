@@ -75,7 +75,8 @@ def as_model(document: Document, model: type[_Model], tags: frozenset[str] = fro
     except ValidationError as error:
         # An unknown key comes first, because it often explains a key that is missing.
         first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
-        at = [part for part in first["loc"] if part not in tags]
+        # pydantic says [key] where a mapping's key is wrong, and not its value.
+        at = [part for part in first["loc"] if part not in tags and part != "[key]"]
         context = first.get("ctx", {})
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
@@ -92,6 +93,7 @@ def as_model(document: Document, model: type[_Model], tags: frozenset[str] = fro
             message = "is missing"
         elif not first["msg"].startswith("Value error"):
             message = message.replace("Input should be", "allowed is")
+            message = message.replace("a valid string", "a text, in quotes where YAML needs them")
             message = message.replace("String should", "allowed is text that should")
             message = f"{_short(first['input'])}: {message}"
         raise document.refusal(at, " ".join(message.split())) from None

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import math
 import multiprocessing
+import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 from rich.table import Table
 
@@ -199,7 +202,9 @@ def _made(
             outcomes.append(_evaluated(job, runner))
         return outcomes
     # A new interpreter for each worker, because a forked one would share open files and threads.
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_when_interrupted
+    )
     try:
         futures: list[Future[_Outcome]] = [pool.submit(_evaluated, job, runner) for job in tasks]
         outcomes = []
@@ -207,12 +212,33 @@ def _made(
             outcomes.append(future.result())
             on_progress(f"run {number} of {len(tasks)}: {job.name}")
         return outcomes
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            if worker.pid is not None:
+                os.kill(worker.pid, signal.SIGINT)
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
+_is_interrupted = False
+"""In a worker: whether it was told to end. The pool would go on with the next run otherwise."""
+
+
+def _end_when_interrupted() -> None:
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    global _is_interrupted
+    _is_interrupted = True
+    raise KeyboardInterrupt
+
+
 def _evaluated(job: _Job, runner: Runner) -> _Outcome:
     """Makes a run, takes from it what is asked, and removes it."""
+    if _is_interrupted:
+        raise KeyboardInterrupt
     try:
         run = Run(runner.run(job.config, job.target))
         right: dict[str, Right | str] = {}

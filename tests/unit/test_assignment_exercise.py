@@ -175,6 +175,12 @@ def small(tmp_path: Path) -> Path:
             "first.yaml: a line `seed: {{seed}}` is needed",
         ),
         (
+            "exercise.yaml",
+            "title: Small",
+            "title: no",
+            "exercise.yaml:2: title: false: allowed is a text, in quotes where YAML needs them",
+        ),
+        (
             "configs/first.yaml",
             "{kind: linear, rivals: 2}",
             "{kind: file, path: own.py, topo: own}",
