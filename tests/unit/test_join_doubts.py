@@ -320,3 +320,15 @@ def test_a_flow_that_only_repairs_its_first_loss_has_not_come_to_the_others(tmp_
     repaired = repairs(result.joined)
     assert not repaired.is_due.any()
     assert repaired.is_proven.sum() == 4
+
+
+def test_a_drop_whose_data_had_come_through_needs_no_repair(tmp_path: Path) -> None:
+    """The sender repeated without need what the queue then dropped."""
+    came = [data(10_000 * n, n) for n in range(100)]
+    left = [P(**{**vars(packet), "at_us": packet.at_us + 30}) for packet in came]
+    needless = P(305_000, seq=came[5].seq, ip_id=999)
+    a = capture(tmp_path / "a", sorted([*came, needless], key=lambda packet: packet.at_us))
+    b = capture(tmp_path / "b", left)
+    result = join_captures({"a": a}, {"b": b})
+    assert result.joined.counts.dropped == 1
+    assert not repairs(result.joined).is_due.any()
