@@ -10,11 +10,11 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
@@ -120,7 +120,7 @@ def execute(
         resolved = _with_own_files(experiment, engine, directory)
         directory.write_plan(make_plan(resolved))
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
-        wall_s = dict(engine.run(directory, partial.entry, on_event))
+        wall_s = dict(engine.run(directory, partial.entry, _importing(engine, on_event, draw)))
         _keep_source(directory, resolved)
         figures, distrust = _evaluate(directory, wall_s, on_event, draw)
     return Outcome(
@@ -213,6 +213,26 @@ def execute_command(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         entry.remove()
+
+
+def _importing(engine: Engine, on_event: OnEvent, draw: bool) -> OnEvent:
+    """`on_event`, which also imports what `_evaluate` needs while the guest sets up its network.
+
+    The guest keeps one core busy for seconds then. In real time any other work would disturb the
+    run.
+    """
+    if engine.name != "virtual":
+        return on_event
+
+    def take(event: Mapping[str, Any]) -> None:
+        on_event(event)
+        if event.get("phase") == "setup":
+            from outcast.analysis import run_analysis  # noqa: F401
+
+            if draw:
+                from outcast.view import report  # noqa: F401
+
+    return take
 
 
 def _evaluate(
