@@ -258,10 +258,11 @@ class _Run:
         with (
             Controller(self.plan, self.commands, self.scratch) as controller,
             Network(self.experiment, self.plan, self.commands) as network,
+            # Before Open vSwitch, because it looks at all interfaces whenever one changes.
+            contextlib.nullcontext(network.build()) as hosts,
             switches,
             self.events or contextlib.nullcontext(),
         ):
-            hosts = network.build()
             arrivals_core = None
             if (os.cpu_count() or 1) > 1:
                 network.steer_arrivals(core, self.scratch / "sys")
