@@ -19,7 +19,7 @@ from outcast.files import write_text
 from outcast.reproduce import state
 from scripts.fill_numbers import RESULTS
 
-STUDENTS = 5
+STUDENTS = 6
 JOBS = 2
 
 
