@@ -212,26 +212,27 @@ def set_offloads(interface: str, *, on: bool) -> None:
     Raises:
         ReadBackError: the kernel refused.
     """
-    for name, (_, command) in _ETHTOOL_COMMANDS.items():
-        _ethtool(interface, name, command, int(on))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for name, (_, command) in _ETHTOOL_COMMANDS.items():
+            _ethtool(control, interface, name, command, int(on))
 
 
 def read_offloads(interface: str) -> dict[str, bool]:
     """Whether each offload of an interface is on, by its name."""
-    return {
-        name: bool(_ethtool(interface, name, command, 0))
-        for name, (command, _) in _ETHTOOL_COMMANDS.items()
-    }
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        return {
+            name: bool(_ethtool(control, interface, name, command, 0))
+            for name, (command, _) in _ETHTOOL_COMMANDS.items()
+        }
 
 
-def _ethtool(interface: str, name: str, command: int, value: int) -> int:
+def _ethtool(control: socket.socket, interface: str, name: str, command: int, value: int) -> int:
     data = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
     request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(data))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        try:
-            fcntl.ioctl(control, _SIOCETHTOOL, request)
-        except OSError as error:
-            raise ReadBackError(interface, name, value, error.strerror) from None
+    try:
+        fcntl.ioctl(control, _SIOCETHTOOL, request)
+    except OSError as error:
+        raise ReadBackError(interface, name, value, error.strerror) from None
     return int(struct.unpack("=II", data.raw)[1])
 
 
