@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from outcast.assignment.graded import Graded
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
 from tests.golden import handed_class as golden
+from tests.golden import hostile
 
 STUDENTS = ("ana", "ben")
 UNFAIR_POINTS = {"expectation", "ratio"}
@@ -540,3 +542,17 @@ def test_a_students_folder_holds_no_answer(inbox: Inbox) -> None:
     )
     for secret in (inbox.class_.key.secret.hex(), "SELECT", "tolerance", "sfq", "answer: phase"):
         assert secret not in text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_damaged_a_grade_comes_out(seed: int, inbox: Inbox) -> None:
+    draw = random.Random(seed)
+    names = ["answers.yaml", "assignment.yaml", "configs/unfair.yaml", "configs", "runs/unfair"]
+    names += [
+        f"runs/unfair/{name}"
+        for name in ("manifest.json", "summary.json", "config.yaml", "flows.parquet", "captures")
+    ]
+    hostile.hurt_file(inbox.ben.path / draw.choice(names), draw)
+    graded = inbox.mark(inbox.ben.path)
+    assert graded.points <= 8
+    assert all("\n" not in note for note in graded.notes)
