@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from outcast.archive.contents import listed
 from outcast.assignment.graded import Graded, Verdict
 
 _ORDER: tuple[Verdict, ...] = ("genuine", "consistent", "incomplete", "rejected")
@@ -104,7 +105,7 @@ def _runs(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
 
 
 def _texts(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
-    """Answers in words that are the same word for word; one remark for each pair of submissions."""
+    """Answers in words that are the same word for word; one remark for the same answers."""
     having: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(graded):
         for key, text in each.texts.items():
@@ -115,5 +116,8 @@ def _texts(graded: Sequence[Graded]) -> Iterator[tuple[int, str]]:
             for other in numbers:
                 if graded[number].student != graded[other].student:
                     alike[number, other].append(key)
+    places: dict[tuple[int, str], list[str]] = defaultdict(list)
     for (number, other), keys in alike.items():
-        yield number, f"{', '.join(keys)}: word for word as in {graded[other].place}"
+        places[number, ", ".join(keys)].append(graded[other].place)
+    for (number, told), others in places.items():
+        yield number, f"{told}: word for word as in {listed(others)}"
