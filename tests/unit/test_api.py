@@ -358,7 +358,7 @@ def test_captures_are_joined_as_the_verb_joins_them(finished: Path) -> None:
     ("inputs", "outputs", "options", "said"),
     [
         ({}, {"o": "x"}, {}, "x: "),
-        ({"a": "none.pcap"}, {"o": "none.pcap"}, {}, r"none\.pcap: cannot be read: No such"),
+        ({"a": "none.pcap"}, {"o": "other.pcap"}, {}, r"none\.pcap: cannot be read: No such"),
         ({"a\n": "x"}, {"o": "x"}, {}, "text that can be shown"),
         ({"a": "x"}, {"o": "x"}, {"max_sojourn": "5"}, "max_sojourn: '5' is not a time"),
     ],

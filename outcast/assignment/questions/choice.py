@@ -9,6 +9,7 @@ from pydantic import Field
 
 from outcast.assignment.parts import Line, Name
 from outcast.assignment.questions.base import (
+    NO_ANSWER,
     NO_RUN,
     Marked,
     QuestionKind,
@@ -56,6 +57,8 @@ class Choice(QuestionKind):
     def mark(self, answer: Any, right: Right | None) -> Marked:
         if answer is None:
             return self.missing()
-        if not right:
+        if right is None:
             return self.missing(NO_RUN)
+        if not right:
+            return self.by_hand(NO_ANSWER)
         return self.judged(answer in right)

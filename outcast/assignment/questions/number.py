@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from outcast.assignment.questions.base import (
     GAP,
+    NO_ANSWER,
     NO_RUN,
     Marked,
     QuestionKind,
@@ -75,7 +76,9 @@ class Number(QuestionKind):
     def mark(self, answer: Any, right: Right | None) -> Marked:
         if answer is None:
             return self.missing()
-        if not right:
+        if right is None:
             return self.missing(NO_RUN)
+        if not right:
+            return self.by_hand(NO_ANSWER)
         values = [value for value in right if isinstance(value, float)]
         return self.judged(any(abs(answer - value) <= self.reach(value) for value in values))

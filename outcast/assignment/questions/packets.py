@@ -9,6 +9,7 @@ from pydantic import Field
 
 from outcast.assignment.questions.base import (
     GAP,
+    NO_ANSWER,
     NO_RUN,
     Marked,
     QuestionKind,
@@ -73,8 +74,10 @@ class Packets(QuestionKind):
     def mark(self, answer: Any, right: Right | None) -> Marked:
         if answer is None:
             return self.missing()
-        if not right:
+        if right is None:
             return self.missing(NO_RUN)
+        if not right:
+            return self.by_hand(NO_ANSWER)
         begin, end = answer
         spans = [span for span in right if isinstance(span, tuple)]
         return self.judged(any(begin <= first and last <= end for first, last in spans))
