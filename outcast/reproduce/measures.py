@@ -184,6 +184,15 @@ def total_goodput_bps(run: Run, measure: Measure) -> float:
     return _window(run, measure).total_goodput_bps
 
 
+def least_goodput_bps(run: Run, measure: Measure) -> float:
+    """Goodput of the flow that gets least, in bit/s.
+
+    It rises only if no flow is starved, so exchanging who is starved does not raise it.
+    """
+    classes = _window(run, measure).classes.values()
+    return min((of_class.min_goodput_bps for of_class in classes), default=math.nan)
+
+
 def _chains(run: Run, hops: int | None) -> dict[int, int]:
     return {int(k): n for k, n in run.summary.flow_chains.get(str(hops), {}).items()}
 
@@ -406,6 +415,7 @@ MEASURES: dict[str, Kind] = {
         (jain_index, False, True),
         (sender_jain_index, False, True),
         (total_goodput_bps, False, True),
+        (least_goodput_bps, False, True),
         (chain_share, False, False),
         (long_chain_share, False, False),
         (long_chains_per_flow, False, False),
