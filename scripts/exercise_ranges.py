@@ -47,7 +47,7 @@ def main(names: list[str]) -> int:
         stored = json.loads(path.read_text(encoding="utf-8"))
         made_by = state.present()
         stored[f"exercise {name}"] = {
-            "command": f"outcast assignment lint {name}",
+            "command": f"outcast assignment lint {name} --seeds {STUDENTS}",
             "state": str(state.State(**made_by.model_dump(), kernel=None, root=None)),
             "table": table(linted),
         }

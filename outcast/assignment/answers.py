@@ -13,6 +13,8 @@ from outcast.assignment.questions import GAP, Question
 from outcast.errors import InputError
 
 FILE = "answers.yaml"
+_MOST_UNKNOWN = 5
+"""How many unknown keys are named; a file can have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def read_answers(folder: Path, questions: Iterable[Question]) -> Answers:
             given[key] = question.read(value, folder)
         except ValueError as error:
             missing.append(f"{FILE}: {key}: {error}")
-    missing += [
-        f"{FILE}: {str(key)[:40]}: there is no such question" for key in tree if key not in slots
-    ]
+    unknown = [" ".join(str(key)[:40].split()) for key in tree if key not in slots]
+    missing += [f"{FILE}: {key}: there is no such question" for key in unknown[:_MOST_UNKNOWN]]
+    if len(unknown) > _MOST_UNKNOWN:
+        missing.append(f"{FILE}: {len(unknown) - _MOST_UNKNOWN} more keys that are no questions")
     return Answers(given, tuple(missing))

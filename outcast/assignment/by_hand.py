@@ -43,8 +43,17 @@ def read(path: Path) -> dict[tuple[str, str], Points]:
         return {}
     except InputError as error:
         raise ConfigError(str(error)) from None
-    first = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in first else ",")
+    first = next(iter(text.splitlines()), "")
+    # Without `newline`, the line ends that spreadsheets on a Mac write would be no line ends.
+    stream = io.StringIO(text, newline="")
+    rows = csv.DictReader(stream, delimiter=";" if ";" in first else ",")
+    try:
+        return _points(path, rows)
+    except csv.Error as error:
+        raise ConfigError(f"{path}: not CSV: {error}") from None
+
+
+def _points(path: Path, rows: csv.DictReader[str]) -> dict[tuple[str, str], Points]:
     if missing := {"student", "question", "points"} - set(rows.fieldnames or ()):
         raise ConfigError(f"{path}: has no column {sorted(missing)[0]}")
     given = {}

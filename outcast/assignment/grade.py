@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Effect
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.root import cache as roots
+from outcast.errors import BusyError
 
 KEPT = ".grading"
 """The folder of earlier grades in the folder of results."""
@@ -54,18 +58,22 @@ def grade(
 
     Raises:
         ConfigError: the class is not valid, or its key is not there.
+        BusyError: another grading uses `results`.
     """
     exercise = class_.exercise
     _ = class_.key
     kept = None if results is None else results / KEPT
-    if kept is not None:
-        files.make_folders(kept)
-        if not resume:
-            shutil.rmtree(kept)
-            kept.mkdir()
     graded: dict[int, Graded] = {}
     bounds = bounds or usual_bounds(exercise, replays=bool(runner))
-    with scratch_folder() as scratch:
+    with contextlib.ExitStack() as stack:
+        if kept is not None:
+            files.make_folders(kept)
+            # Another grading would lose its results when this one empties the folder.
+            stack.enter_context(_alone(kept.parent))
+            if not resume:
+                shutil.rmtree(kept)
+                kept.mkdir()
+        scratch = stack.enter_context(scratch_folder())
         basis = _basis(class_, runner)
         tasks = [
             worker.Task(
@@ -81,7 +89,7 @@ def grade(
         for done in bounded.each(
             worker.__name__, [asdict(task) for task in tasks], scratch, jobs, bounds
         ):
-            place = str(places[done.item])
+            place = _shown(places[done.item])
             if done.problem:
                 graded[done.item] = Graded(None, place, "rejected", notes=(done.problem,))
             else:
@@ -92,6 +100,22 @@ def grade(
     return copies.compare(
         [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
     )
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps other gradings out of a folder. Raises BusyError if one is in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(f"{folder}: another grading works in it; wait until it ends") from None
+        except OSError:
+            pass  # Some network file systems lock no folders (flock(2)).
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def usual_bounds(exercise: Exercise, *, replays: bool) -> Bounds:
@@ -117,6 +141,12 @@ def _basis(class_: Class, runner: str) -> str:
     for path in handed_in.plain_files(folder):
         whole.update(f"{path.relative_to(folder)}\0{files.sha256(path)}\0".encode())
     return whole.hexdigest()[:16]
+
+
+def _shown(place: Path) -> str:
+    """The name of a submission, as a file of text can hold it. Students choose these names."""
+    name = str(place)
+    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
 
 
 def _date_s(place: Path) -> float:

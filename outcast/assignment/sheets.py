@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -19,7 +20,11 @@ WITHOUT_REPLAY = (
     "points are worth what the student's word is worth."
 )
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r\n＝＋－＠])")
+"""Where a cell may begin that a spreadsheet executes.
+
+Some spreadsheets read semicolons, tabs and line ends as the ends of cells, whatever is quoted.
+"""
 
 
 def number(value: float) -> str:
@@ -31,7 +36,8 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """Rows as CSV (RFC 4180, with line feeds). No cell of text can become a spreadsheet's formula.
 
     Students write some of the cells. A spreadsheet would execute one that begins with `=`, so such
-    a text gets an apostrophe in front (OWASP, CSV Injection).
+    a text gets an apostrophe in front, also after a semicolon or in a new line (OWASP, CSV
+    Injection).
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -40,11 +46,12 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        try:
-            float(value)
-        except ValueError:
-            return f"'{value}"
+    if not isinstance(value, str):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return _FORMULA.sub(r"\1'", value)
     return value
 
 
@@ -181,6 +188,6 @@ def _reasons(reasons: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that cannot break a table of Markdown, or become HTML in it."""
-    marks = {"|": "\\|", "<": "&lt;", "&": "&amp;", "\n": " ", "\r": " "}
+    """A text that cannot break a table of Markdown, or become HTML, a link or a picture in it."""
+    marks = {"\\": "\\\\", "|": "\\|", "[": "\\[", "<": "&lt;", "&": "&amp;", "\n": " ", "\r": " "}
     return "".join(marks.get(letter, letter) for letter in text)

@@ -72,9 +72,10 @@ def grade_one(task: Task, scratch: Path) -> Graded:
     scratch.mkdir()
     class_, runner = Class(Path(task.class_folder)), _runner(task.runner)
     graded = marking.mark(class_, place, runner, scratch, Path(task.shared))
-    # What could not be made again today may be possible tomorrow.
-    if kept is not None and not any(run.state == "unchecked" for run in graded.runs):
-        files.write_json(kept, GRADED.dump_python(graded, mode="json"))
+    # What could not be made again or computed today may be possible tomorrow.
+    is_final = not graded.for_teacher and all(run.state != "unchecked" for run in graded.runs)
+    if kept is not None and is_final:
+        _write(kept, graded)
     return graded
 
 
@@ -105,8 +106,13 @@ def main() -> int:
         graded = grade_one(Task(**json.load(sys.stdin)), folder / "scratch")
     except KeyboardInterrupt:
         return 1
-    files.write_json(folder / RESULT, GRADED.dump_python(graded, mode="json"))
+    _write(folder / RESULT, graded)
     return 0
+
+
+def _write(path: Path, graded: Graded) -> None:
+    """Writes a grade without its place, because no file of JSON holds every name of a file."""
+    files.write_json(path, GRADED.dump_python(at_place(graded, ""), mode="json"))
 
 
 if __name__ == "__main__":

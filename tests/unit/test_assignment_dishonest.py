@@ -531,6 +531,14 @@ def test_answers_that_are_none(text: str, inbox: Inbox) -> None:
     assert not any(points(graded)[key] for key in ("ratio", "cause", "expectation"))
 
 
+def test_thousands_of_keys_give_a_few_lines(inbox: Inbox) -> None:
+    inbox.ben.answers.write_text("".join(f'"a\\nb{n}": 1\n' for n in range(9_000)))
+    notes = [note for note in inbox.mark(inbox.ben.path).notes if "question" in note]
+    assert len(notes) == 6
+    assert notes[-1] == "answers.yaml: 8995 more keys that are no questions"
+    assert not any("\n" in note for note in notes)
+
+
 # Secrets.
 
 

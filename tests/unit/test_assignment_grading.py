@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -10,12 +11,13 @@ import shutil
 import stat
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outcast import __version__, cli
-from outcast.assignment import autograder, bounded, by_hand, gradebooks, packed, sheets
+from outcast.assignment import autograder, bounded, by_hand, gradebooks, packed, sheets, worker
 from outcast.assignment.autograder import main as autograding
 from outcast.assignment.bounded import Bounds
 from outcast.assignment.classes import Class
@@ -23,7 +25,7 @@ from outcast.assignment.folder import Folder
 from outcast.assignment.grade import grade
 from outcast.assignment.graded import Evidence, Graded
 from outcast.assignment.questions import Marked
-from outcast.errors import ConfigError, InputError
+from outcast.errors import BusyError, ConfigError, InputError
 from tests.golden import handed_class as golden
 
 ANA = Graded(
@@ -102,6 +104,11 @@ def test_no_cell_is_a_formula() -> None:
     assert row == {"a": "'=1+1", "b": "-3", "c": "'@x"}
 
 
+def test_no_cell_is_a_formula_where_semicolons_end_cells() -> None:
+    (row,) = rows(sheets.csv_text([("a", "b"), ("x;=1+1\n-2;y", "\uff1d1")]))
+    assert row == {"a": "x;'=1+1\n'-2;y", "b": "'\uff1d1"}
+
+
 def test_the_csv_has_every_question_and_run() -> None:
     first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
     assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
@@ -114,6 +121,9 @@ def test_a_feedback_sheet() -> None:
     assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text
     assert "| cause | 0/1.5 | wrong |" in text
     assert "HYPERLINK" not in text
+    reasons = (r"a \| b ![x](http://example.org) <img>",)
+    text = sheets.feedback("x", replace(ANA, runs=(Evidence("unfair", "forged", reasons),)))
+    assert r"forged: a \\\| b !\[x](http://example.org) &lt;img> |" in text
 
 
 def test_points_by_hand(tmp_path: Path) -> None:
@@ -137,6 +147,8 @@ def test_points_by_hand(tmp_path: Path) -> None:
         ("student,question\n", "has no column points"),
         ("student,question,points,most_points\nana,why,5,4\n", ":2: points: '5': allowed is a"),
         ("student,question,points,most_points\nana,why,good,4\n", "'good': allowed is a number"),
+        ("student,question,points\rana,why,good\r", ":2: points: 'good'"),
+        (f"student,question,points\nana,why,{'1' * 200_000}\n", r"x\.csv: not CSV"),
     ],
 )
 def test_points_that_cannot_be_given(text: str, said: str, tmp_path: Path) -> None:
@@ -213,6 +225,43 @@ def test_many_are_graded_in_one_go_and_taken_up_again(
     assert again.notes == ("taken from the earlier grading",)
 
 
+def test_a_file_may_have_any_name(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+    class_, folder = handed_in
+    place = Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbung\x1b[2J\n.zip"))
+    packed.write(folder, tmp_path / "ana.zip")
+    (tmp_path / "ana.zip").rename(place)
+    (graded,) = grade(class_, [place], runner="", results=tmp_path / "graded")
+    assert (graded.student, graded.verdict) == ("ana", "incomplete")
+    assert graded.place == f"{tmp_path}/\\udcdcbung\\x1b[2J\\n.zip"
+    assert by_hand.write(tmp_path / by_hand.FILE, [graded], {}) == 2
+
+
+def test_two_gradings_at_once(handed_in: tuple[Class, Folder], tmp_path: Path) -> None:
+    class_, folder = handed_in
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(BusyError, match="another grading works in it"):
+            grade(class_, [folder.path], runner="", results=tmp_path)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_grade_that_could_not_be_computed_is_not_kept(
+    handed_in: tuple[Class, Folder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_, folder = handed_in
+    (tmp_path / "kept").mkdir()
+    task = worker.Task(
+        *(str(class_.path), str(folder.path), "", str(tmp_path / "kept"), "basis", "")
+    )
+    for number, remarks in enumerate((("remedy_works: not computed",), ())):
+        graded = Graded("ana", "", "genuine", for_teacher=remarks)
+        monkeypatch.setattr(worker.marking, "mark", lambda *_, graded=graded: graded)
+        worker.grade_one(task, tmp_path / f"scratch-{number}")
+        assert len(list((tmp_path / "kept").iterdir())) == number
+
+
 # The verbs.
 
 
@@ -283,8 +332,9 @@ def test_a_submission_in_gradescopes_container(
     text = autograding.run(tmp_path, golden.RUNNER)
     assert sum(test["score"] for test in json.loads(text)["tests"]) == 8
     assert str(tmp_path) not in text
-    # The same file, handed in by somebody else.
-    (tmp_path / autograding.METADATA).write_text(json.dumps({"users": [{"email": "ben@x.org"}]}))
+    # The same file, handed in by somebody else, who took her name there.
+    users = {"users": [{"email": "ben@x.org", "name": "ana"}]}
+    (tmp_path / autograding.METADATA).write_text(json.dumps(users))
     monkeypatch.setattr(autograding, "grade", lambda *_, **__: [ANA])
     tree = json.loads(autograding.run(tmp_path))
     assert (tree["score"], "tests" in tree) == (0, False)

@@ -45,16 +45,17 @@ def run(folder: Path, runner: str = worker.GUEST) -> str:
 
 
 def is_of(student: str, users: Sequence[dict[str, Any]]) -> bool:
-    """Whether a student is one of those who handed in, by e-mail address, student ID or name.
+    """Whether a student is one of those who handed in, by e-mail address or student ID.
 
-    Gradescope does not know our names of students, and a name can be the part before the `@`.
+    Gradescope does not know our names of students, and a name can be the part before the `@`. The
+    name in Gradescope does not count, because everyone can change their own.
     """
     known = {
         name.lower()
         for user in users
-        for value in (user.get("email"), user.get("sid"), user.get("name"))
+        for value in (user.get("email"), user.get("sid"))
         if isinstance(value, str)
-        for name in (value, value.partition("@")[0], value.replace(" ", "."))
+        for name in (value, value.partition("@")[0])
     }
     return student.lower() in known
 
