@@ -23,6 +23,7 @@ _READERS = re.compile(r"\b(?:read|scan)_\w+", re.IGNORECASE)
 The names of those that a later polars may add begin in the same way. They are refused wherever they
 stand, also in a literal, because only the parser of polars knows where a literal ends.
 """
+_RECURSIVE = re.compile(r"\brecursive\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SCAN = re.compile(r"\bSCAN\b")
 """How polars' plans name the reading of a file."""
@@ -34,6 +35,8 @@ def require_safe(sql: str) -> None:
         raise ValueError("sql: allowed is one SELECT")
     if ";" in sql:
         raise ValueError("sql: allowed is one SELECT, without a semicolon")
+    if _RECURSIVE.search(sql):
+        raise ValueError("sql: RECURSIVE is refused, because polars does not end with it")
     reader = _READERS.search(sql)
     if reader is not None:
         raise ValueError(
@@ -68,8 +71,9 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
             if _SCAN.search(_without_literals(plan.explain(optimized=False))):
                 raise ConfigError("sql: reads a file; allowed are the run's tables")
             frame = plan.collect()
-    except pl.exceptions.PolarsError as error:
-        what = str(error).strip().splitlines()[0]
+    # polars raises a panic for a part of what it does not know. A panic is no Exception.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        what = (str(error).strip() or "polars failed").splitlines()[0]
         tables = ", ".join(sorted({*run.tables, *TABLES_OF_SUMMARY}))
         raise InputError(f"{run.directory.path}: sql: {what}; its tables: {tables}") from None
     # polars' SQL takes 100.0 as a decimal, and what is computed from it is one too.
