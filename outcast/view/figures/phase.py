@@ -33,8 +33,12 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
         return None
     ports = sorted(seen, key=lambda port: seen[port].queued_ns.size)
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
-    figure = on.new((4.2 * len(ports), 5.2))
-    panels = figure.subplots(1, len(ports), squeeze=False, subplot_kw={"projection": "polar"})[0]
+    figure = on.new((4.2 * len(ports), 5.8))
+    # Room for the clocks' labels, which stand outside of what the layout knows.
+    grid = figure.add_gridspec(3, len(ports), height_ratios=[0.04, 1, 0.12], wspace=0.15)
+    panels = [
+        figure.add_subplot(grid[1, column], projection="polar") for column in range(len(ports))
+    ]
     for axes, port in zip(panels, ports, strict=True):
         _clock(axes)
         _dots(axes, seen[port], colours[port])
