@@ -38,7 +38,7 @@ RESULT = "run"
 _LOCK = ".lock"
 """A file in every store from its beginning on, by which we know a store from other folders."""
 
-_OF_THE_SWEEP = ("sweep", "repetitions")
+OF_THE_SWEEP = ("sweep", "repetitions")
 """Keys that may change when a sweep continues, because it can grow."""
 
 
@@ -272,4 +272,4 @@ def require_same(directory: SweepDirectory, config: Experiment) -> None:
 
 def _comparable(config: Experiment) -> dict[str, Any]:
     tree = config.model_dump(mode="json", by_alias=True)
-    return {key: value for key, value in tree.items() if key not in _OF_THE_SWEEP}
+    return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}

@@ -474,6 +474,43 @@ def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
     assert (status, "summary.json: not as it was when the run ended" in err) == (2, True)
 
 
+def test_a_run_in_the_folder_of_another_is_not_merged(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
+    assert status == 0, err
+    first, second = sorted((tmp_path / "made/runs").iterdir())[:2]
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
+    status, _, err = invoke(capsys, str(faked), *merging)
+    assert (status, "was made with another" in err, err.count("\n")) == (2, True, 1), err
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_merge_that_fails_leaves_nothing(
+    faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
+    assert status == 0, err
+    merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
+    run = RunDirectory(next((tmp_path / "made/runs").iterdir()))
+    with (run.path / "added").open("wb") as added:
+        added.truncate(2**42)
+    status, _, err = invoke(capsys, str(faked), *merging)
+    assert (status, "MB are free" in err) == (2, True), err
+    (run.path / "added").unlink()
+    # A manifest that names fewer files does not hide that one is missing.
+    manifest = json.loads(run.manifest.read_text())
+    del manifest["files"]["summary.json"]
+    run.manifest.write_text(json.dumps(manifest))
+    run.summary.unlink()
+    status, _, err = invoke(capsys, str(faked), *merging)
+    assert (status, "no summary.json" in err) == (2, True), err
+    assert not (tmp_path / "merged").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "status", "said"),
     [
