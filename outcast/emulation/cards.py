@@ -74,23 +74,29 @@ class Police:
         index: the action's number. Two filters with the same number share the action.
         per_second: how many intervals there are in a second.
         passes, exceeds: what becomes of a packet that passes, and of the others.
+        burst: what it saves up at most, in the kernel's units of time.
     """
 
     index: int
     per_second: int
     passes: int
     exceeds: int
+    burst: int
 
     def encoded(self) -> bytes:
         """The action as the kernel is told it."""
-        burst = interval_ns(self.per_second) // BURST_UNIT_NS
         return _action(
             "police",
             netlink.encode(_POLICE_TBF, _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0))
             + netlink.encode(_POLICE_RESULT, struct.pack("=I", self.passes))
             + netlink.encode(_POLICE_RATE, struct.pack("=Q", self.per_second))
-            + netlink.encode(_POLICE_BURST, struct.pack("=Q", burst)),
+            + netlink.encode(_POLICE_BURST, struct.pack("=Q", self.burst)),
         )
+
+
+def _police(index: int, per_second: int, *, passes: int, exceeds: int) -> Police:
+    """An action that saves up no more than the one packet."""
+    return Police(index, per_second, passes, exceeds, interval_ns(per_second) // BURST_UNIT_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +198,12 @@ def install(
             slot=Span(slot_ns, slot_ns),
         ),
     )
-    card = Police(_CARD, per_second, passes=_NEXT, exceeds=_JUMP | _LAST)
+    card = _police(_CARD, per_second, passes=_NEXT, exceeds=_JUMP | _LAST)
     begin = Mirred(_MIRROR, index[waiting], then=_OK)
     actions: dict[str, Sequence[Action]] = {
         interface: (Always(_NEXT), card, begin, Mirred(_REDIRECT, index[waiting], then=_STOLEN)),
         behind: (
-            Police(_COPIES, 2 * per_second, passes=_DROP, exceeds=_NEXT),
+            _police(_COPIES, 2 * per_second, passes=_DROP, exceeds=_NEXT),
             *(card, begin, Always(_OK)),
         ),
     }
@@ -258,7 +264,11 @@ def _decoded(raw: bytes) -> Action | str:
         numbers = netlink.numbers(parts[_OPTIONS])
         # The kernel does not show a result of 0, nor rates that it does not know.
         return Police(
-            index, numbers.get(_POLICE_RATE, 0), numbers.get(_POLICE_RESULT, _OK), exceeds
+            index,
+            numbers.get(_POLICE_RATE, 0),
+            numbers.get(_POLICE_RESULT, _OK),
+            exceeds,
+            numbers.get(_POLICE_BURST, 0),
         )
     if kind == "mirred":
         _, _, then, _, _, how, to = _MIRRED.unpack(options[_MIRRED_PARAMETERS])

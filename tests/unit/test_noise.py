@@ -282,7 +282,10 @@ def test_a_card_is_read_back_part_by_part(monkeypatch: pytest.MonkeyPatch) -> No
         install(slot=Span(49_920, 49_921))
     # A kernel before 5.12 knows no packets per second, and shows none.
     without = told[2][1].replace(netlink.encode(10, struct.pack("=Q", 20_032)), b"")
-    for other in ([told[2][0], without, *told[2][2:]], told[2][::-1], told[2][:3]):
+    burst = struct.pack("=Q", 49_920 // 64)
+    larger = told[2][1].replace(burst, struct.pack("=Q", 49_920 // 64 + 1))
+    others = [[told[2][0], card, *told[2][2:]] for card in (without, larger)]
+    for other in (*others, told[2][::-1], told[2][:3]):
         with pytest.raises(ReadBackError, match="actions on arrivals"):
             install(filters={2: other, 3: list(told[3])})
 
