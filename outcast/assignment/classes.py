@@ -203,7 +203,7 @@ def new_class(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
+        raise ConfigError(files.not_made(target, partial, error)) from None
     return Class(target)
 
 

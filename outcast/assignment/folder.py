@@ -191,7 +191,7 @@ def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
+        raise ConfigError(files.not_made(target, partial, error)) from None
     return Folder(target)
 
 

@@ -75,7 +75,7 @@ def solve(
         write_text(folder.answers, _answers_text(exercise, runs))
         partial.rename(target)
     except OSError as error:
-        raise ConfigError(f"{files.describe(error)}; allowed is a new folder of yours") from None
+        raise ConfigError(files.not_made(target, partial, error)) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Folder(target)
