@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import polars as pl
 
 from outcast.analysis import selection
@@ -124,8 +122,9 @@ def _senders(run: Run, packed: Timeline) -> Element | None:
             return None
         return element(
             "p",
-            element("code", f"outcast trace {shlex.quote(run.directory.path.name)}"),
-            " adds the senders' windows, congestion states, and the causes of retransmissions.",
+            element("code", "outcast trace DIR"),
+            " with this run's directory adds the senders' windows, congestion states, and the "
+            "causes of retransmissions.",
             class_="note",
         )
     note = (
