@@ -7,13 +7,14 @@ asks for:
 
 ```
                                           processes   descriptors   asked for
-fig3c           13 flows, 3 captures          23          1401         2146
-t15-incast      41 generators, 41 captures    87          1464         2439
-p-ports-k8      113 flows, 3 captures        123          1702         2596
+fig3c           13 flows, 3 captures          22           906         2146
+t15-incast      41 generators, 41 captures    87           980         2439
+p-ports-k8      113 flows, 3 captures        122          1206         2596
 ```
 
-About 1340 are files of Python and its packages. Half as much again is asked for, because another
-Python or another controller framework reads other files.
+About 840 are files of Python and its packages. Where networkx or pyroute2 have to be imported as a
+whole (controllers/slim.py) they are about 1340, and another Python may read more. So that many and
+half as much again are asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from outcast.errors import FeatureMissingError
 from outcast.plan.model import Plan
 
 FILES = 1350
-"""Files of the host that the guest's programs open before the first flow."""
+"""Files of the host that the guest's programs open at most before the first flow."""
 DESCRIPTORS_PER_PROCESS = 3
 """One in the guest's kernel, and its output and its errors in the run directory."""
 PROCESSES = 10

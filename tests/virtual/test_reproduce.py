@@ -27,10 +27,12 @@ def test_verdict_of_p3(tmp_path, queue, is_fair):
     p3 = recipe.load_all()["P3"]
     point = p3.points[2].model_copy(update={"set": queue})
     short = {"duration": "300ms", "analysis.windows": ["300ms"]}
+    claim = p3.claims[0]
+    measure = claim.measure.model_copy(update={"interval": ("0s", "300ms")})
     changed = p3.model_copy(
         update={
             "points": (point,),
-            "claims": p3.claims[:1],
+            "claims": (claim.model_copy(update={"measure": measure}),),
             "quick": recipe.Mode(repetitions=5, set=short),
         }
     )

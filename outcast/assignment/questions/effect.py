@@ -83,7 +83,17 @@ class Effect(QuestionKind):
             return self.missing("no run to repeat")
         low, high = right[0]
         what = "quotient" if self.is_ratio else "difference"
-        told = f"over {self.seeds} seeds the {what} lies between {low:.3g} and {high:.3g}"
+        told = f"over {self.seeds} seeds the {what} lies between {self._text(low)} and "
+        told += self._text(high)
         if self.below is not None:
-            return self.judged(high < self.below, f"{told}; asked is below {self.below:g}")
-        return self.judged(low > (self.above or 0.0), f"{told}; asked is above {self.above:g}")
+            asked = f"{told}; asked is below {self._text(self.below)}"
+            return self.judged(high < self.below, asked)
+        above = self.above or 0.0
+        return self.judged(low > above, f"{told}; asked is above {self._text(above)}")
+
+    def _text(self, value: float) -> str:
+        """A value of the measure as people read it, with its unit."""
+        if self.measure.kind.endswith("_bps"):
+            return f"{value / 1e6:.3g} Mbps"
+        unit = " ms" if self.measure.kind.endswith("_ms") else ""
+        return f"{value:.3g}{unit}"
