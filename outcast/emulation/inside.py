@@ -380,6 +380,7 @@ class _Run:
                 connected = traffic.connect_clients(
                     *(flows, network.netns, logs, self.commands, stream, self.experiment.seed),
                     links.longest_round_trip_ns(self.plan),
+                    syn_rounds=ports.rounds_of_handshakes(self.experiment, self.plan),
                     start_afterwards=afterwards,
                     held_start=held_start,
                 )

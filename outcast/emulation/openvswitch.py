@@ -112,7 +112,11 @@ class OpenVSwitch:
         Raises:
             RunError: ovs-vswitchd refused, or gave no answer in time.
         """
-        (path,) = self._folder.glob("ovs-vswitchd.*.ctl")
+        path = next(self._folder.glob("ovs-vswitchd.*.ctl"), None)
+        if path is None:
+            raise RunError(
+                f"ovs-vswitchd, asked for {method}: its control socket is gone from {self._folder}"
+            )
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(ANSWER_DEADLINE_S)
             try:

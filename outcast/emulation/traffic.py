@@ -40,6 +40,11 @@ LEAD_S = 0.5
 LEAD_PER_FLOW_S = 0.02
 LEAD_ROUND_TRIPS = 5
 """The least time to connect, in round trips. A subflow of Multipath TCP needs three and a half."""
+SYN_RETRIES = 6
+"""How often Linux sends a SYN again: net.ipv4.tcp_syn_retries.
+
+The first pause is of one second, and each is twice the one before (RFC 6298, sections 2.1, 5.5).
+"""
 END_GRACE_S = 150.0
 """How long a flow may take, after its time, to hand over what its socket still holds.
 
@@ -157,6 +162,7 @@ def connect_clients(
     seed: int = 0,
     round_trip_ns: int = 0,
     *,
+    syn_rounds: int = 1,
     start_afterwards: bool = False,
     held_start: Path | None = None,
 ) -> Connected:
@@ -170,6 +176,7 @@ def connect_clients(
         stream: our own program, if some flow needs it.
         seed: the experiment's seed.
         round_trip_ns: the longest round trip by the links' delays.
+        syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
         start_afterwards: whether `set_start` sets the start; else it is set here, beforehand.
         held_start: the library to preload into iperf's clients, if the start is set afterwards.
 
@@ -181,7 +188,11 @@ def connect_clients(
         deadline_ns = began_ns + int(CONNECT_DEADLINE_S * 1e9)
     else:
         lead_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9)
-        deadline_ns = began_ns + int((lead_s + LEAD_PER_FLOW_S * len(flows)) * 1e9)
+        lead_s += LEAD_PER_FLOW_S * len(flows)
+        if syn_rounds > 1:
+            # The pauses before the last SYN add up to one second less than this.
+            lead_s = max(lead_s, 2.0 ** min(syn_rounds - 1, SYN_RETRIES))
+        deadline_ns = began_ns + int(lead_s * 1e9)
     t_start_ns = None if start_afterwards else deadline_ns
     processes = {}
     for flow in flows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 HOST_QUEUE = Limit(packets=1000)
 """A host's transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
+
+SYN_FRAME_BYTES = 74
+"""The size of Linux's SYN over IPv4 in a frame: 14 + 20 + 40 B, with all options that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,23 @@ def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
         if not names.isdisjoint(at):
             queue = exception.queue
     return _port_queue(experiment, plan, port, plan.links[plan.ends[port]].queue or queue)
+
+
+def rounds_of_handshakes(experiment: Experiment, plan: Plan) -> int:
+    """How many times some flow may have to send its SYN, if all flows connect at one instant.
+
+    They do in virtual time, and those whose SYN is lost try again at one instant. So a queue takes
+    as many in each round as it can hold. 1 if every switch's queue has room for all.
+    """
+    flows = len(plan.flows)
+    rounds = 1
+    for port in plan.switch_ports():
+        limit = switch_queue(experiment, plan, port).queue.wire_limit
+        if limit.packets is not None:
+            rounds = max(rounds, math.ceil(flows / limit.packets))
+        if limit.size_bytes is not None:
+            rounds = max(rounds, math.ceil(flows * SYN_FRAME_BYTES / limit.size_bytes))
+    return rounds
 
 
 def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:

@@ -116,3 +116,8 @@ def test_open_vswitch_that_does_not_answer_is_an_error(
     answering(tmp_path, *pieces)
     with pytest.raises(RunError, match=said):
         OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", "s1")
+
+
+def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="asked for bridge/dump-flows: its control socket is gone"):
+        OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", "s1")

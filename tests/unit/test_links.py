@@ -15,6 +15,7 @@ from outcast import analysis
 from outcast.cli import invoke as outcast
 from outcast.emulation import link_counters as links
 from outcast.experiment import Experiment, load
+from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.run_directory import LinkRecord, LinkTotals, RunDirectory
@@ -173,3 +174,18 @@ def test_the_longest_round_trip_is_by_the_links_of_its_way() -> None:
     assert links.longest_round_trip_ns(planned(core, near)[1]) == 2 * 2 * 5_000
     datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 1mbit}]"
     assert links.longest_round_trip_ns(planned(core, near, datagrams)[1]) > 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "rounds"), [("13 packets", 1), ("12 packets", 2), ("6 packets", 3), ("1514B", 1)]
+)
+def test_flows_that_connect_at_once_try_again_where_a_queue_drops_a_syn(
+    limit: str, rounds: int
+) -> None:
+    assert ports.rounds_of_handshakes(*planned(f"queue.limit={limit}")) == rounds
+
+
+def test_a_queue_of_bytes_may_lack_room_for_the_syns_of_many_flows() -> None:
+    many = "flows=[{from: 6-hop, hosts: 11, per_host: 2}]"
+    assert ports.rounds_of_handshakes(*planned("queue.limit=1628B", many)) == 1
+    assert ports.rounds_of_handshakes(*planned("queue.limit=1627B", many)) == 2

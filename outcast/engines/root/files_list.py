@@ -139,7 +139,8 @@ def first_change(folder: Path, items: Iterable[Item]) -> str | None:
     A file that was added or removed changes its folder's time, so no folder has to be listed.
     """
     for item in items:
-        path = folder / item.path
+        # Thousands of times, so by text and not by pathlib.
+        path = f"{folder}/{item.path}"
         try:
             status = os.lstat(path)
             is_same = _has_kind(status.st_mode, item) and (
