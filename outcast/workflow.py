@@ -26,6 +26,7 @@ from outcast.files import write_text
 from outcast.plan import traces
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.records.run_directory import RunDirectory
+from outcast.view import drawing
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,13 @@ def execute(
         resolved = _with_own_files(experiment, engine, directory)
         directory.write_plan(make_plan(resolved))
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
-        wall_s = dict(engine.run(directory, partial.entry, _importing(engine, on_event, draw)))
-        _keep_source(directory, resolved)
-        figures, distrust = _evaluate(directory, wall_s, on_event, draw)
+        with _Pictures(directory, partial.entry, draw) as pictures:
+            if engine.name == "virtual":
+                pictures.get_ready()
+                on_event = _importing(on_event)
+            wall_s = dict(engine.run(directory, partial.entry, on_event))
+            _keep_source(directory, resolved)
+            figures, distrust = _evaluate(directory, wall_s, on_event, pictures)
     return Outcome(
         RunDirectory(target),
         tuple(target / figure.relative_to(partial.path) for figure in figures),
@@ -215,31 +220,56 @@ def execute_command(
         entry.remove()
 
 
-def _importing(engine: Engine, on_event: OnEvent, draw: bool) -> OnEvent:
+class _Pictures:
+    """Processes that draw the figures, if any are wanted. They end with the `with` block."""
+
+    def __init__(self, directory: RunDirectory, entry: ledger.Entry, draw: bool) -> None:
+        self._directory = directory
+        self._entry = entry
+        self._stack = contextlib.ExitStack()
+        self._drawing: drawing.Drawing | None = None
+        self.draw = draw
+
+    def __enter__(self) -> _Pictures:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def get_ready(self) -> None:
+        """Starts the processes, unless they are there."""
+        if not self.draw or self._drawing is not None:
+            return
+        self._drawing = self._stack.enter_context(drawing.Drawing(self._directory))
+        self._entry.processes.append(ledger.ProcessMark.of(self._drawing.pid))
+        self._entry.write()
+
+    def write(self) -> list[Path]:
+        """Draws the figures and writes the report. Returns their paths. Raises as Drawing.draw."""
+        return [] if self._drawing is None else self._drawing.draw()
+
+
+def _importing(on_event: OnEvent) -> OnEvent:
     """`on_event`, which also imports what `_evaluate` needs while the guest sets up its network.
 
     The guest keeps one core busy for seconds then. In real time any other work would disturb the
     run.
     """
-    if engine.name != "virtual":
-        return on_event
 
     def take(event: Mapping[str, Any]) -> None:
         on_event(event)
         if event.get("phase") == "setup":
             from outcast.analysis import run_analysis  # noqa: F401
 
-            if draw:
-                from outcast.view import report  # noqa: F401
-
     return take
 
 
 def _evaluate(
-    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent, draw: bool
+    directory: RunDirectory, wall_s: dict[str, float], on_event: OnEvent, pictures: _Pictures
 ) -> tuple[list[Path], tuple[str, ...]]:
     from outcast import analysis
 
+    pictures.get_ready()
     on_event({"event": "phase", "phase": "analysis"})
     began = time.monotonic()
     computed = analysis.compute(directory)
@@ -247,14 +277,9 @@ def _evaluate(
     manifest = directory.read_manifest()
     directory.write_manifest(manifest.model_copy(update={"wall_s": wall_s}))
     summary = analysis.write(directory, computed)
-    drawn: list[Path] = []
-    if draw:
-        from outcast.view import figures, report
-
+    if pictures.draw:
         on_event({"event": "phase", "phase": "figures"})
-        drawn = figures.draw(directory)
-        on_event({"event": "phase", "phase": "report"})
-        drawn.append(report.write(directory))
+    drawn = pictures.write()
     directory.seal()
     return drawn, tuple(summary.capture.reasons)
 

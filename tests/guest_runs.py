@@ -10,7 +10,7 @@ from typing import Any
 
 import configs
 from outcast import experiment
-from outcast.api import experiments, runs
+from outcast.api import experiments, making
 from tests.deadlines import HANG_S
 
 
@@ -60,7 +60,7 @@ def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dic
 def undrawn(config: str | Path, target: Path, *settings: str) -> None:
     """Makes a run in this process, without figures and report."""
     source = experiment.read(_file(config), settings)
-    runs.execute(experiments.checked(source), target, progress=False, draw=False)
+    making.execute(experiments.checked(source), target, progress=False, draw=False)
 
 
 def manifest_of(target: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from outcast import archive
 from outcast import experiment as reading
 from outcast.api import guest as provision
-from outcast.api import runs
+from outcast.api import making
 from outcast.api.progress import note
 from outcast.archive import Packed, Unpacked
 from outcast.archive.contents import Captures, listed, require_unchanged
@@ -177,7 +177,7 @@ def make_again(
             kernel = kernel_of(experiment) if guest is None else guest.kernel
             looks = stack.enter_context(debugger(kernel))
         try:
-            fresh = runs.execute(
+            fresh = making.execute(
                 *(experiment, target, progress), draw=draw, guest=guest, debugger=looks
             )
         except OutcastError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from outcast.api.experiments import require_experiment
-from outcast.api.runs import absolute_search_paths
+from outcast.api.making import absolute_search_paths
 from outcast.errors import ConfigError, RunError
 from outcast.experiment import Experiment
 

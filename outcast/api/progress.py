@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outcast.sweep.display import Display, Silent
-from outcast.sweep.scheduler import Observer
 from outcast.view.terminal.console import NotebookLine, PlainConsole
 from outcast.view.terminal.progress import Progress
+
+if TYPE_CHECKING:
+    from outcast.sweep.scheduler import Observer
 
 
 def is_shown(progress: bool | None) -> bool:
@@ -33,6 +34,8 @@ def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None
 @contextmanager
 def of_sweep(progress: bool | None, expected_s: float | None = None) -> Iterator[Observer]:
     """Gives an observer of a sweep; `expected_s` is what a run is expected to take."""
+    from outcast.sweep.display import Display, Silent
+
     if not is_shown(progress):
         yield Silent()
         return

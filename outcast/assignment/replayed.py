@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from outcast.api import runs
+from outcast.api import making
 from outcast.assignment.seal import is_evidence
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
@@ -27,7 +27,7 @@ class Guest:
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
-        return runs.execute(config, target, progress=False, draw=False)
+        return making.execute(config, target, progress=False, draw=False)
 
 
 @dataclass(frozen=True, slots=True)

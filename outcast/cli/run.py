@@ -5,13 +5,18 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from outcast.cli import shared, terminal
 from outcast.errors import UntrustedError
 from outcast.records.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from outcast.experiment import Experiment
 
 
 @click.command(
@@ -62,9 +67,7 @@ def command(
     Exit status 4 if the captures and counters contradict each other.
     """
     from outcast import experiment
-    from outcast.api import archives, experiments, runs
-    from outcast.records import replay
-    from outcast.view.terminal import tables
+    from outcast.api import experiments, making
 
     shared.end_as_interrupted()
     if engine is not None:
@@ -72,22 +75,34 @@ def command(
     chosen = experiments.checked(experiment.read(config, overrides))
     shared.note_left_out(chosen)
     with ExitStack() as stack:
-        earlier = None if replay_of is None else stack.enter_context(archives.opened(replay_of)).run
-        if earlier is not None:
-            replay.require_finished(earlier)
-            replay.require_comparable(earlier, runs.resolve(chosen, progress=True))
-        run = runs.run(chosen, output, progress=True)
-        console = terminal.console()
+        earlier = None if replay_of is None else _earlier(replay_of, chosen, stack)
+        path = making.make(chosen, output, progress=True)
+        # Only now, because the run imports most of this while its guest is busy.
+        from outcast.api.runs import Run
+        from outcast.view.terminal import tables
+
+        run, console = Run(path), terminal.console()
         console.print(tables.render(run.directory))
         shared.print_drawn(run.path)
         if earlier is not None:
             _compare(earlier, run.directory, console)
     if verify_replay:
         with TemporaryDirectory(prefix="outcast-replay-") as folder:
-            again = runs.run(chosen, Path(folder) / "again", progress=False)
-            _compare(run.directory, again.directory, console)
+            again = making.make(chosen, Path(folder) / "again", progress=False)
+            _compare(run.directory, RunDirectory(again), console)
     if not run.trusted:
         raise UntrustedError(f"{run.path}: not to be trusted: {'; '.join(run.reasons)}")
+
+
+def _earlier(path: Path, chosen: Experiment, stack: ExitStack) -> RunDirectory:
+    """The run to compare with, opened for as long as the stack is; refused if it cannot be."""
+    from outcast.api import archives, making
+    from outcast.records import replay
+
+    earlier = stack.enter_context(archives.opened(path)).run
+    replay.require_finished(earlier)
+    replay.require_comparable(earlier, making.resolve(chosen, progress=True))
+    return earlier
 
 
 def _compare(one: RunDirectory, other: RunDirectory, console: Console) -> None:

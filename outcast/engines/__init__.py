@@ -128,16 +128,6 @@ class EventReader:
         if event.get("event") == "programs":
             self.programs = [str(title) for title in event.get("running", ())]
         if event.get("event") == "error":
-            kind = getattr(errors, str(event.get("kind")), errors.RunError)
-            self.error = _rebuild(kind, str(event.get("message")))
+            self.error = errors.rebuilt(str(event.get("kind")), str(event.get("message")))
         self.done = self.done or event.get("event") == "done"
         self._on_event(event)
-
-
-def _rebuild(kind: type, message: str) -> errors.OutcastError:
-    """An error of the inner program's kind with its text, but without its other attributes."""
-    if not (isinstance(kind, type) and issubclass(kind, errors.OutcastError)):
-        kind = errors.RunError
-    error: errors.OutcastError = kind.__new__(kind, message)
-    Exception.__init__(error, message)
-    return error

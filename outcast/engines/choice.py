@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outcast.engines import Engine
-from outcast.engines.realtime import RealtimeEngine
-from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 
@@ -23,24 +21,38 @@ def choose(experiment: Experiment, on_fallback: Callable[[str], None] | None = N
     Raises:
         FeatureMissingError: no engine can run it; the error names what each one lacks.
     """
-    virtual, realtime = VirtualEngine(), RealtimeEngine()
     match experiment.engine:
         case "virtual":
-            virtual.require(experiment)
-            return virtual
+            return _virtual(experiment)
         case "realtime":
-            realtime.require(experiment)
-            return realtime
+            return _realtime(experiment)
     lacking = []
-    for engine in (virtual, realtime):
+    for name, choice in (("virtual", _virtual), ("realtime", _realtime)):
         try:
-            engine.require(experiment)
+            chosen = choice(experiment)
         except FeatureMissingError as error:
-            lacking.append(f"{engine.name}: {error}")
+            lacking.append(f"{name}: {error}")
         else:
             if lacking and on_fallback is not None:
                 on_fallback(
                     f"runs in real time, where results depend on this machine; {lacking[0]}"
                 )
-            return engine
+            return chosen
     raise FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")
+
+
+def _virtual(experiment: Experiment) -> Engine:
+    from outcast.engines.virtual import VirtualEngine
+
+    engine = VirtualEngine()
+    engine.require(experiment)
+    return engine
+
+
+def _realtime(experiment: Experiment) -> Engine:
+    # Its libraries take a tenth of a second to import, and most runs need none of them.
+    from outcast.engines.realtime import RealtimeEngine
+
+    engine = RealtimeEngine()
+    engine.require(experiment)
+    return engine

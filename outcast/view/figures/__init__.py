@@ -29,7 +29,7 @@ from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import OWN, Canvas, save, styled
 
-__all__ = ["FIGURES", "draw", "draw_queue", "figure"]
+__all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 
 FIGURES: dict[str, Callable[[Run, Canvas], Figure | None]] = {
     "goodput": with_events(goodput_over_time),
@@ -93,16 +93,22 @@ def draw(directory: RunDirectory) -> list[Path]:
     Raises InputError if the run has not been analysed or a picture cannot be written.
     """
     run = Run(directory)
-    paths = []
+    paths = [draw_one(run, name) for name in FIGURES]
+    return [path for path in paths if path is not None]
+
+
+def draw_one(run: Run, name: str) -> Path | None:
+    """Draws one of FIGURES into the run's folder, or removes it if the run has no data for it.
+
+    Returns its path if there is one. Raises as `draw`.
+    """
+    path = run.directory.path / f"{name}.png"
     with run.reading(), styled():
-        for name, drawing in FIGURES.items():
-            path = directory.path / f"{name}.png"
-            drawn = drawing(run, OWN)
-            try:
-                if drawn is None:
-                    path.unlink(missing_ok=True)
-                else:
-                    paths.append(save(drawn, path))
-            except OSError as error:
-                raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return paths
+        drawn = FIGURES[name](run, OWN)
+        try:
+            if drawn is not None:
+                return save(drawn, path)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return None

@@ -19,8 +19,7 @@ PHASES = {
     "traffic": "flows are running",
     "capture_end": "ending captures",
     "analysis": "joining the captures",
-    "figures": "drawing",
-    "report": "writing the report",
+    "figures": "drawing, and writing the report",
 }
 
 MOST_GROUPS = 6

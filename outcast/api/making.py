@@ -1,0 +1,104 @@
+"""Makes runs. The libraries that read a run's results are imported later, while it goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outcast.api import progress as shown
+from outcast.api.experiments import require_experiment
+from outcast.emulation.commands import leave_working_folder
+from outcast.experiment import Experiment
+from outcast.records.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from outcast.engines.guest.debugger import Debugger
+    from outcast.engines.guest.packed import Guest
+
+
+def make(
+    experiment: Experiment,
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Makes a run, as `outcast.run` does, and returns its folder. Raises as that does."""
+    from outcast import workflow
+    from outcast.sweep import measured
+
+    require_experiment(experiment)
+    target = Path(directory) if directory is not None else workflow.default_directory(experiment)
+    made = execute(experiment, target, progress)
+    measured.note(measured.of_single_run(made, experiment), measured.default_file())
+    return target
+
+
+def execute(
+    experiment: Experiment,
+    target: Path,
+    progress: bool | None = None,
+    *,
+    draw: bool = True,
+    guest: Guest | None = None,
+    debugger: Debugger | None = None,
+) -> RunDirectory:
+    """Makes a run, as `outcast.run` and every replay do.
+
+    Args:
+        experiment: what `load` returned, or the configuration of a run.
+        target: a new or empty folder.
+        progress: whether to show it; None shows it on a terminal and in a notebook.
+        draw: whether figures and the report are drawn.
+        guest: the guest of an earlier run; None takes the one that the experiment asks for.
+        debugger: what looks into a virtual run's kernel at an instant.
+
+    Raises as `outcast.run`.
+    """
+    from outcast import workflow
+    from outcast.api.guest import provide
+    from outcast.engines import Engine, choice
+    from outcast.engines.virtual import VirtualEngine
+
+    workflow.require_free(target)
+    with absolute_search_paths():
+        engine: Engine
+        if guest is None or guest.world is None:
+            provide(experiment, progress)
+        if guest is None and debugger is None:
+            engine = choice.choose(experiment, lambda why: shown.note(progress, why))
+        else:
+            engine = VirtualEngine(guest, debugger)
+            engine.require(experiment)
+        with shown.of_run(progress) as on_event:
+            return workflow.execute(experiment, engine, target, on_event, draw=draw).directory
+
+
+@contextmanager
+def absolute_search_paths() -> Iterator[None]:
+    """Leaves the working folder out of PATH and PYTHONPATH while programs are started."""
+    names = ("PATH", "PYTHONPATH")
+    before = {name: os.environ.get(name) for name in names}
+    leave_working_folder(os.environ)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def resolve(experiment: Experiment, *, progress: bool | None = None) -> Experiment:
+    """Returns the experiment as `outcast.run` would run it here: with its engine, delay and jitter.
+
+    Builds the virtual engine's kernel first if it must. Raises as `outcast.run`.
+    """
+    from outcast import workflow
+    from outcast.api import guest
+    from outcast.engines import choice
+
+    guest.provide(experiment, progress)
+    return workflow.resolve(experiment, choice.choose(experiment).name)

@@ -1,0 +1,154 @@
+"""Figures drawn beside a run: the same files, errors in one line, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from outcast.analysis import analyze
+from outcast.engines.ledger import ProcessMark
+from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
+from outcast.records.run_directory import RunDirectory
+from outcast.view import drawing, figures, report
+from outcast.view.drawing import Drawing
+from tests.golden import model
+from tests.golden.run_directory import write_run
+
+_DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    traffic = model.drop_tail(model.make_traffic(9, 3_000), 16_384, 10**9)
+    directory = write_run(tmp_path_factory.mktemp("drawing") / "run", traffic, 40_000_000)
+    analyze(directory)
+    return directory
+
+
+def by_script(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Has a Python script draw."""
+    argv = [sys.executable, "-S", "-c", f"import os, signal, time\n{script}"]
+    monkeypatch.setattr(drawing, "python_module", lambda name: argv)
+
+
+def test_the_same_files_in_the_same_order(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a user's environment, perhaps for another matplotlib.
+    monkeypatch.setenv("MPLBACKEND", "unknown")
+    paths = [*figures.draw(run), report.write(run)]
+    expected = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.unlink()
+    # It has no data, so its file of an earlier analysis goes.
+    (run.path / "rtt.png").write_text("old")
+    with Drawing(run) as processes:
+        assert processes.draw() == paths
+    assert [path.read_bytes() for path in paths] == expected
+    assert not (run.path / "rtt.png").exists()
+    assert not list(run.path.glob(".*"))
+
+
+def test_what_is_wrong_is_said_as_in_this_process(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    with pytest.raises(InputError) as here:
+        figures.draw(directory)
+    with Drawing(directory) as processes, pytest.raises(InputError) as beside:
+        processes.draw()
+    assert str(beside.value) == str(here.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("os.read(0, 1); raise ValueError('no colours')", "exit status 1: ValueError: no colours"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", r"killed by signal 9 \(SIGKILL\)"),
+    ],
+)
+def test_a_process_that_ends_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    by_script(monkeypatch, script)
+    with Drawing(RunDirectory(tmp_path)) as processes:
+        with pytest.raises(RunError, match=f"^the process that draws the figures.*{said}$") as told:
+            processes.draw()
+        assert "\n" not in str(told.value)
+
+
+def test_a_library_that_is_missing_is_a_feature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = "raise ImportError('libfreetype.so.6: cannot open shared object file')"
+    (tmp_path / "matplotlib.py").write_text(broken)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        Drawing(RunDirectory(tmp_path / "run")) as processes,
+        pytest.raises(FeatureMissingError, match=r"libfreetype.*file; scripts/install\.sh"),
+    ):
+        processes.draw()
+
+
+def test_an_error_keeps_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = json.dumps({"error": "UntrustedError", "message": "packets contradict"})
+    by_script(monkeypatch, f"os.write(1, {line.encode()!r} + b'\\n'); time.sleep(1000)")
+    with Drawing(RunDirectory(tmp_path)) as processes:
+        mark = ProcessMark.of(processes.pid)
+        with pytest.raises(UntrustedError, match=r"^packets contradict$"):
+            processes.draw()
+        assert mark.is_alive()
+    assert not mark.is_alive()
+
+
+def test_a_wait_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_script(monkeypatch, "time.sleep(1000)")
+    with (
+        Drawing(RunDirectory(tmp_path), silence_s=0.05) as processes,
+        pytest.raises(DeadlineError, match="for the next figure"),
+    ):
+        processes.draw()
+
+
+def test_all_end_when_we_are_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from outcast.records.run_directory import RunDirectory\n"
+        "from outcast.view.drawing import Drawing\n"
+        f"print(Drawing(RunDirectory(Path({str(tmp_path)!r}))).pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        first = ProcessMark.of(int(owner.stdout.readline()))
+        children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+        end = time.monotonic() + _DEADLINE_S
+        while not (numbers := children.read_text().split()):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        marks = [first, *(ProcessMark.of(int(number)) for number in numbers)]
+        os.kill(owner.pid, signal.SIGKILL)
+    while any(mark.is_alive() for mark in marks):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_run_imports_what_reads_results_while_it_goes_on() -> None:
+    """Before the guest boots nothing waits for polars, and for matplotlib nothing ever does."""
+    code = (
+        "import sys, outcast.cli.run, outcast.workflow\n"
+        "from outcast.api import experiments, guest, making\n"
+        "from outcast.engines import choice, virtual\n"
+        "print([name for name in ('numpy', 'polars', 'pyroute2') if name in sys.modules])\n"
+        "import outcast.api.runs\n"
+        "from outcast.analysis import run_analysis\n"
+        "from outcast.view.terminal import tables\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "False"]
