@@ -11,18 +11,19 @@ from typing import Any
 from outcast.api import guest
 from outcast.api import progress as shown
 from outcast.api.experiments import require_experiment
-from outcast.api.runs import absolute_search_paths
+from outcast.api.making import absolute_search_paths
 from outcast.api.sweeps import Sweep
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
 from outcast.sweep import index, measured, merge, plan, runner
-from outcast.sweep.plan import Forecast, Plan
+from outcast.sweep.measured import Forecast
+from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
 from outcast.sweep.pool import LocalPool, Pool
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits
-from outcast.sweep.store import SweepDirectory
+from outcast.sweep.store import SweepDirectory, finished_runs
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Prepared:
         left: those that have no result yet.
         path: the sweep's folder.
         jobs: how many virtual runs go on at a time; None where Dask's workers make them.
+        scheduler: the address of a Dask scheduler; None makes the runs here.
+        store: the URL of the object store by which its workers' results come; None for none.
         expected: what the runs that are left are expected to take.
         resume: whether to go on with what is in the folder.
     """
@@ -43,6 +46,7 @@ class Prepared:
     path: Path
     jobs: int | None
     scheduler: str | None
+    store: str | None
     expected: Forecast
     resume: bool
 
@@ -53,6 +57,7 @@ def prepare(
     *,
     jobs: int | None = None,
     scheduler: str | None = None,
+    store: str | None = None,
     resume: bool = False,
     shard: tuple[int, int] | None = None,
 ) -> Prepared:
@@ -70,18 +75,30 @@ def prepare(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"
         )
+    if store is not None and scheduler is None:
+        raise ConfigError(
+            "--store: is where Dask's workers put results; allowed is it with --scheduler"
+        )
     if shard is not None:
         planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     jobs = jobs or os.cpu_count() or 1
     finished: set[str] = set()
     if resume and target.exists():
-        finished = runner.finished_runs(planned, SweepDirectory(target))
+        finished = finished_runs(SweepDirectory(target), planned.asked)
     left = [run for run in planned.runs if run.point.name not in finished]
     known = measured.read_measurements(measured.default_file())
-    expected = plan.forecast(left, planned.sweep.captures, jobs, known)
+    sizes = [run.size for run in left]
+    expected = measured.forecast(sizes, planned.sweep.captures, jobs, known)
     return Prepared(
-        planned, left, target, jobs if scheduler is None else None, scheduler, expected, resume
+        planned,
+        left,
+        target,
+        jobs if scheduler is None else None,
+        scheduler,
+        store,
+        expected,
+        resume,
     )
 
 
@@ -97,16 +114,19 @@ def carry_out(
     """
     expected = prepared.expected
     pool = _pool(prepared)
-    with shown.of_sweep(progress, expected.each_s if expected.known else None) as observer:
-        result = runner.run_sweep(
-            prepared.plan,
-            prepared.path,
-            pool,
-            observer,
-            limits=limits,
-            resume=prepared.resume,
-            measurements=measured.default_file() if prepared.scheduler is None else None,
-        )
+    try:
+        with shown.of_sweep(progress, expected.each_s if prepared.left else None) as observer:
+            result = runner.run_sweep(
+                prepared.plan,
+                prepared.path,
+                pool,
+                observer,
+                limits=limits,
+                resume=prepared.resume,
+                measurements=measured.default_file() if prepared.scheduler is None else None,
+            )
+    finally:
+        pool.stop()
     index.write_index(result.directory)
     return result
 
@@ -136,7 +156,7 @@ def _pool(prepared: Prepared) -> Pool:
     from outcast.sweep.dask_pool import connect
 
     assert prepared.scheduler is not None
-    return connect(prepared.scheduler)
+    return connect(prepared.scheduler, prepared.store)
 
 
 def run_sweep(
@@ -147,6 +167,7 @@ def run_sweep(
     jobs: int | None = None,
     directory: str | os.PathLike[str] | None = None,
     scheduler: str | None = None,
+    store: str | None = None,
     resume: bool = False,
     progress: bool | None = None,
 ) -> Sweep:
@@ -164,6 +185,8 @@ def run_sweep(
         jobs: how many virtual runs go on at a time; None is as many as there are cores.
         directory: the sweep's folder, new or empty; None is results/NAME-sweep.
         scheduler: the address of a Dask scheduler, whose workers make the runs instead.
+        store: with `scheduler`, the URL of a folder by which the results come, as fsspec takes it:
+            `s3://bucket/folder`.
         resume: go on with the sweep in the folder; what is finished there is not repeated.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.
@@ -189,6 +212,7 @@ def run_sweep(
             None if directory is None else Path(directory),
             jobs=jobs,
             scheduler=scheduler,
+            store=store,
             resume=resume,
         )
         result = carry_out(prepared, progress=progress)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outcast.reproduce.recipe import Recipe
+    from outcast.reproduce.runs import Needed
     from outcast.reproduce.together import Row
 
 
@@ -76,6 +77,7 @@ def command(
     from outcast.api.guest import provide
     from outcast.reproduce import index, recipe, reproduce, runs, state, together
     from outcast.reproduce.verdict import NO_VERDICT
+    from outcast.sweep import measured
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
 
@@ -105,8 +107,12 @@ def command(
             break
     with locked(output) as store:
         made_by = state.hold(store, state.present())
-        with Display(terminal.console(stderr=True)) as display:
-            failed = runs.make_missing(everything, store, jobs or os.cpu_count() or 1, display)
+        errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
+        needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
+        expected = _expected(errors, needed, at_a_time)
+        with Display(errors, expected) as display:
+            file = measured.default_file()
+            failed = runs.make_missing(needed, store, at_a_time, display, file)
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
         shown = together.rows(reproduce.stored(output, list(recipes.values())))
@@ -122,6 +128,23 @@ def command(
     without = list(dict.fromkeys(row.result.id for row in lacking))
     if without:
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
+
+
+def _expected(console: Console, needed: Needed, jobs: int) -> float | None:
+    """Says how long the missing runs take. Returns the seconds of each; None where none is."""
+    from outcast.sweep import measured
+    from outcast.sweep.display import format_forecast
+
+    if not needed.missing:
+        return None
+    expected = needed.forecast(jobs, measured.read_measurements(measured.default_file()))
+    console.print(
+        f"{needed.finished} runs are finished, {len(needed.missing)} are left\n"
+        + format_forecast(expected, f"{jobs} at a time"),
+        highlight=False,
+        soft_wrap=True,
+    )
+    return expected.each_s
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:

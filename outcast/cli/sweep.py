@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     help="Make the runs on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786.",
 )
 @click.option(
+    "--store",
+    metavar="URL",
+    help="Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
+)
+@click.option(
     "--shard",
     metavar="I/N",
     help="Make only the I-th of N parts of the runs, as 3/10. --merge puts the parts together.",
@@ -80,6 +85,7 @@ def command(
     dry_run: bool,
     jobs: int | None,
     scheduler: str | None,
+    store: str | None,
     shard: str | None,
     shards: tuple[Path, ...],
     resume: bool,
@@ -113,7 +119,7 @@ def command(
     if not dry_run:
         guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(
-        source, output, jobs=jobs, scheduler=scheduler, resume=resume, shard=part
+        source, output, jobs=jobs, scheduler=scheduler, store=store, resume=resume, shard=part
     )
     console = terminal.console()
     _show_plan(console, prepared)
@@ -158,7 +164,7 @@ def _quantity(option: str, text: str, parse: object) -> int:
 
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
-    from outcast.sweep.display import format_bytes, format_duration
+    from outcast.sweep.display import format_forecast
     from outcast.sweep.overview import counted
     from outcast.sweep.points import as_text, canonical, swept_keys
 
@@ -177,14 +183,8 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     if len(left) < len(points):
         lines.append(f"{len(points) - len(left)} are finished, {len(left)} are left")
     where = f"{prepared.jobs} at a time" if prepared.jobs else "if Dask had one worker"
-    if left and expected.known:
-        lines.append(
-            f"estimate: {format_duration(expected.wall_s)} ({where}) and "
-            f"{format_bytes(expected.disk_bytes)} of disk, from {expected.known} runs measured on "
-            f"this machine{', much smaller or larger ones' if expected.far else ''}"
-        )
-    elif left:
-        lines.append("estimate: none; no run like these was measured on this machine yet")
+    if left:
+        lines.append(format_forecast(expected, where))
     console.print("\n".join(lines), soft_wrap=True)
 
 

@@ -1,14 +1,14 @@
 """The runs that recipes need: finished ones are reused, missing ones are made.
 
 Recipes share runs: an experiment with a seed runs once, whichever recipes need it. The runs are in
-a sweep's store (outcast/sweep/store.py). So a killed run is made again, and a finished run whose
-manifest verifies is not.
+a sweep's store (outcast/sweep/store.py). So a killed run is made again, and a finished run is not
+whose manifest verifies and whose configuration is the one that is asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,16 +20,21 @@ from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.experiment.noise import DEFAULTS
+from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.reproduce import model
 from outcast.reproduce.measures import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
 from outcast.reproduce.result import measured_points
-from outcast.sweep import scheduler
+from outcast.sweep import measured, scheduler
+from outcast.sweep.measured import Forecast, Measurement, Size
 from outcast.sweep.pool import LocalPool
-from outcast.sweep.store import SweepDirectory, problems
-from outcast.sweep.task import Failure, Task
+from outcast.sweep.store import SweepDirectory, take_stock
+from outcast.sweep.task import Captures, Failure, Task
 from outcast.units import format_time, parse_time_ns
+
+CAPTURES: Captures = "drop"
+"""The tables stay, and a virtual run can be repeated to the byte from its seed."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,15 @@ def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
 
     An interval counts from when all flows are active.
     """
-    start_ns = max((group.start_ns for group in chosen.flows), default=0)
+    from outcast.plan.make import make_plan
+
     measured = [at for claim in recipe.claims for at in measured_points(claim)]
-    for interval in [measure.interval for label, measure in measured if label == point.label]:
-        if not isinstance(interval, tuple):
-            continue
+    named = [measure.interval for label, measure in measured if label == point.label]
+    spans = [interval for interval in named if isinstance(interval, tuple)]
+    if not spans:
+        return
+    start_ns = max((flow.start_ns for flow in make_plan(chosen).flows), default=0)
+    for interval in spans:
         if start_ns + parse_time_ns(interval[1]) > chosen.duration_ns:
             raise ConfigError(
                 f"{recipe.id}: {point.label}: interval {interval[0]} to {interval[1]}: its runs "
@@ -111,28 +120,82 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
     return load(config, settings)
 
 
+@dataclass(frozen=True)
+class Needed:
+    """The runs of a store that recipes need.
+
+    Attributes:
+        finished: how many are there.
+        missing: the experiments of all others, by the names of their runs.
+        sizes: what decides how long these take.
+    """
+
+    finished: int
+    missing: Mapping[str, Experiment]
+    sizes: Mapping[str, Size]
+
+    def forecast(self, jobs: int, known: Sequence[Measurement]) -> Forecast:
+        """The time and disk that the missing runs need."""
+        return measured.forecast(list(self.sizes.values()), CAPTURES, jobs, known)
+
+
+def needed(
+    runs: Sequence[PlannedRun], store: SweepDirectory, note: Callable[[str], None]
+) -> Needed:
+    """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`."""
+    asked = {run.name: run.experiment for run in runs if run.experiment is not None}
+    there = take_stock(store, asked, note)
+    missing = {name: run for name, run in asked.items() if name not in there}
+    by_content: dict[str, Size] = {}
+    sizes = {}
+    for name, run in missing.items():
+        # Seeds change no size, and a plan of a large network takes a second.
+        content = experiment.dump(run.model_copy(update={"seed": 0}))
+        if content not in by_content:
+            engine = choice.choose(run).name
+            by_content[content] = measured.size_of(run, engine, make_plan(run))
+        sizes[name] = by_content[content]
+    return Needed(len(there), missing, sizes)
+
+
 def make_missing(
-    runs: Sequence[PlannedRun], store: SweepDirectory, jobs: int, observer: scheduler.Observer
+    runs: Needed,
+    store: SweepDirectory,
+    jobs: int,
+    observer: scheduler.Observer,
+    measurements: Path | None = None,
 ) -> Mapping[str, Failure]:
-    """Makes the runs that are not finished. Returns, by run name, why a run failed."""
-    tasks: dict[str, Task] = {}
-    finished_before: set[str] = set()
-    for run in runs:
-        if run.experiment is None or run.name in tasks or run.name in finished_before:
-            continue
-        if not problems(store.run(run.name)):
-            finished_before.add(run.name)
-            continue
-        tasks[run.name] = Task(
-            name=run.name,
-            config=experiment.dump(run.experiment),
-            # The tables stay, and a virtual run can be repeated to the byte from its seed.
-            captures="drop",
-            exclusive=choice.choose(run.experiment).name == "realtime",
+    """Makes the runs that are missing.
+
+    Args:
+        runs: what is finished and what is missing.
+        store: where they go.
+        jobs: how many virtual runs go on at a time.
+        observer: is told about the progress.
+        measurements: the file that notes the time and disk of each run; None notes nothing.
+
+    Returns:
+        By run name, why a run failed.
+    """
+    tasks = [
+        Task(
+            name=name,
+            config=experiment.dump(run),
+            captures=CAPTURES,
+            exclusive=runs.sizes[name].engine == "realtime",
         )
-    pool = LocalPool(jobs=jobs)
+        for name, run in runs.missing.items()
+    ]
+
+    def note(name: str, wall_s: float, disk_bytes: int) -> None:
+        if measurements is not None:
+            taken = measured.measure(
+                store.run(name), runs.sizes[name], wall_s, disk_bytes, CAPTURES
+            )
+            measured.note(taken, measurements)
+
     report = scheduler.run(
-        list(tasks.values()), len(finished_before), store, pool, scheduler.Limits(), observer
+        tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, note
     )
     not_run = {name: Failure("RunError", f"not run: {report.stopped}") for name in report.left}
     return {**not_run, **report.failures}

@@ -1,8 +1,9 @@
 """A pool of Dask's workers: each of their threads makes one run at a time.
 
-A worker that sees the sweep's folder writes its results there, and sends back the hash of the
-manifest, which has the hashes of all files. From any other worker the whole result comes back
-through the scheduler.
+A worker that sees the sweep's folder writes its results there. With an object store all workers
+write theirs to it (objects.py). They send back hashes alone. Otherwise the whole result comes back
+through the scheduler. Whichever way it came, its files are compared with their hashes here, because
+a file system of the network can lose what a worker has already read back.
 
 We give every run to one worker by name. So we know which runs were lost when a worker goes away,
 and another worker makes them again. Only this module imports Dask.
@@ -21,15 +22,24 @@ import time
 import uuid
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from outcast import __version__
+from outcast import __version__, files
 from outcast.engines.kernel import cache
-from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError
+from outcast.errors import (
+    DeadlineError,
+    FeatureMissingError,
+    InputError,
+    OutcastError,
+    RunError,
+    WorkerLostError,
+)
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
+from outcast.sweep.objects import BASE_DEADLINE_S, Objects
 from outcast.sweep.pool import STOP_DEADLINE_S
 from outcast.sweep.process import RunProcess, give
 from outcast.sweep.store import RESULT, problems
@@ -43,6 +53,15 @@ RESULT_DEADLINE_S = 120.0
 SEEN_DEADLINE_S = 20.0
 """How long we may take to see what a worker has written into the sweep's folder. A network file
 system shows new files after some seconds (nfs(5), acregmax and acdirmax)."""
+
+ASKED_DEADLINE_S = 2 * BASE_DEADLINE_S + 10.0
+"""How long a worker may take to use a file system of ours, which may have to be mounted first."""
+
+LOST = WorkerLostError.__name__
+MOST_LOST = 3
+"""A worker that loses so many results in a row gets no further run."""
+FULL_BYTES = 64 << 20
+"""A disk with less free than this is full."""
 
 LOOK_EVERY_S = 0.5
 STOP_LOOK_EVERY_S = 1.0
@@ -89,13 +108,23 @@ class Reply:
 
     Attributes:
         ended: how the task ended.
-        folder: the attempt's folder as a ZIP file; None where it was written to a shared folder.
+        archive: the attempt's folder as a ZIP file; None where it was written elsewhere.
+        in_store: the ZIP file's hash and bytes, where it is in the object store.
         manifest: the SHA-256 of the result's manifest; None where there is no result.
     """
 
     ended: Ended
-    folder: bytes | None
+    archive: bytes | None
+    in_store: InStore | None
     manifest: str | None
+
+
+@dataclass(frozen=True)
+class InStore:
+    """A ZIP file in an object store: its SHA-256 and its size in bytes."""
+
+    sha256: str
+    size: int
 
 
 _idle: dict[int, list[RunProcess]] = {}
@@ -103,24 +132,55 @@ _idle: dict[int, list[RunProcess]] = {}
 that started them (PR_SET_PDEATHSIG in prctl(2))."""
 
 
-def make_run(task: Task, stop_event: str, shared: str | None) -> Reply:
+def make_run(task: Task, stop_event: str, shared: str | None, store: Objects | None) -> Reply:
     """Makes a run on a worker, in a process beside it. Ends the process if the event is set.
 
     Args:
         task: the run.
         stop_event: the name of the event.
-        shared: a new path for the attempt's folder, in a folder that the sweep sees too; None
-            sends the folder back.
+        shared: a new path for the attempt's folder, in a folder that the sweep sees too.
+        store: a place of the attempt's own in the object store. With neither, the folder is sent
+            back.
     """
     import distributed
 
     base = distributed.get_worker().local_directory
-    with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
-        folder = Path(scratch) / "attempt" if shared is None else Path(shared)
-        ended = _make(task, folder, distributed.Event(stop_event))
-        manifest = RunDirectory(folder / RESULT).manifest
-        digest = sha256(manifest) if ended.failure is None else None
-        return Reply(ended, pack(folder) if shared is None else None, digest)
+    try:
+        with tempfile.TemporaryDirectory(prefix="outcast-", dir=base) as scratch:
+            folder = Path(scratch) / "attempt" if shared is None else Path(shared)
+            stop = distributed.Event(stop_event)
+            ended = _make(task, folder, stop)
+            if stop.is_set():
+                # Nobody would take the result, or remove it from the object store.
+                return _nothing(task, "the sweep has ended")
+            if ended.failure is not None and (full := _why_full(folder)) is not None:
+                return _nothing(task, f"{full}: {ended.failure.message}")
+            manifest = RunDirectory(folder / RESULT).manifest
+            digest = sha256(manifest) if ended.failure is None else None
+            if shared is not None:
+                return Reply(ended, None, None, digest)
+            file = Path(scratch) / _ARCHIVE
+            pack(folder, file)
+            if store is None:
+                return Reply(ended, file.read_bytes(), None, digest)
+            store.make()
+            store.put(file, _ARCHIVE)
+            return Reply(ended, None, InStore(sha256(file), file.stat().st_size), digest)
+    except OSError as error:
+        return _nothing(task, files.describe(error))
+    except OutcastError as error:
+        return _nothing(task, f"the result could not be stored: {error}")
+
+
+def _nothing(task: Task, why: str) -> Reply:
+    """The reply of a worker that could make the run and has no result to give."""
+    return Reply(Ended(task.name, Failure(LOST, why), 0.0), None, None, None)
+
+
+def _why_full(folder: Path) -> str | None:
+    """Says so if the disk of a folder is full, because another worker's may not be."""
+    free = shutil.disk_usage(folder.parent).free
+    return f"its disk is full ({free / 2**20:.0f} MB are free)" if free < FULL_BYTES else None
 
 
 def _make(task: Task, folder: Path, stop: Any) -> Ended:
@@ -148,7 +208,9 @@ def end_idle() -> None:
             processes.pop().end(time.monotonic() + STOP_DEADLINE_S)
 
 
+_ARCHIVE = "attempt.zip"
 _QUESTION, _ANSWER = "question", "answer"
+_QUESTION_BYTES = 16
 
 
 def answer(folder: str) -> None:
@@ -157,30 +219,47 @@ def answer(folder: str) -> None:
     (path / _ANSWER).write_bytes((path / _QUESTION).read_bytes())
 
 
-def pack(folder: Path) -> bytes:
-    """The files of a folder, as a ZIP file."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+def answer_in_store(store: Objects) -> str | None:
+    """Copies the question in the object store to an answer, on a worker. Returns what failed."""
+    with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
+        file = Path(scratch) / _QUESTION
+        try:
+            store.get(_QUESTION, file, _QUESTION_BYTES)
+            store.put(file, _ANSWER)
+        except OutcastError as error:
+            return str(error)
+    return None
+
+
+def pack(folder: Path, file: Path) -> None:
+    """Writes the files of a folder into a ZIP file."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 # Without times, because the guest's clock can begin before ZIP's first date.
-                archive.writestr(zipfile.ZipInfo(str(path.relative_to(folder))), path.read_bytes())
-    return buffer.getvalue()
+                entry = zipfile.ZipInfo(str(path.relative_to(folder)))
+                with path.open("rb") as source, archive.open(entry, "w") as target:
+                    shutil.copyfileobj(source, target)
 
 
-def unpack(data: bytes, folder: Path) -> None:
+def unpack(stream: IO[bytes], folder: Path) -> None:
     """Writes the files that `pack` has packed into a new folder."""
     folder.mkdir()
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+    with zipfile.ZipFile(stream) as archive:
         archive.extractall(folder)
 
 
-def connect(address: str) -> DaskPool:
+def connect(address: str, store: str | None = None) -> DaskPool:
     """Connects to a running scheduler of Dask, whose workers become the pool.
 
+    Args:
+        address: the scheduler's.
+        store: the URL of a folder of an object store, by which results come; None for none.
+
     Raises:
-        FeatureMissingError: if Dask is not installed.
-        RunError: if no scheduler answers.
+        FeatureMissingError: if Dask is not installed, or fsspec lacks what the URL needs.
+        ConfigError: if the URL is none of fsspec's.
+        RunError: if no scheduler answers, or the object store cannot be used.
     """
     try:
         import distributed
@@ -193,7 +272,22 @@ def connect(address: str) -> DaskPool:
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {why}") from None
-    return DaskPool(client, fingerprint())
+    try:
+        return DaskPool(client, fingerprint(), None if store is None else _opened(store))
+    except OutcastError:
+        client.close()
+        raise
+
+
+def _opened(url: str) -> Objects:
+    """A folder of our own in an object store, with the question that every worker answers."""
+    ours = Objects(url).below(f"outcast-{uuid.uuid4().hex[:12]}")
+    ours.make()
+    with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
+        question = Path(scratch) / _QUESTION
+        question.write_bytes(secrets.token_bytes(_QUESTION_BYTES))
+        ours.put(question, _QUESTION)
+    return ours
 
 
 @dataclass
@@ -205,6 +299,7 @@ class _Assignment:
     worker: str
     future: Any
     shared: Path | None
+    place: Objects | None
 
 
 @dataclass
@@ -213,9 +308,11 @@ class DaskPool:
 
     client: Any
     ours: Fingerprint
+    store: Objects | None = None
     _usable: dict[str, int] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _shares: dict[str, bool] = field(default_factory=dict)
+    _lost: Counter[str] = field(default_factory=Counter)
     _written_to: list[Path] = field(default_factory=list)
     _assigned: dict[str, _Assignment] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
@@ -239,22 +336,26 @@ class DaskPool:
     def start(self, task: Task, folder: Path) -> None:
         worker = self._free_worker()
         assert worker is not None
-        shared = None
-        if self._sees(worker, folder.parent):
-            # An attempt of a worker that we took for lost may still write to its own.
-            shared = folder.absolute().with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}")
+        # An attempt of a worker that we took for lost may still write to its own place.
+        own_name = f"{folder.name}.{uuid.uuid4().hex[:8]}"
+        shared, place = None, None
+        if self.store is not None:
+            place = self.store.below(own_name)
+        elif self._sees(worker, folder.parent):
+            shared = folder.absolute().with_name(own_name)
             self._written_to.append(shared)
         future = self.client.submit(
             make_run,
             task,
             self._stop_event,
             None if shared is None else str(shared),
+            place,
             key=f"outcast-{task.name}-{uuid.uuid4().hex}",
             workers=[worker],
             allow_other_workers=False,
             pure=False,
         )
-        self._assigned[task.name] = _Assignment(task, folder, worker, future, shared)
+        self._assigned[task.name] = _Assignment(task, folder, worker, future, shared, place)
 
     def poll(self) -> list[Ended]:
         self._look()
@@ -280,6 +381,8 @@ class DaskPool:
     def stop(self) -> None:
         import distributed
 
+        if self.client.status == "closed":
+            return
         with contextlib.suppress(OSError, TimeoutError):
             distributed.Event(self._stop_event, client=self.client).set()
             self.client.cancel([assignment.future for assignment in self._assigned.values()])
@@ -289,6 +392,10 @@ class DaskPool:
         # Results have been moved from there. The attempts of lost workers have not.
         for path in self._written_to:
             shutil.rmtree(path, ignore_errors=True)
+        if self.store is not None:
+            # What is left there is named after outcast, and does no harm.
+            with contextlib.suppress(OutcastError):
+                self.store.remove_all()
 
     def _free_worker(self) -> str | None:
         busy = Counter(assignment.worker for assignment in self._assigned.values())
@@ -311,34 +418,83 @@ class DaskPool:
             if why is None:
                 self._usable[worker] = threads[worker]
             else:
-                self._refused.add(worker)
-                self._notes.append(f"worker {worker} is refused: {why}")
+                self._refuse(worker, why)
+
+    def _refuse(self, worker: str, why: str) -> None:
+        """Gives a worker no further run. What it has now is made elsewhere."""
+        self._usable.pop(worker, None)
+        if worker not in self._refused:
+            self._refused.add(worker)
+            self._notes.append(f"worker {worker} is refused: {why}")
 
     def _sees(self, worker: str, folder: Path) -> bool:
         """Whether a worker can write into a folder of ours, under the same path."""
         if worker not in self._shares:
             with tempfile.TemporaryDirectory(prefix=".seen-", dir=folder) as name:
                 place = Path(name).absolute()
-                question = secrets.token_bytes(16)
+                question = secrets.token_bytes(_QUESTION_BYTES)
                 (place / _QUESTION).write_bytes(question)
-                said = self.client.run(answer, str(place), workers=[worker], on_error="return")
+                failed = self._asked(worker, answer, str(place))
                 try:
                     answered = (place / _ANSWER).read_bytes() == question
                 except OSError:
                     answered = False
-            self._shares[worker] = said.get(worker) is None and answered
+            self._shares[worker] = failed is None and answered
         return self._shares[worker]
+
+    def _asked(
+        self, worker: str, function: Callable[..., str | None], *given: object
+    ) -> str | None:
+        """What failed when a worker called a function, which may wait for a file system."""
+        future = self.client.submit(
+            function,
+            *given,
+            key=f"outcast-asked-{uuid.uuid4().hex}",
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+        )
+        try:
+            said: str | None = future.result(timeout=ASKED_DEADLINE_S)
+        except TimeoutError:
+            # The thread that waits for the file system there would not take a run either.
+            self.client.cancel([future], force=True)
+            self._refuse(worker, f"a file system gave it no answer within {ASKED_DEADLINE_S:g} s")
+            return "no answer"
+        except Exception as error:  # whatever the worker's file system raises
+            self.client.cancel([future], force=True)
+            return f"{type(error).__name__}: {error}"
+        return said
 
     def _why_refused(self, worker: str) -> str | None:
         answer = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
-        if isinstance(answer, Fingerprint):
-            return self.ours.difference(answer)
-        return f"it does not run outcast: {answer}"
+        if not isinstance(answer, Fingerprint):
+            return f"it does not run outcast: {answer}"
+        return self.ours.difference(answer) or self._why_out_of_reach(worker)
+
+    def _why_out_of_reach(self, worker: str) -> str | None:
+        """Why a worker cannot use the object store as we do; None if it can, or without one."""
+        if self.store is None:
+            return None
+        failed = self._asked(worker, answer_in_store, self.store)
+        if failed is not None:
+            return f"it cannot use the object store: {failed}"
+        with tempfile.TemporaryDirectory(prefix="outcast-") as scratch:
+            question, given = Path(scratch) / _QUESTION, Path(scratch) / _ANSWER
+            try:
+                self.store.get(_QUESTION, question, _QUESTION_BYTES)
+                self.store.get(_ANSWER, given, _QUESTION_BYTES)
+                self.store.remove(_ANSWER)
+            except OutcastError as error:
+                return f"what it writes to the object store is not there: {error}"
+            if given.read_bytes() != question.read_bytes():
+                return "what it writes to the object store is not what we read there"
+        return None
 
     def _ended(self, assignment: _Assignment) -> Ended | None:
         """How a task ended, its result unpacked; None while it goes on."""
         name, worker = assignment.task.name, assignment.worker
-        lost = Ended(name, Failure("WorkerLostError", f"worker {worker} has gone"), 0.0)
+        lost = Ended(name, Failure(LOST, f"worker {worker} has gone"), 0.0)
         status = assignment.future.status
         if status in ("lost", "cancelled"):
             return lost
@@ -355,37 +511,71 @@ class DaskPool:
             reply: Reply = assignment.future.result(timeout=RESULT_DEADLINE_S)
         except (OSError, TimeoutError):
             return lost
-        if reply.folder is not None:
-            unpack(reply.folder, assignment.folder)
-        elif assignment.shared is not None and assignment.shared.exists():
-            assignment.shared.rename(assignment.folder)
-        if reply.ended.failure is None:
-            wrong = self._wrong(RunDirectory(assignment.folder / RESULT), reply)
-            if wrong is not None:
-                message = f"the result came back broken: {wrong}"
-                return Ended(name, Failure("WorkerLostError", message), 0.0)
-        return reply.ended
-
-    def _wrong(self, result: RunDirectory, reply: Reply) -> str | None:
-        """What is wrong with a result here; None if it is what the worker has verified."""
-        if reply.folder is not None:
-            return next(iter(problems(result)), None)
-        end = time.monotonic() + SEEN_DEADLINE_S
-        while (wrong := _not_yet_here(result, reply.manifest)) and time.monotonic() < end:
-            time.sleep(0.1)
-        return wrong
+        # What a failed run has left is kept too, but that it failed is what counts.
+        taken = _taken(reply, assignment)
+        failure = reply.ended.failure or taken
+        if failure is None or failure.kind != LOST:
+            self._lost[worker] = 0
+            return Ended(name, failure, reply.ended.wall_s)
+        self._lost[worker] += 1
+        if self._lost[worker] >= MOST_LOST:
+            # It fails quickly, and would take every run from workers that can make it.
+            self._refuse(worker, f"it lost {MOST_LOST} results in a row: {failure.message}")
+        return Ended(name, Failure(LOST, f"worker {worker}: {failure.message}"), 0.0)
 
 
-def _not_yet_here(result: RunDirectory, digest: str | None) -> str | None:
-    """What of a result in a shared folder cannot be seen; None if its manifest and files are here.
+def _taken(reply: Reply, assignment: _Assignment) -> Failure | None:
+    """Puts a result into its folder here. Returns why it cannot be used; None if it can."""
+    folder, shared = assignment.folder, assignment.shared
+    end = time.monotonic() + (SEEN_DEADLINE_S if shared is not None else 0.0)
+    try:
+        if shared is not None:
+            while not shared.exists():
+                if time.monotonic() > end:
+                    return Failure(LOST, f"it wrote to {shared}, and nothing is there")
+                time.sleep(0.1)
+            shared.rename(folder)
+        else:
+            _received(reply, assignment.place, folder)
+    except OSError as error:
+        # Our own disk is at fault, so another worker would not help.
+        return Failure.of(RunError(files.describe(error)))
+    except (zipfile.BadZipFile, OutcastError) as error:
+        return Failure(LOST, str(error))
+    if reply.ended.failure is not None:
+        return None
+    result = RunDirectory(folder / RESULT)
+    while (wrong := why_other(result, reply.manifest)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return None if wrong is None else Failure(LOST, f"its result came back broken: {wrong}")
 
-    The worker has compared the files with the manifest, so their bytes are not read again.
+
+def _received(reply: Reply, place: Objects | None, folder: Path) -> None:
+    """Unpacks what came through the scheduler or the object store."""
+    if reply.archive is not None:
+        unpack(io.BytesIO(reply.archive), folder)
+    elif reply.in_store is not None and place is not None:
+        with tempfile.TemporaryDirectory(prefix=".taken-", dir=folder.parent) as scratch:
+            file = Path(scratch) / _ARCHIVE
+            place.get(_ARCHIVE, file, reply.in_store.size)
+            if sha256(file) != reply.in_store.sha256:
+                raise RunError(f"{place.shown}: holds other bytes than the worker wrote")
+            with file.open("rb") as stream:
+                unpack(stream, folder)
+        place.remove(_ARCHIVE)
+
+
+def why_other(result: RunDirectory, digest: str | None) -> str | None:
+    """Why a result here is not the one whose manifest has this SHA-256; None if it is.
+
+    All files are read. A worker reads its own back from its machine's memory, so a network file
+    system whose disk is full can still lose them.
     """
     try:
         if sha256(result.manifest) != digest:
             return f"{result.manifest}: not as the worker wrote it"
-        names = result.read_manifest().files
-    except (OSError, InputError) as error:
+        return next(iter(problems(result)), None)
+    except OSError as error:
+        return files.describe(error)
+    except InputError as error:
         return str(error)
-    missing = (result.path / name for name in names if not (result.path / name).is_file())
-    return next((f"{path}: missing" for path in missing), None)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from outcast.sweep.measured import TIMES_LEAST, TIMES_MOST, Forecast
 from outcast.sweep.scheduler import Progress
 from outcast.view.terminal.console import NotebookLine
 
@@ -92,6 +93,22 @@ def describe(progress: Progress, eta_s: float | None) -> str:
         running = f"running {', '.join(names[:_MOST_NAMED])}{more}"
         text = f"{text}; {running}" if text else running
     return text
+
+
+def format_forecast(expected: Forecast, where: str) -> str:
+    """An estimate for people, and how we know it; `where` says how many runs go on at a time."""
+    text = (
+        f"estimate: about {format_duration(expected.wall_s)} ({where}) and "
+        f"{format_bytes(expected.disk_bytes)} of disk, "
+    )
+    if expected.known:
+        far = ", much smaller or larger ones" if expected.far else ""
+        return f"{text}from {expected.known} runs measured on this machine{far}"
+    least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
+    return (
+        f"{text}by a model of networks, rates and durations, because this machine has measured no "
+        f"such run yet; {format_duration(least)} to {format_duration(most)} can be"
+    )
 
 
 def format_duration(seconds: float) -> str:

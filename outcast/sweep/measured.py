@@ -1,28 +1,57 @@
 """The time and disk that runs took on this machine, and estimates for other runs.
 
-`$XDG_CACHE_HOME/outcast/measured.jsonl` has a line of JSON for each run that was made here.
+`$XDG_CACHE_HOME/outcast/measured.jsonl` has a line of JSON for each run that was made here. A plain
+model of a run's time and disk scales what the nearest of these runs took. Where there are none of
+the same engine, the model is all there is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
-from typing import Literal
+from statistics import fmean, median
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from outcast.experiment import Experiment
+from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 
 _NEAREST = 5
 _FAR = math.log(4)
-"""A distance from here on is far: four times the flows, or four times the traffic."""
+"""A distance from here on is far: four times the flows, the traffic or the network."""
+_UNKNOWN = 0.5
+"""The distance that counts where one of two sizes does not tell how large its network is."""
 _MOST_LINES = 2000
 _WITH_TRAFFIC = ("traffic", "analysis")
 """The phases whose time grows with the traffic; that of the others grows with the network."""
+
+START_S = {"virtual": 2.5, "realtime": 3.0}
+PORT_S = {"virtual": 0.013, "realtime": 0.03}
+HOP_BIT_S = {"virtual": 0.4e-9, "realtime": 0.2e-9}
+"""The model's seconds: of every run, of each port and host, and for each bit on each link of its
+path. Rounded from runs on two quiet cores; `benchmarks/estimates.py` says how far it is off."""
+TIMES_MOST, TIMES_LEAST = 4.0, 0.5
+"""By how much the model can be wrong: most runs take so many times what it says, or fewer."""
+BIT_BYTES = {"keep": 0.03, "compress": 0.015, "drop": 0.005}
+"""The model's bytes on the disk for each bit through the bottleneck."""
+BASE_BYTES = 400e3
+"""The model's bytes of every run besides."""
+USUAL_HOPS = 4.0
+"""Links on a path, where a size does not tell."""
+
+_Count = Annotated[int, Field(ge=1, le=10**9)]
+_Positive = Annotated[float, Field(ge=1e-3, le=1e18)]
+_Seconds = Annotated[float, Field(ge=0.0, le=1e8)]
+"""Bounds beyond every run. What is beyond them was damaged, and a logarithm or quotient of it could
+fail."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +61,41 @@ class Size:
     Attributes:
         flows: the number of flows.
         bits: what the bottleneck can carry in the experiment's duration.
+        ports: the ports of all switches, and the hosts. Older measurements do not tell.
+        hops: the links on a flow's path, on average. Older measurements do not tell.
     """
 
     engine: Literal["realtime", "virtual"]
-    flows: int
-    bits: float
-    duration_s: float
+    flows: _Count
+    bits: _Positive
+    duration_s: _Seconds
+    ports: _Count | None = None
+    hops: _Positive | None = None
 
     def distance(self, other: Size) -> float:
-        """0 for equal sizes. A factor of e in the flows, or in the bits, counts as 1."""
-        return abs(math.log(self.flows / other.flows)) + abs(math.log(self.bits / other.bits))
+        """0 for equal sizes. A factor of e in flows, in bits, or in ports, counts as 1 each."""
+        network = _UNKNOWN
+        if self.ports is not None and other.ports is not None:
+            network = abs(math.log(self.ports / other.ports))
+        traffic = abs(math.log(self.flows / other.flows)) + abs(math.log(self.bits / other.bits))
+        return traffic + network
+
+    @property
+    def modelled_other_s(self) -> float | None:
+        """The model's seconds that grow with the network; None where its size is not told."""
+        if self.ports is None:
+            return None
+        return START_S[self.engine] + PORT_S[self.engine] * self.ports
+
+    @property
+    def modelled_traffic_s(self) -> float:
+        """The model's seconds that grow with the traffic, without the time of real traffic."""
+        return HOP_BIT_S[self.engine] * self.bits * (self.hops or USUAL_HOPS)
+
+    @property
+    def real_s(self) -> float:
+        """The seconds that pass by the wall clock whatever the machine does."""
+        return self.duration_s if self.engine == "realtime" else 0.0
 
 
 @dataclass(frozen=True)
@@ -55,9 +109,9 @@ class Measurement:
     """
 
     size: Size
-    traffic_s: float
-    other_s: float
-    disk_bytes: int
+    traffic_s: _Seconds
+    other_s: _Seconds
+    disk_bytes: Annotated[int, Field(ge=0, le=10**18)]
     captures: str
 
 
@@ -66,7 +120,7 @@ class Estimate:
     """An estimate of the time and disk that a run needs.
 
     Attributes:
-        runs: the number of measured runs behind the estimate.
+        runs: the number of measured runs behind the estimate; 0 where the model is all there is.
         far: whether even the nearest of these runs is further away than `_FAR`.
     """
 
@@ -76,11 +130,39 @@ class Estimate:
     far: bool
 
 
-def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], flows: int) -> Size:
-    """The size of a run, from its experiment alone."""
+@dataclass(frozen=True)
+class Forecast:
+    """An estimate of the time and disk that several runs need.
+
+    Attributes:
+        wall_s: the time for all runs, with the given number of runs at a time.
+        each_s: the time for one run, on average.
+        disk_bytes: the disk that all results need.
+        known: the number of measured runs behind the estimate of each. If it is 0, the model gave
+            at least one.
+        far: whether the measured runs were much smaller or larger, so that the estimate is rough.
+    """
+
+    wall_s: float
+    each_s: float
+    disk_bytes: float
+    known: int
+    far: bool
+
+
+def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan: Plan) -> Size:
+    """The size of a run, before it is made."""
     duration_s = experiment.duration_ns / 1e9
-    bits = duration_s * experiment.links.rate_bps
-    return Size(engine, max(1, flows), bits, duration_s)
+    link = plan.links.get(plan.ends[plan.bottleneck.egress])
+    rate_bps = experiment.links.rate_bps if link is None else link.rate_bps
+    return Size(
+        engine,
+        flows=max(1, len(plan.flows)),
+        bits=duration_s * rate_bps,
+        duration_s=duration_s,
+        ports=len(plan.ends),
+        hops=fmean(len(flow.path) - 1 for flow in plan.flows) if plan.flows else USUAL_HOPS,
+    )
 
 
 def default_file() -> Path:
@@ -90,24 +172,24 @@ def default_file() -> Path:
 
 
 def measure(
-    directory: RunDirectory, experiment: Experiment, wall_s: float, disk_bytes: int, captures: str
+    directory: RunDirectory, size: Size, wall_s: float, disk_bytes: int, captures: str
 ) -> Measurement:
     """A finished run's measurement; `wall_s` is the time of its whole process."""
-    manifest = directory.read_manifest()
-    traffic_s = min(wall_s, sum(manifest.wall_s.get(phase, 0.0) for phase in _WITH_TRAFFIC))
-    size = size_of(experiment, manifest.engine, len(manifest.flows))
+    phases = directory.read_manifest().wall_s
+    traffic_s = min(wall_s, sum(phases.get(phase, 0.0) for phase in _WITH_TRAFFIC))
     return Measurement(size, traffic_s, wall_s - traffic_s, disk_bytes, captures)
 
 
 def of_single_run(directory: RunDirectory, experiment: Experiment) -> Measurement:
     """The measurement of a run of `outcast run`, without its figures, which a sweep lacks."""
-    wall_s = sum(directory.read_manifest().wall_s.values())
+    manifest = directory.read_manifest()
+    size = size_of(experiment, manifest.engine, directory.read_plan())
     disk_bytes = sum(
         path.stat().st_size
         for path in directory.path.rglob("*")
         if path.is_file() and path.suffix not in (".png", ".html")
     )
-    return measure(directory, experiment, wall_s, disk_bytes, "keep")
+    return measure(directory, size, sum(manifest.wall_s.values()), disk_bytes, "keep")
 
 
 def note(measurement: Measurement, file: Path) -> None:
@@ -121,42 +203,72 @@ def note(measurement: Measurement, file: Path) -> None:
 
 
 def read_measurements(file: Path) -> list[Measurement]:
-    """The newest measurements in the file. Skips lines that cannot be read."""
+    """The newest measurements in the file. Skips lines that cannot be read, or cannot be true."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()[-_MOST_LINES:]
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()[-_MOST_LINES:]
     except OSError:
         return []
+    of_line = TypeAdapter(Measurement)
     measurements = []
     for line in lines:
-        try:
-            fields = json.loads(line)
-            measurements.append(Measurement(**{**fields, "size": Size(**fields["size"])}))
-        except (ValueError, TypeError, KeyError):
-            continue
+        # A ValidationError is a ValueError.
+        with contextlib.suppress(ValueError):
+            measurements.append(of_line.validate_json(line, strict=True))
     return measurements
 
 
-def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate | None:
-    """An estimate from the nearest runs of the same engine; None if there are none.
+def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate:
+    """An estimate from the nearest runs of the same engine, or from the model without any.
 
-    Of runs at the same distance, newer ones count first. Whatever grows with the traffic is scaled
-    by it. If no run treated its captures in the same way, the disk is estimated from other runs.
+    Of runs at the same distance, newer ones count first. The model says how much more or less than
+    each of them this run takes. If no run treated its captures in the same way, the disk is
+    estimated from other runs.
     """
     alike = [run for run in reversed(known) if run.size.engine == size.engine]
-    if not alike:
-        return None
     nearest = sorted(alike, key=lambda run: size.distance(run.size))[:_NEAREST]
-    wall_s = median(
-        run.other_s
-        + (
-            size.duration_s
-            if size.engine == "realtime"
-            else run.traffic_s * size.bits / run.size.bits
-        )
-        for run in nearest
-    )
     stored = [run for run in alike if run.captures == captures] or alike
     stored = sorted(stored, key=lambda run: size.distance(run.size))[:_NEAREST]
-    disk_bytes = median(run.disk_bytes * size.bits / run.size.bits for run in stored)
-    far = size.distance(nearest[0].size) > _FAR
-    return Estimate(wall_s, disk_bytes, len(nearest), far)
+    if not nearest:
+        other_s = size.modelled_other_s or START_S[size.engine]
+        wall_s = other_s + size.modelled_traffic_s + size.real_s
+        return Estimate(wall_s, BASE_BYTES + BIT_BYTES[captures] * size.bits, 0, far=False)
+    return Estimate(
+        wall_s=median(_scaled_s(run, size) for run in nearest),
+        disk_bytes=median(run.disk_bytes * size.bits / run.size.bits for run in stored),
+        runs=len(nearest),
+        far=size.distance(nearest[0].size) > _FAR,
+    )
+
+
+def _scaled_s(run: Measurement, size: Size) -> float:
+    """The seconds of a run of this size, from what another run took."""
+    there, here = run.size.modelled_other_s, size.modelled_other_s
+    other_s = run.other_s * (1.0 if there is None or here is None else here / there)
+    hops = 1.0 if run.size.hops is None or size.hops is None else size.hops / run.size.hops
+    traffic_s = max(0.0, run.traffic_s - run.size.real_s) * hops * size.bits / run.size.bits
+    return other_s + traffic_s + size.real_s
+
+
+def forecast(
+    sizes: Sequence[Size], captures: str, jobs: int, known: Sequence[Measurement]
+) -> Forecast:
+    """Estimates the time and disk of runs, with `jobs` virtual runs at a time.
+
+    Realtime runs are made one by one.
+    """
+    counted = Counter(sizes)
+    each = {size: estimate(size, captures, known) for size in counted}
+    alone_s = shared_s = disk_bytes = 0.0
+    for size, count in counted.items():
+        wall_s = each[size].wall_s * count
+        alone_s, shared_s = (
+            (alone_s + wall_s, shared_s) if size.real_s else (alone_s, shared_s + wall_s)
+        )
+        disk_bytes += each[size].disk_bytes * count
+    return Forecast(
+        wall_s=alone_s + shared_s / max(1, min(jobs, len(sizes))),
+        each_s=(alone_s + shared_s) / max(1, len(sizes)),
+        disk_bytes=disk_bytes,
+        known=min((one.runs for one in each.values()), default=0),
+        far=any(one.far for one in each.values()),
+    )

@@ -5,11 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from outcast import experiment, workflow
 from outcast.errors import ConfigError, InputError
-from outcast.experiment import Experiment
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, store
 from outcast.sweep.plan import Plan, Run
@@ -34,6 +31,7 @@ def merge(plan: Plan, shards: Sequence[Path], target: Path) -> SweepDirectory:
         ConfigError: a shard or a run is of another configuration, or the folder cannot be used.
         BusyError: another process works in the folder.
     """
+    _require_new(target)
     directories = [SweepDirectory(path) for path in shards]
     for directory in directories:
         store.require_same(directory, plan.experiment)
@@ -94,33 +92,26 @@ def _require_room(folders: Iterable[Path], target: Path) -> None:
         )
 
 
-_WITH_COPIES = ("programs", "kernel", *store.OF_THE_SWEEP)
-"""Keys in which a run names its own copies of files, and keys that no run has."""
-
-
 def _require_run_of(run: Run, directory: RunDirectory) -> None:
-    """Raises ConfigError if a run was not made with the values, seed and network of its name.
+    """Raises ConfigError if a run was not made with the values, seed and network of its name."""
+    key = store.other_key(directory, run.experiment)
+    if key is not None:
+        raise ConfigError(
+            f"{directory.path}: was made with another {key} than this configuration has; "
+            "allowed are runs of the same configuration and files"
+        )
 
-    The manifest of a run tells that it is whole, but not that it stands in the right folder. And
-    a file with the network can be another one on the machine that made a shard.
-    """
-    planned = _comparable(run.experiment, run.experiment.engine)
-    made = _comparable(experiment.load_resolved(directory.config), run.experiment.engine)
-    for key in planned.keys() | made.keys():
-        if planned.get(key) != made.get(key):
+
+def _require_new(target: Path) -> None:
+    """Raises ConfigError, before the shards are read, where the target holds something."""
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(
-                f"{directory.path}: was made with another {key} than this configuration has; "
-                "allowed are runs of the same configuration and files"
+                f"{target}: exists already, and --merge makes a whole folder anew; allowed is a "
+                "new or empty folder (-o)"
             )
-
-
-def _comparable(tried: Experiment, engine: str) -> dict[str, Any]:
-    resolved = workflow.resolve(tried, "realtime" if engine == "realtime" else "virtual")
-    tree = resolved.model_dump(mode="json", by_alias=True)
-    # Each machine has the files at places of its own.
-    tree["topology"].pop("path", None)
-    tree["links"].pop("overrides")
-    return {key: value for key, value in tree.items() if key not in _WITH_COPIES}
+    except OSError as error:
+        raise ConfigError(f"{target}: {error.strerror}; allowed is a new folder (-o)") from None
 
 
 def _why(name: str, shards: Sequence[SweepDirectory]) -> str:

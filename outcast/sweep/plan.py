@@ -1,8 +1,8 @@
-"""The plan of a sweep: its runs, each checked, and an estimate of their time and disk."""
+"""The plan of a sweep: its runs, each checked, with what decides how long they take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,7 +10,7 @@ from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
 from outcast.sweep import measured
-from outcast.sweep.measured import Measurement, Size
+from outcast.sweep.measured import Size
 from outcast.sweep.points import Point, canonical, points
 from outcast.sweep.task import REAL, Task
 
@@ -58,6 +58,11 @@ class Plan:
         topologies = (run.experiment.topology for run in self.runs)
         return [topology for topology in topologies if isinstance(topology, OwnTopology)]
 
+    @property
+    def asked(self) -> dict[str, Experiment]:
+        """The experiments of all runs, by the runs' names."""
+        return {run.point.name: run.experiment for run in self.runs}
+
     def shard(self, number: int, count: int) -> Plan:
         """The part of the runs that belongs to shard `number`, from 1 on, of `count`.
 
@@ -103,7 +108,7 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
             experiment = networks.with_network(source.point(point.settings), source, where)
             built = run_plan.make_plan(experiment, where=where)
             engine = choose(experiment)
-            size = measured.size_of(experiment, engine, len(built.flows))
+            size = measured.size_of(experiment, engine, built)
             checked[key] = (experiment.model_copy(update={"engine": engine}), size)
         experiment, size = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
@@ -113,45 +118,3 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})
     return Plan(whole, tuple(runs))
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """An estimate of the time and disk that runs need.
-
-    Attributes:
-        wall_s: the time for all runs, with the given number of runs at a time.
-        each_s: the time for one run, on average.
-        disk_bytes: the disk that all results need.
-        known: the number of measured runs behind the estimate. If it is 0, the other attributes
-            mean nothing.
-        far: whether the measured runs were much smaller or larger, so that the estimate is rough.
-    """
-
-    wall_s: float
-    each_s: float
-    disk_bytes: float
-    known: int
-    far: bool = False
-
-
-def forecast(
-    runs: Sequence[Run], captures: str, jobs: int, known: Sequence[Measurement]
-) -> Forecast:
-    """Estimates the time and disk of these runs, with `jobs` virtual runs at a time."""
-    estimates = [
-        (run, estimate)
-        for run in runs
-        if (estimate := measured.estimate(run.size, captures, known)) is not None
-    ]
-    if not estimates or len(estimates) < len(runs):
-        return Forecast(0.0, 0.0, 0.0, 0)
-    alone_s = sum(estimate.wall_s for run, estimate in estimates if run.exclusive)
-    shared_s = sum(estimate.wall_s for run, estimate in estimates if not run.exclusive)
-    return Forecast(
-        wall_s=alone_s + shared_s / max(1, min(jobs, len(estimates))),
-        each_s=(alone_s + shared_s) / len(estimates),
-        disk_bytes=sum(estimate.disk_bytes for _, estimate in estimates),
-        known=min(estimate.runs for _, estimate in estimates),
-        far=any(estimate.far for _, estimate in estimates),
-    )

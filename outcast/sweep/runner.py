@@ -34,12 +34,6 @@ class Result:
         return self.report.progress.left == 0 and not self.report.failures
 
 
-def finished_runs(plan: Plan, directory: SweepDirectory) -> set[str]:
-    """Names of the runs whose manifest verifies: every file is there and has its hash."""
-    names = [run.point.name for run in plan.runs]
-    return {name for name in names if not store.problems(directory.run(name))}
-
-
 def run_sweep(
     plan: Plan,
     path: Path,
@@ -69,7 +63,7 @@ def run_sweep(
     """
     with store.opened(path, plan.experiment, resume) as directory:
         store.keep_networks(directory, plan.own_topologies)
-        finished = finished_runs(plan, directory)
+        finished = store.take_stock(directory, plan.asked, observer.note)
         tasks = plan.tasks(finished, executor)
         by_name = {run.point.name: run for run in plan.runs}
 
@@ -78,7 +72,7 @@ def run_sweep(
                 return
             measurement = measured.measure(
                 RunDirectory(directory.runs / name),
-                by_name[name].experiment,
+                by_name[name].size,
                 wall_s,
                 disk_bytes,
                 plan.sweep.captures,

@@ -16,13 +16,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, files, handed_in
+from outcast import experiment, files, handed_in, workflow
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
@@ -111,6 +111,13 @@ class SweepDirectory:
             target / "why.json", {**asdict(failure), "message": message, "attempts": attempts}
         )
 
+    def set_aside(self, name: str, why: str) -> None:
+        """Moves a folder of `runs` that does not hold its run to the failed ones."""
+        self.clear(name)
+        self.attempt(name).mkdir()
+        (self.runs / name).rename(self.attempt(name) / RESULT)
+        self.reject(name, Failure(InputError.__name__, why, InputError.exit_status), 0)
+
     def clear(self, name: str) -> None:
         """Removes the folder of an attempt."""
         shutil.rmtree(self.attempt(name), ignore_errors=True)
@@ -174,6 +181,78 @@ def problems(directory: RunDirectory) -> list[str]:
             for name in differences.changed
         ),
     ]
+
+
+def other_key(directory: RunDirectory, asked: Experiment) -> str | None:
+    """The first key in which a run differs from what is asked; None where it is that run.
+
+    The manifest tells that a run is whole, but not that it stands in the right folder. And a file
+    with the network can be another one on the machine that made it.
+
+    Raises:
+        InputError: the run's configuration cannot be read.
+    """
+    made = experiment.load_resolved(directory.config)
+    engine = made.engine if asked.engine == "auto" else asked.engine
+    there, here = (_of_run(each, engine) for each in (made, asked))
+    return next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
+
+
+def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
+    """What tells runs apart. Files are named without their folders, because a run has copies."""
+    resolved = workflow.resolve(tried, "realtime" if engine == "realtime" else "virtual")
+    tree = resolved.model_dump(mode="json", by_alias=True)
+    tree["topology"].pop("path", None)
+    for number, override in enumerate(tree["links"]["overrides"]):
+        if isinstance(override.get("rate"), dict):
+            name = Path(override["rate"]["trace"]).name
+            override["rate"]["trace"] = name.removeprefix(f"{number}-")
+    for program in tree["programs"]:
+        program["files"] = [Path(file).name for file in program["files"]]
+    for module in (tree["kernel"] or {}).get("modules", ()):
+        module["path"] = Path(module["path"]).name
+    return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
+
+
+def why_not_finished(directory: RunDirectory, asked: Experiment) -> str | None:
+    """Why a folder does not hold the finished run that is asked for; None if it does."""
+    if wrong := problems(directory):
+        return wrong[0]
+    try:
+        key = other_key(directory, asked)
+    except InputError as error:
+        return str(error)
+    return None if key is None else f"{directory.path}: was made with another {key}"
+
+
+def finished_runs(directory: SweepDirectory, asked: Mapping[str, Experiment]) -> set[str]:
+    """Names of the runs that are whole and were made as asked, by the experiments of all names."""
+    return {
+        name for name, run in asked.items() if why_not_finished(directory.run(name), run) is None
+    }
+
+
+def take_stock(
+    directory: SweepDirectory, asked: Mapping[str, Experiment], note: Callable[[str], None]
+) -> set[str]:
+    """The finished runs, as `finished_runs`. What else stands in their places is set aside.
+
+    So no later step takes it for a result, also if the run cannot be made again.
+
+    Args:
+        directory: the store, which is locked.
+        asked: the experiments by the names of their runs.
+        note: is told of each run that is set aside, and why.
+    """
+    finished = set()
+    for name, run in asked.items():
+        why = why_not_finished(directory.run(name), run)
+        if why is None:
+            finished.add(name)
+        elif directory.run(name).path.exists():
+            directory.set_aside(name, why)
+            note(f"set aside and made again: {why}")
+    return finished
 
 
 @contextmanager

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ import pytest
 
 from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, measured, plan, runner
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
-from outcast.sweep.store import SweepDirectory, locked, problems
+from outcast.sweep.store import SweepDirectory, locked, other_key, problems
 from outcast.sweep.task import Ended, Failure, Task
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -150,6 +153,53 @@ def test_resuming_does_what_is_missing_half_or_changed(
     )
     assert before == {name: (out / name).read_bytes() for name in before}
     assert not (out / "unfinished/left").exists()
+
+
+def swap(first: Path, second: Path, aside: Path) -> None:
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+
+
+def test_resuming_does_not_trust_a_run_in_the_folder_of_another(tmp_path: Path) -> None:
+    wanted, out = planned(tmp_path), tmp_path / "out"
+    result, _ = sweep(wanted, out)
+    before = (out / "runs.parquet").read_bytes()
+    first, second = (result.directory.run(run.point.name).path for run in wanted.runs[:2])
+    swap(first, second, tmp_path / "aside")
+    result, quiet = sweep(wanted, out, resume=True)
+    assert (result.report.progress.finished_before, result.report.progress.finished) == (2, 2)
+    assert [note for note in quiet.notes if "was made with another" in note] == [
+        f"set aside and made again: {path}: was made with another topology"
+        for path in (first, second)
+    ]
+    assert (out / "runs.parquet").read_bytes() == before
+    assert result.directory.failures() == {}
+
+
+def test_a_run_that_is_not_made_again_is_no_result(tmp_path: Path) -> None:
+    wanted, out = planned(tmp_path), tmp_path / "out"
+    result, _ = sweep(wanted, out)
+    name = wanted.runs[0].point.name
+    result.directory.run(name).summary.write_text("{}")
+    stopped, _ = sweep(wanted, out, resume=True, limits=Limits(deadline_s=-1))
+    assert stopped.report.left == (name,)
+    assert dataset.load(out).runs.height == 3
+    failure = stopped.directory.failures()[name]
+    assert "summary.json: not as it was when the run ended" in failure.message
+
+
+def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path: Path) -> None:
+    program = "{name: get, host: h1, command: [./get.sh], files: [FILE]}"
+    tried = {}
+    for name in ("here/get.sh", "there/get.sh", "there/put.sh"):
+        programs = f"[{program.replace('FILE', str(tmp_path / name))}]"
+        (run,) = planned(tmp_path, sweep="{queue.limit: [16KB]}", seed="1", programs=programs).runs
+        tried[name] = run.experiment
+    fake_run.execute(tried["here/get.sh"], tmp_path / "run")
+    run_directory = RunDirectory(tmp_path / "run")
+    assert other_key(run_directory, tried["there/get.sh"]) is None
+    assert other_key(run_directory, tried["there/put.sh"]) == "programs"
 
 
 def test_a_sweep_can_grow_but_not_become_another(tmp_path: Path) -> None:
@@ -346,8 +396,7 @@ def test_an_executor_that_is_not_there_is_a_failure_in_words(
 
 
 def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
-    wanted = planned(tmp_path)
-    assert plan.forecast(wanted.runs, "keep", 2, []).known == 0
+    sizes = [run.size for run in planned(tmp_path).runs]
     file = tmp_path / "cache/measured.jsonl"
     for factor in (1.0, 2.0, 10.0):
         size = measured.Size("virtual", 3, 1e7 * factor, 0.1 * factor)
@@ -357,27 +406,80 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
     known = measured.read_measurements(file)
     assert len(known) == 3
     # Four runs of 2 s, and another second scaled to their traffic; two at a time.
-    expected = plan.forecast(wanted.runs, "keep", 2, known)
+    expected = measured.forecast(sizes, "keep", 2, known)
     assert expected.wall_s == pytest.approx(4 * 3.0 / 2)
     assert expected.disk_bytes == pytest.approx(4000)
     assert (expected.known, expected.far) == (3, False)
-    assert plan.forecast(wanted.runs, "keep", 2, known[2:]).far
+    assert measured.forecast(sizes, "keep", 2, known[2:]).far
     # Realtime runs are made one by one, and there are no earlier ones to estimate from.
-    alone = plan.plan_sweep(experiment.read(tmp_path / "fake.yaml"), lambda each: "realtime")
-    assert plan.forecast(alone.runs, "keep", 2, known).known == 0
+    alone = [replace(size, engine="realtime") for size in sizes]
+    of_model = measured.forecast(alone, "keep", 2, known)
+    assert of_model.known == 0
+    assert of_model.wall_s == pytest.approx(4 * of_model.each_s)
+    assert of_model.each_s > sizes[0].duration_s
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *('"flows": 0', '"flows": "x"', '"bits": -1', '"bits": NaN', '"ports": 0', '"hops": 0'),
+        *('"traffic_s": 1e300', '"traffic_s": "x"', '"other_s": -5', '"disk_bytes": null'),
+    ],
+)
+def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damaged: str) -> None:
+    file = tmp_path / "measured.jsonl"
+    size = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7)
+    measured.note(measured.Measurement(size, 2.0, 3.0, 1000, "keep"), file)
+    line = file.read_text()
+    key = damaged.partition(":")[0]
+    broken = re.sub(rf"{key}: [^,}}]*", damaged, line)
+    assert broken != line
+    file.write_bytes(broken.encode() + b"\xff\n" + b"[" * 10_000 + b"\n" + line.encode())
+    [known] = measured.read_measurements(file)
+    assert measured.estimate(size, "keep", [known]).wall_s == pytest.approx(5.0)
+
+
+def test_a_first_run_is_estimated_by_a_model_which_scales_what_was_measured() -> None:
+    small = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7)
+    large = replace(small, ports=2592, bits=1e9)
+    alone = measured.estimate(large, "keep", [])
+    assert (alone.runs, alone.far) == (0, False)
+    assert alone.wall_s > 5 * measured.estimate(small, "keep", []).wall_s
+    assert alone.disk_bytes > 25e6
+    # This machine is three times as slow as the model's.
+    slow = measured.Measurement(
+        small, 3 * small.modelled_traffic_s, 3 * (small.modelled_other_s or 0), 10**6, "keep"
+    )
+    scaled = measured.estimate(large, "keep", [slow])
+    assert scaled.wall_s == pytest.approx(3 * alone.wall_s)
+    assert (scaled.runs, scaled.far) == (1, True)
+    assert scaled.disk_bytes == pytest.approx(2e6)
+    # A run of real time takes its own time on every machine.
+    real = measured.Size("realtime", 13, 1e9, 10.0, ports=96, hops=5.7)
+    taken = measured.Measurement(real, 12.0, 6.0, 10**6, "keep")
+    longer = replace(real, duration_s=20.0, bits=2e9)
+    assert measured.estimate(longer, "keep", [taken]).wall_s == pytest.approx(6 + 2 * 2 + 20)
+
+
+def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path: Path) -> None:
+    slow = {"links.overrides": "[{between: [s1, h1], rate: 10mbit}]"}
+    (before, *_), (after, *_) = (planned(tmp_path, **more).runs for more in ({}, slow))
+    assert (before.size.bits, after.size.bits) == (1e7, 1e6)
+    assert (before.size.ports, before.size.hops) == (8, 2.5)
 
 
 def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
     wanted = planned(tmp_path).runs[0].experiment
     fake_run.execute(wanted, tmp_path / "run")
     made = RunDirectory(tmp_path / "run")
+    made.write_plan(make_plan(wanted))
     manifest = made.read_manifest()
     made.write_manifest(manifest.model_copy(update={"wall_s": {"boot": 2.0, "traffic": 1.0}}))
     before = measured.of_single_run(made, wanted)
     assert (before.other_s, before.traffic_s, before.captures) == (2.0, 1.0, "keep")
     (made.path / "queue.png").write_bytes(bytes(1000))
     assert measured.of_single_run(made, wanted) == before
-    assert measured.estimate(before.size, "keep", [before]) is not None
+    assert measured.estimate(before.size, "keep", [before]).wall_s == 3.0
 
 
 def test_finished_runs_are_measured(tmp_path: Path) -> None:
@@ -424,11 +526,14 @@ def test_the_plan_is_shown_and_nothing_run(
     faked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out_folder = tmp_path / "out"
-    status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(out_folder))
+    argv = [str(faked), "--dry-run", "--jobs", "2", "-o", str(out_folder)]
+    status, out, _ = invoke(capsys, *argv)
     assert status == 0
     assert "4 runs into" in out
     assert "queue.limit: 16KB, 64KB" in out
-    assert "estimate: none" in out
+    assert "estimate: about 5 s (2 at a time)" in out
+    assert "by a model of networks, rates and durations, because this machine has measured" in out
+    assert "3 s to 21 s can be" in out
     assert not out_folder.exists()
 
 
@@ -461,6 +566,9 @@ def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
     assert not (tmp_path / "two").exists()
     status, out, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "merged"))
     assert (status, "3 folders merged, every run is there" in out) == (0, True), err
+    status, _, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "merged"))
+    assert (status, "allowed is a new or empty folder (-o)" in err) == (2, True), err
+    assert "--resume" not in err
     invoke(capsys, str(faked), "-o", str(tmp_path / "whole"))
     for name in ("runs.parquet", "run_flows.parquet"):
         merged = (tmp_path / "merged" / name).read_bytes()
@@ -480,9 +588,7 @@ def test_a_run_in_the_folder_of_another_is_not_merged(
     status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
     assert status == 0, err
     first, second = sorted((tmp_path / "made/runs").iterdir())[:2]
-    first.rename(tmp_path / "aside")
-    second.rename(first)
-    (tmp_path / "aside").rename(second)
+    swap(first, second, tmp_path / "aside")
     merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
     status, _, err = invoke(capsys, str(faked), *merging)
     assert (status, "was made with another" in err, err.count("\n")) == (2, True, 1), err
@@ -515,6 +621,7 @@ def test_a_merge_that_fails_leaves_nothing(
     ("name", "options", "status", "said"),
     [
         ("fake", ["--shard", "4/3"], 2, "--shard: '4/3'; allowed is I/N with I from 1 to N"),
+        ("fake", ["--store", "s3://a"], 2, "--store: is where Dask's workers put results"),
         ("fake", ["--merge", ".", "--resume"], 2, "--merge: runs nothing"),
         ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
         ("untrusted", [], 4, "4 runs cannot be trusted"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
 import itertools
 import os
 import shutil
@@ -11,24 +13,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 import outcast
-from outcast.errors import RunError
+from outcast.errors import (
+    ConfigError,
+    DeadlineError,
+    FeatureMissingError,
+    OutcastError,
+    RunError,
+)
 from outcast.files import sha256
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dask_pool, runner
-from outcast.sweep.dask_pool import DaskPool, Fingerprint
+from outcast.sweep import dask_pool, objects, runner
+from outcast.sweep.dask_pool import DaskPool, Fingerprint, InStore, Reply, _Assignment
+from outcast.sweep.objects import Objects
 from outcast.sweep.runner import Result
+from outcast.sweep.store import RESULT, problems
+from outcast.sweep.task import Ended, Failure
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
-from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, wait_for
+from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, task, wait_for
 
-pytest.importorskip("distributed", reason="scripts/install.sh installs it")
+distributed = pytest.importorskip("distributed", reason="scripts/install.sh installs it")
+pytest.importorskip("fsspec", reason="scripts/install.sh installs it")
 
 
 @dataclass
@@ -89,8 +102,8 @@ class Watching(Quiet):
             self.do()
 
 
-def on_dask(cluster: Cluster, target: Path, quiet: Quiet) -> Result:
-    pool = dask_pool.connect(cluster.address)
+def on_dask(cluster: Cluster, target: Path, quiet: Quiet, store: str | None = None) -> Result:
+    pool = dask_pool.connect(cluster.address, store)
     wanted = planned(target.parent, repetitions=2)
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
@@ -104,9 +117,9 @@ def test_a_killed_worker_changes_nothing_of_the_dataset(
     monkeypatch.setattr(DaskPool, "_sees", lambda *given: sees(*given) and next(shares))
     unpack = dask_pool.unpack
 
-    def count(data: bytes, folder: Path) -> None:
+    def count(stream: IO[bytes], folder: Path) -> None:
         packed.append(folder)
-        unpack(data, folder)
+        unpack(stream, folder)
 
     monkeypatch.setattr(dask_pool, "unpack", count)
     first, second = cluster.worker("first"), cluster.worker("second")
@@ -191,23 +204,252 @@ def test_what_differs_between_machines_is_named() -> None:
     )
 
 
-def test_a_shared_result_is_here_when_its_manifest_and_files_are(tmp_path: Path) -> None:
-    fake_run.execute(planned(tmp_path).runs[0].experiment, tmp_path / "run")
-    result = RunDirectory(tmp_path / "run")
-    digest = sha256(result.manifest)
-    assert dask_pool._not_yet_here(result, digest) is None
-    assert "not as the worker wrote it" in str(dask_pool._not_yet_here(result, "0" * 64))
-    result.summary.unlink()
-    assert "summary.json: missing" in str(dask_pool._not_yet_here(result, digest))
-    result.manifest.unlink()
-    assert dask_pool._not_yet_here(result, digest) is not None
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """An attempt's folder as a worker leaves it."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    fake_run.execute(planned(tmp_path).runs[0].experiment, folder / RESULT)
+    return folder
 
 
-def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    (source / "deep").mkdir(parents=True)
-    (source / "deep/bytes").write_bytes(bytes(range(256)) * 10)
-    (source / "text").write_text("text")
-    dask_pool.unpack(dask_pool.pack(source), tmp_path / "target")
-    for name in ("deep/bytes", "text"):
-        assert (tmp_path / "target" / name).read_bytes() == (source / name).read_bytes()
+def replied(
+    made: Path, target: Path, *, archive: bytes | None = None, in_store: InStore | None = None
+) -> Reply:
+    digest = sha256(RunDirectory(made / RESULT).manifest)
+    target.parent.mkdir(exist_ok=True)
+    return Reply(Ended("a", None, 1.0), archive, in_store, digest)
+
+
+def assigned(target: Path, shared: Path | None = None, place: Objects | None = None) -> _Assignment:
+    return _Assignment(task("a"), target, "tcp://w", Finished(), shared, place)
+
+
+@dataclass
+class Finished:
+    """A future whose task has ended with a reply."""
+
+    reply: Reply | None = None
+    status: str = "finished"
+
+    def result(self, timeout: float) -> Reply | None:
+        return self.reply
+
+
+def through_scheduler(made: Path, target: Path) -> tuple[Reply, _Assignment]:
+    file = made.parent / "packed.zip"
+    dask_pool.pack(made, file)
+    return replied(made, target, archive=file.read_bytes()), assigned(target)
+
+
+def through_store(made: Path, target: Path) -> tuple[Reply, _Assignment]:
+    file = made.parent / "packed.zip"
+    dask_pool.pack(made, file)
+    place = Objects(f"file://{made.parent / 'store'}")
+    place.make()
+    place.put(file, "attempt.zip")
+    of_store = InStore(sha256(file), file.stat().st_size)
+    return replied(made, target, in_store=of_store), assigned(target, place=place)
+
+
+def through_folder(made: Path, target: Path) -> tuple[Reply, _Assignment]:
+    shared = made.parent / "shared"
+    shutil.copytree(made, shared)
+    return replied(made, target), assigned(target, shared=shared)
+
+
+Way = Callable[[Path, Path], tuple[Reply, _Assignment]]
+
+
+@pytest.mark.parametrize("way", [through_scheduler, through_store, through_folder])
+def test_a_result_comes_whole_by_every_way(way: Way, made: Path, tmp_path: Path) -> None:
+    target = tmp_path / "unfinished/a"
+    reply, assignment = way(made, target)
+    assert dask_pool._taken(reply, assignment) is None
+    assert problems(RunDirectory(target / RESULT)) == []
+    assert [path.name for path in target.parent.iterdir()] == ["a"]
+    assert not [path for path in tmp_path.glob("store/*")]
+
+
+def halved(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("way", "harm", "said"),
+    [
+        (through_store, lambda top: halved(top / "store/attempt.zip"), "holds other bytes than"),
+        (
+            through_store,
+            lambda top: (top / "store/attempt.zip").write_bytes(bytes(2**20)),
+            "attempt.zip: has 1048576 bytes; ",
+        ),
+        (through_store, lambda top: (top / "store/attempt.zip").unlink(), "FileNotFoundError"),
+        # Half a file of a result, whose manifest is whole: what a full network disk leaves.
+        (
+            through_folder,
+            lambda top: halved(top / "shared/run/flows.parquet"),
+            "flows.parquet: not as it was when the run ended",
+        ),
+        (
+            through_folder,
+            lambda top: (top / "shared/run/summary.json").unlink(),
+            "summary.json: missing",
+        ),
+        (through_folder, lambda top: (top / "shared/run/manifest.json").unlink(), "No such file"),
+        (through_folder, lambda top: shutil.rmtree(top / "shared"), "and nothing is there"),
+        # Another worker's result of another run.
+        (
+            through_folder,
+            lambda top: (top / "shared/run/manifest.json").write_text("{}"),
+            "not as the worker wrote it",
+        ),
+    ],
+)
+def test_what_comes_back_broken_is_lost(
+    way: Way,
+    harm: Callable[[Path], object],
+    said: str,
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dask_pool, "SEEN_DEADLINE_S", 0.2)
+    reply, assignment = way(made, tmp_path / "unfinished/a")
+    harm(tmp_path)
+    failure = dask_pool._taken(reply, assignment)
+    assert failure is not None
+    assert (failure.kind, said in failure.message) == ("WorkerLostError", True), failure
+    assert "\n" not in failure.message
+
+
+def test_our_own_full_disk_is_no_fault_of_the_worker(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(stream: IO[bytes], folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    reply, assignment = through_scheduler(made, tmp_path / "unfinished/a")
+    monkeypatch.setattr(dask_pool, "unpack", full)
+    failure = dask_pool._taken(reply, assignment)
+    assert failure is not None
+    assert failure.kind == "RunError"
+    assert failure.message == f"{tmp_path}/unfinished/a: No space left on device"
+
+
+def test_a_worker_that_loses_results_gets_no_further_run(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk is full, so it fails at once and would take all runs from the others."""
+
+    @dataclass
+    class Worker:
+        local_directory: str
+
+    monkeypatch.setattr(distributed, "get_worker", lambda: Worker(str(tmp_path)))
+
+    class Stop:
+        is_over = False
+
+        def is_set(self) -> bool:
+            return self.is_over
+
+    stop = Stop()
+    monkeypatch.setattr(distributed, "Event", lambda name: stop)
+    monkeypatch.setattr(dask_pool, "FULL_BYTES", 2**62)
+    failed = Ended("a", Failure("RunError", "No space left on device"), 1.0)
+    monkeypatch.setattr(dask_pool, "_make", lambda *given: failed)
+    reply = dask_pool.make_run(task("a"), "stop", None, None)
+    assert reply.ended.failure is not None
+    assert reply.ended.failure.kind == "WorkerLostError"
+    pool = DaskPool(None, Fingerprint("1", "a", None), _usable={"tcp://w": 1, "tcp://v": 1})
+    for attempt in range(dask_pool.MOST_LOST):
+        assert pool.places() == 2
+        assignment = replace(assigned(tmp_path / f"a{attempt}"), future=Finished(reply))
+        ended = pool._ended(assignment)
+        assert ended is not None
+        assert ended.failure is not None
+        assert ended.failure.message.startswith("worker tcp://w: its disk is full (")
+    assert pool.places() == 1
+    assert "tcp://w is refused: it lost 3 results in a row: its disk is full" in pool.notes()[0]
+    # After its end a sweep takes nothing, and would not remove it from the object store.
+    stop.is_over = True
+    monkeypatch.setattr(Objects, "put", lambda *given: pytest.fail("written"))
+    after = dask_pool.make_run(task("a"), "stop", None, Objects("s3://a"))
+    assert (after.in_store, after.archive) == (None, None)
+
+
+def test_results_come_through_an_object_store(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, seen = Objects.get, []
+
+    def half_at_first(self: Objects, name: str, file: Path, most_bytes: int) -> None:
+        get(self, name, file, most_bytes)
+        seen.append(name)
+        if seen.count("attempt.zip") == 1 and name == "attempt.zip":
+            halved(file)
+
+    monkeypatch.setattr(Objects, "get", half_at_first)
+    monkeypatch.setattr(dask_pool.DaskPool, "_sees", lambda *given: pytest.fail("asked"))
+    (tmp_path / "bucket").mkdir()
+    cluster.worker("only")
+    quiet = Quiet()
+    result = on_dask(cluster, tmp_path / "dask", quiet, f"file://{tmp_path}/bucket")
+    assert result.complete
+    assert seen.count("attempt.zip") == 9
+    assert ["holds other bytes" in note for note in quiet.notes] == [True]
+    assert not list((tmp_path / "bucket").iterdir())
+    assert not list((tmp_path / "dask/unfinished").iterdir())
+    # What only this process has is no store.
+    pool = dask_pool.connect(cluster.address, "memory://results")
+    wait_for(lambda: bool(pool.poll() or pool._refused), "a refusal")
+    (note,) = pool.notes()
+    assert "is refused: it cannot use the object store: memory://results/outcast-" in note
+    assert (pool.places(), "\n" in note) == (0, False)
+    pool.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("results/here", ConfigError, "--store results/here: is no URL; allowed is one of"),
+        ("nothing://a", ConfigError, "--store nothing://a: Protocol not known: nothing; allowed"),
+        ("file:///no/such/folder", RunError, "file:///no/such/folder: FileNotFoundError: "),
+        ("sftp://ana:secret@127.0.0.1:1/a", OutcastError, "sftp://...@127.0.0.1:1/a: "),
+    ],
+)
+def test_an_object_store_that_cannot_be_used_is_said_in_one_line(
+    url: str, kind: type[OutcastError], said: str
+) -> None:
+    with pytest.raises(kind) as refusal:
+        Objects(url).make()
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_file_system_whose_package_is_missing_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = {"class": "no_such_package.System", "err": "Install no_such_package to access X"}
+    registry = importlib.import_module("fsspec.registry")
+    monkeypatch.setitem(registry.known_implementations, "missing", broken)
+    with pytest.raises(FeatureMissingError, match="--store missing://a: Install no_such_package"):
+        Objects("missing://a").make()
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(FeatureMissingError, match="fsspec is missing; install it with: pip"):
+        Objects("file:///a").make()
+
+
+def test_an_object_store_that_does_not_answer_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hanging:
+        def rm_file(self, path: str) -> None:
+            time.sleep(HANG_S)
+
+    monkeypatch.setattr(objects, "BASE_DEADLINE_S", 0.1)
+    monkeypatch.setattr(Objects, "_open", lambda self: (Hanging(), "folder"))
+    with pytest.raises(DeadlineError, match=r"waited 0\.1 s for an answer of s3://a"):
+        Objects("s3://a").remove("b")
