@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,8 @@ points: the sheet that grading writes for a student has the points of every ques
 """
 
 _KEY_BYTES = 32
+_OTHERS = ((stat.S_IXGRP, stat.S_IRGRP), (stat.S_IXOTH, stat.S_IROTH))
+"""The bits of a folder and of a file in it that let the group, or all, read the file."""
 
 _HEADER = """\
 # A class. `key` beside this file decides all seeds, and whoever has it can forge: keep both here.
@@ -108,6 +111,15 @@ class Class:
         if len(secret) != _KEY_BYTES:
             raise ConfigError(f"{path}: allowed are {2 * _KEY_BYTES} hexadecimal digits")
         return Key(secret)
+
+    @property
+    def key_is_open(self) -> bool:
+        """Whether other users of this machine can read the key, as after a copy (stat(2))."""
+        try:
+            folder, key = (path.stat().st_mode for path in (self.path, self.path / "key"))
+        except OSError:
+            return False
+        return any(folder & enter and key & read for enter, read in _OTHERS)
 
     def handed_out(self, student: str) -> Folder:
         """Where a student's folder is, as it was handed out."""

@@ -7,14 +7,18 @@ An exercise may come from anyone, so a query reads nothing but these tables: pol
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
 from outcast.records.summary import Summary
+
+QUERY_DEADLINE_S = 60.0
+"""A query over a million packets takes less than a second."""
 
 _BEGINNING = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 _READERS = re.compile(r"\b(?:read|scan)_\w+", re.IGNORECASE)
@@ -51,6 +55,7 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
 
     Raises:
         InputError: the run lacks a table, or the query does not fit the tables.
+        DeadlineError: the query takes too long.
     """
     require_safe(sql)
     named = set(_WORD.findall(sql))
@@ -70,7 +75,7 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
             # A second net: a registered table is `DF` in the plan, and a file is a SCAN.
             if _SCAN.search(_without_literals(plan.explain(optimized=False))):
                 raise ConfigError("sql: reads a file; allowed are the run's tables")
-            frame = plan.collect()
+            frame = _collected(plan)
     # polars raises a panic for a part of what it does not know. A panic is no Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         what = (str(error).strip() or "polars failed").splitlines()[0]
@@ -78,6 +83,33 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
         raise InputError(f"{run.directory.path}: sql: {what}; its tables: {tables}") from None
     # polars' SQL takes 100.0 as a decimal, and what is computed from it is one too.
     return frame.with_columns(pl.selectors.decimal().cast(pl.Float64)).rows()
+
+
+def _collected(plan: pl.LazyFrame) -> pl.DataFrame:
+    """What a query gives, if it gives it in time.
+
+    polars cannot be interrupted. A query that is too long goes on until the process ends.
+
+    Raises:
+        DeadlineError: the query takes longer than QUERY_DEADLINE_S.
+    """
+    given: list[pl.DataFrame] = []
+    raised: list[BaseException] = []
+
+    def collect() -> None:
+        try:
+            given.append(plan.collect())
+        except BaseException as error:  # a panic of polars is no Exception
+            raised.append(error)
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(QUERY_DEADLINE_S)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise DeadlineError("the rows of a query", QUERY_DEADLINE_S, "sql: join fewer rows")
+    return given[0]
 
 
 def _without_literals(text: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from rich.table import Table
 
+from outcast.assignment import answers
 from outcast.assignment.graded import Graded
 from outcast.assignment.questions import Marked
 
@@ -96,7 +97,10 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
             if marked.state in ("wrong", "missing"):
                 lost.setdefault(marked.comment or marked.state, []).append(marked.key)
         lines += [f"{each.place}: {', '.join(keys)}: {why}" for why, keys in lost.items()]
-        lines += [f"{each.place}: {note}" for note in (*each.notes, *each.for_teacher)]
+        # An answer that is missing is a note too, for the gradebooks.
+        told = {f"{answers.FILE}: {marked.key}: {marked.comment}" for marked in each.marked}
+        notes = [note for note in (*each.notes, *each.for_teacher) if note not in told]
+        lines += [f"{each.place}: {note}" for note in notes]
     return lines
 
 

@@ -98,12 +98,10 @@ def new(
 @_students_file
 def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
     """Make the folders of further students of CLASS."""
-    from outcast.assignment.classes import Class
-
     named = _named(students, file)
     if not named:
         raise ConfigError("--student: is missing; allowed is --student ID or --students FILE")
-    for folder in Class(klass).hand_out(named):
+    for folder in assignment_grading.open_class(klass).hand_out(named):
         terminal.echo(str(folder.path))
 
 
@@ -196,11 +194,12 @@ def lint(exercise: str, seeds: int, jobs: int | None) -> None:
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""
     from outcast.assignment import solve as solving
-    from outcast.assignment.classes import Class
     from outcast.assignment.replayed import Guest
 
     shared.end_as_interrupted()
-    solved = solving.solve(Class(klass), student, output, Guest(), terminal.tell)
+    solved = solving.solve(
+        assignment_grading.open_class(klass), student, output, Guest(), terminal.tell
+    )
     terminal.echo(str(solved.path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +91,6 @@ def grade(
     Exit status 4 if a submission is rejected.
     """
     from outcast.assignment import by_hand, sheets, worker
-    from outcast.assignment.classes import Class
     from outcast.assignment.grade import grade as grade_all
 
     if resume and output is None:
@@ -101,7 +101,7 @@ def grade(
             "results.json is about one"
         )
     shared.end_as_interrupted()
-    class_ = Class(class_folder)
+    class_ = open_class(class_folder)
     given = {} if output is None else by_hand.read(output / by_hand.FILE)
     graded = grade_all(
         class_,
@@ -122,6 +122,17 @@ def grade(
     rejected = [each.place for each in finished if each.verdict == "rejected"]
     if rejected:
         raise UntrustedError(f"rejected: {', '.join(rejected)}")
+
+
+def open_class(path: Path) -> Class:
+    """A class folder. Warns if its key can be read by others."""
+    from outcast.assignment.classes import Class
+
+    class_ = Class(path)
+    if class_.key_is_open:
+        key = shlex.quote(str(path / "key"))
+        shared.note(f"other users of this machine can read the class's key; chmod 600 {key}")
+    return class_
 
 
 def _write(
@@ -196,9 +207,8 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
 def autograder(class_folder: Path, wheels: Path, output: Path) -> None:
     """Make the autograder's zip file for Gradescope. It holds the key: show it to nobody."""
     from outcast.assignment import autograder as making
-    from outcast.assignment.classes import Class
 
-    class_ = Class(class_folder)
+    class_ = open_class(class_folder)
     _ = class_.key, class_.exercise
     made = making.write(class_folder, wheels, output)
     names = ", ".join(made.wheels)

@@ -144,6 +144,23 @@ def test_further_students(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert sorted(os.listdir(klass.path / "handout")) == ["ana", "dan"]
 
 
+def test_a_key_that_others_can_read_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    klass = make_class(tmp_path / "class", "ana")
+    assert not klass.key_is_open
+    (klass.path / "key").chmod(0o644)
+    # Nobody else can enter the folder.
+    assert not klass.key_is_open
+    klass.path.chmod(0o755)
+    capsys.readouterr()
+    assert cli.invoke(["assignment", "handout", str(klass.path), "--student", "ben"]) == 0
+    assert capsys.readouterr().err == (
+        "outcast: other users of this machine can read the class's key; chmod 600 "
+        f"{klass.path}/key\n"
+    )
+
+
 def test_a_class_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     exercise = load_exercise(EXERCISE)
     for name, students in (("a b", ["ana"]), ("NETS", ["ana", "ANA"])):

@@ -116,6 +116,16 @@ def test_the_csv_has_every_question_and_run() -> None:
     assert (second["verdict"], second["notes"]) == ("rejected", "no")
 
 
+def test_what_is_not_answered_is_said_once() -> None:
+    notes = tuple(f"answers.yaml: {key}: not answered" for key in ("ratio", "cause"))
+    marked = tuple(Marked(key, 0.0, 1.0, "not answered", "missing") for key in ("ratio", "cause"))
+    graded = Graded("ana", "ana", "incomplete", marked, notes=(*notes, "runs/r: there is no run"))
+    assert sheets.remarks([graded]) == [
+        "ana: ratio, cause: not answered",
+        "ana: runs/r: there is no run",
+    ]
+
+
 def test_a_feedback_sheet() -> None:
     text = sheets.feedback("Who | starves", ANA)
     assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pydantic import TypeAdapter
 
@@ -13,7 +15,7 @@ from outcast.assignment import queries
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.questions import KINDS, Effect, Question, Right
 from outcast.assignment.right import right_answers
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
@@ -169,6 +171,16 @@ def test_a_reader_of_another_name_is_found_in_the_plan(
     monkeypatch.setattr(queries, "require_safe", lambda sql: None)
     with pytest.raises(ConfigError, match="sql: reads a file"):
         queries.rows(f"SELECT * FROM read_csv('{tmp_path}/a.csv')", run)
+
+
+def test_a_query_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(pl.LazyFrame):
+        def collect(self, **_: Any) -> Any:
+            time.sleep(3.0)
+
+    monkeypatch.setattr(queries, "QUERY_DEADLINE_S", 0.1)
+    with pytest.raises(DeadlineError, match=r"waited 0\.1 s for the rows of a query: sql: join"):
+        queries._collected(Slow())
 
 
 def test_what_queries_see(run: Run) -> None:
