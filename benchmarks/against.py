@@ -1,14 +1,20 @@
-"""Compares what runs cost here with what they cost at another commit, in turns.
+"""Says what runs cost here, against another commit in the same hour, and against ns-3.
 
-    .venv/bin/python benchmarks/against.py COMMIT [--repetitions 5] [--runs 6] [--config CONFIG]
-        [--write]
+    .venv/bin/python benchmarks/against.py [COMMIT] [--repetitions 5] [--runs 100]
+        [--only PART]... [--config CONFIG] [--write]
 
-The commit is unpacked into a folder of its own and runs with this environment's packages. One
-single run and one sweep of both states are made in turns, so that a busy machine disturbs both
-alike. Prints processor time (of outcast and the guest together) and wall time: medians, and the
-median of the ratios of neighbours. Exit status 1 if the captures of the two states differ.
+Parts, all of them by default: `single` (one run, by phase), `sweep` (--runs runs, one and two at a
+time), `k4` to `k16` (fat-trees), and `ns3` where it is installed (benchmarks/ns3.py says how).
+
+The commit, by default the one before this, is unpacked into a folder of its own and runs with this
+environment's packages. Both states are made in turns, so that a busy machine disturbs both alike.
+The first round compiles and is not counted. Printed are medians and the median of the ratios of
+neighbours, for processor time (of outcast and the guest together), wall time, and the memory of the
+largest process. Exit status 1 if captures of the two states differ, or datasets with one and two
+runs at a time.
+
 `--write` puts the table into docs/results/measured.json, from which `python -m
-scripts.fill_numbers` fills the page.
+scripts.fill_numbers` fills docs/cost.md. Parts that were written for the same two states stay.
 """
 
 from __future__ import annotations
@@ -16,29 +22,77 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from outcast.files import sha256, write_text
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs/results/measured.json"
+from benchmarks import ns3  # noqa: E402
+from benchmarks.stored import Entry, machine, read, store  # noqa: E402
+from outcast import experiment  # noqa: E402
+from outcast.files import sha256  # noqa: E402
+
 NAME = "cost"
+DEADLINE_S = 3600.0
+HEAD = [
+    "",
+    "processor s, before",
+    "after",
+    "ratio",
+    "wall s, before",
+    "after",
+    "ratio",
+    "largest process MB, before",
+    "after",
+]
+NETWORKS = {
+    "k4": (4, 12, "500ms"),
+    "k6": (6, 40, "500ms"),
+    "k8": (8, 112, "500ms"),
+    "k12": (12, 200, "200ms"),
+    "k16": (16, 200, "200ms"),
+}
+"""Pods of a fat-tree, 6-hop flows besides the 2-hop flow, and the duration."""
+PARTS = ("single", "sweep", *NETWORKS, "ns3")
+NO_VALUE = "-"
+TWO_AT_A_TIME, NS3 = "two at a time", "ns-3"
+VALUES = ("", ".state", ".command", f".{TWO_AT_A_TIME}", f".{NS3}")
+"""What pages can take, behind NAME: the table, what made it, and single values."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: seconds of processors, also of its children, and of the wall clock."""
+    """What a command took, with all that it started; None where it was not measured."""
 
-    processor_s: float
     wall_s: float
+    processor_s: float | None = None
+    memory_bytes: int | None = None
+
+
+Pair = tuple[Cost | None, Cost | None]
+"""What neighbours took, before and after; None where a state cannot do it."""
+
+
+@dataclass
+class Findings:
+    """What was measured.
+
+    Attributes:
+        rows: by the text of a row, the pairs; those of a sweep are of one run.
+        values: by name, single values for the docs.
+        wrong: what differed that must not.
+    """
+
+    rows: dict[str, list[Pair]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
 
 
 def unpack(commit: str, folder: Path) -> Path:
@@ -50,112 +104,247 @@ def unpack(commit: str, folder: Path) -> Path:
     return folder
 
 
-def outcast(checkout: Path, *words: str) -> Cost:
-    """Runs an `outcast` of a checkout. Exits where it fails."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "outcast", *words],
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(f"{checkout}: outcast {' '.join(words)}: {done.stderr.strip()}")
-    processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(processor_s, wall_s)
+def outcast(checkout: Path, *words: str) -> Cost | None:
+    """Runs an `outcast` of a checkout. None where it fails, which is said on standard error."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "outcast", *words],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        while time.monotonic() < began + DEADLINE_S:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if ended:
+                break
+            time.sleep(0.02)
+        else:
+            process.terminate()
+            sys.exit(f"{checkout}: outcast {' '.join(words)}: no end within {DEADLINE_S:g} s")
+        wall_s = time.monotonic() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip().splitlines() or [""]
+            print(f"{checkout}: outcast {' '.join(words)}: {said[-1]}", file=sys.stderr, flush=True)
+            return None
+    # wait4(2) counts a child with those that it has waited for; memory is of the largest.
+    return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def captures(run: Path) -> dict[str, str]:
     """The hash of each capture of a run."""
-    return {path.name: sha256(path) for path in sorted((run / "captures").iterdir())}
+    return {path.name: sha256(path) for path in sorted((run / "captures").glob("*"))}
 
 
-def line(what: str, before: Sequence[Cost], after: Sequence[Cost], each: int) -> list[str]:
-    """A row of the table: what `each` runs took, for one run."""
+def phases(run: Path) -> dict[str, float]:
+    """The wall-clock seconds of each phase of a run."""
+    seconds: dict[str, float] = json.loads((run / "manifest.json").read_text())["wall_s"]
+    return seconds
 
-    def of(costs: Sequence[Cost], name: str) -> str:
-        return f"{median(getattr(cost, name) for cost in costs) / each:.1f}"
 
-    def ratio(name: str) -> str:
-        pairs = zip(before, after, strict=True)
-        return f"{median(getattr(new, name) / getattr(old, name) for old, new in pairs):.2f}"
+def measure_single(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+    """One run with its figures, and its phases."""
+    _measure_run("a single run, with figures", [], states, asked, found, by_phase=True)
 
+
+def measure_network(
+    part: str, states: Sequence[Path], asked: argparse.Namespace, found: Findings
+) -> None:
+    """One run in a fat-tree."""
+    k, flows, duration = NETWORKS[part]
+    settings = [f"topology.k={k}", f"flows.1.hosts={flows}", f"duration={duration}"]
+    settings += ["analysis.windows=[]"]
+    what = f"fat-tree of {k} pods, {flows + 1} flows, {duration}"
+    _measure_run(what, settings, states, asked, found)
+
+
+def _measure_run(
+    what: str,
+    settings: Sequence[str],
+    states: Sequence[Path],
+    asked: argparse.Namespace,
+    found: Findings,
+    *,
+    by_phase: bool = False,
+) -> None:
+    options = [word for setting in settings for word in ("--set", setting)]
+    for number in range(asked.repetitions + 1):
+        with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
+            runs = [Path(name, str(place)) for place in range(len(states))]
+            argv = ("run", asked.config, *options, "--engine", "virtual", "-o")
+            before, after = (
+                outcast(checkout, *argv, str(run))
+                for checkout, run in zip(states, runs, strict=True)
+            )
+            if before and after and captures(runs[0]) != captures(runs[1]):
+                found.wrong.append(f"{what}: the captures of the two states differ")
+            if not number:
+                continue
+            found.rows.setdefault(what, []).append((before, after))
+            if not by_phase or before is None or after is None:
+                continue
+            each = [phases(run) for run in runs]
+            for place, cost in enumerate((before, after)):
+                each[place]["begin, figures, report"] = cost.wall_s - sum(each[place].values())
+            for phase in each[1]:
+                pair = (Cost(each[0].get(phase, 0.0)), Cost(each[1][phase]))
+                found.rows.setdefault(f"of it {phase.replace('_', ' ')}", []).append(pair)
+
+
+def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+    """Sweeps with one run and with two runs at a time; costs are of one run."""
+    quotients = []
+    for number in range(asked.repetitions + 1):
+        took: dict[int, Pair] = {}
+        with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
+            for jobs in (1, 2):
+                # Two runs compile all that a sweep needs.
+                runs = asked.runs if number else 2
+                before, after = (
+                    outcast(
+                        *(checkout, "sweep", asked.config, "--jobs", str(jobs)),
+                        *("--set", "engine=virtual", "--set", f"repetitions={runs}"),
+                        *("--set", "sweep.captures=drop", "-o", f"{name}/{place}-{jobs}"),
+                    )
+                    for place, checkout in enumerate(states)
+                )
+                took[jobs] = (_of_one(before, runs), _of_one(after, runs))
+            for place in range(len(states)):
+                tables = [Path(name, f"{place}-{jobs}", "runs.parquet") for jobs in (1, 2)]
+                if all(table.exists() for table in tables) and (
+                    tables[0].read_bytes() != tables[1].read_bytes()
+                ):
+                    found.wrong.append("the datasets with one and two runs at a time differ")
+        if not number:
+            continue
+        for jobs, pair in took.items():
+            what = f"a run of a sweep of {asked.runs}, {jobs} at a time"
+            found.rows.setdefault(what, []).append(pair)
+        alone, together = took[1][1], took[2][1]
+        if alone and together:
+            quotients.append(alone.wall_s / together.wall_s)
+    if quotients:
+        found.values[TWO_AT_A_TIME] = f"{median(quotients):.2f}"
+
+
+def _of_one(cost: Cost | None, runs: int) -> Cost | None:
+    if cost is None or cost.processor_s is None:
+        return cost
+    return Cost(cost.wall_s / runs, cost.processor_s / runs, cost.memory_bytes)
+
+
+def measure_ns3(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
+    """The time of the traffic against ns-3's for the same experiment."""
+    if not ns3.is_installed():
+        print(f"left out: ns-3 is missing; install it with: {ns3.RECIPE}", file=sys.stderr)
+        return
+    tried = experiment.load(ROOT / asked.config, [])
+    quotients: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
+        program, lines = ns3.compiled(Path(name)), ns3.lines_of(tried)
+        for number in range(asked.repetitions):
+            there = ns3.simulate(program, lines, Path(name))
+            run = Path(name, str(number))
+            if outcast(states[1], "run", asked.config, "--engine", "virtual", "-o", str(run)):
+                here_s = phases(run)["traffic"]
+                what = "the traffic alone, against ns-3 (before)"
+                found.rows.setdefault(what, []).append((Cost(there.wall_s), Cost(here_s)))
+                quotients.append(here_s / there.wall_s)
+    if quotients:
+        found.values[NS3] = f"{median(quotients):.2f}"
+
+
+def line(what: str, pairs: Sequence[Pair]) -> list[str]:
+    """A row of the table: medians, and the median of the ratios of neighbours."""
+    before = [pair[0] for pair in pairs if pair[0] is not None]
+    after = [pair[1] for pair in pairs if pair[1] is not None]
+    both = [(old, new) for old, new in pairs if old is not None and new is not None]
     cells = [what]
     for name in ("processor_s", "wall_s"):
-        cells += [of(before, name), of(after, name), ratio(name)]
-    return cells
+        cells += [_median(before, name), _median(after, name)]
+        ratios = [
+            getattr(new, name) / getattr(old, name)
+            for old, new in both
+            if getattr(new, name) is not None and getattr(old, name)
+        ]
+        cells.append(f"{median(ratios):.2f}" if ratios else NO_VALUE)
+    return [*cells, _median(before, "memory_bytes", 1e6), _median(after, "memory_bytes", 1e6)]
+
+
+def _median(costs: Sequence[Cost], name: str, unit: float = 1.0) -> str:
+    known = [getattr(cost, name) / unit for cost in costs if getattr(cost, name) is not None]
+    if not known:
+        return NO_VALUE
+    return f"{median(known):.0f}" if unit > 1 else f"{median(known):.2f}"
+
+
+def merged(known: Entry | None, new: Entry) -> Entry:
+    """The new entry, with the known one's rows and values that were not measured anew.
+
+    They belong to another page if other states were measured; then they are gone.
+    """
+    if known is None or known.state != new.state:
+        return new
+    rows = {row[0]: row for row in (*known.table[1:], *new.table[1:])}
+    commands = dict.fromkeys([*known.command.split("; "), new.command])
+    return Entry(
+        "; ".join(commands), new.state, [HEAD, *rows.values()], {**known.values, **new.values}
+    )
+
+
+def revision(commit: str) -> str:
+    """The short hash of a commit."""
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", commit]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
     """Measures both states in turns."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("commit")
+    parser.add_argument("commit", nargs="?", default="HEAD^")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--runs", type=int, default=6, help="of each sweep")
+    parser.add_argument("--runs", type=int, default=100, help="of each sweep")
+    parser.add_argument("--only", action="append", choices=PARTS, help="can be given again")
     parser.add_argument("--config", default="configs/fig3c.yaml")
     parser.add_argument("--write", action="store_true", help="store the table for the docs")
     asked = parser.parse_args()
-    rows: dict[str, tuple[list[Cost], list[Cost]]] = {}
+    found = Findings()
+    parts = asked.only or PARTS
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
-        scratch = Path(name)
-        (scratch / "before").mkdir()
-        states = (unpack(asked.commit, scratch / "before"), ROOT)
-        hashes: list[dict[str, str]] = [{}, {}]
-        # The first round compiles, and is not counted.
-        for number in range(asked.repetitions + 1):
-            for place, checkout in enumerate(states):
-                run = scratch / f"run-{number}-{place}"
-                single = outcast(
-                    checkout, "run", asked.config, "--engine", "virtual", "-o", str(run)
-                )
-                hashes[place] = captures(run)
-                for jobs in (1, 2) if number else ():
-                    several = outcast(
-                        *(checkout, "sweep", asked.config, "--jobs", str(jobs)),
-                        *("--set", "engine=virtual", "--set", f"repetitions={asked.runs}"),
-                        *("--set", "sweep.captures=drop"),
-                        *("-o", str(scratch / f"sweep-{number}-{place}-{jobs}")),
-                    )
-                    what = f"a run of a sweep, {jobs} at a time"
-                    rows.setdefault(what, ([], []))[place].append(several)
-                if number:
-                    rows.setdefault("a single run, with figures", ([], []))[place].append(single)
-    head = ["", "processor, before", "after", "ratio", "wall, before", "after", "ratio"]
-    table = [head]
-    table += [
-        line(what, *costs, asked.runs if "sweep" in what else 1) for what, costs in rows.items()
-    ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
+        states = (unpack(asked.commit, Path(name)), ROOT)
+        for part in parts:
+            if part in NETWORKS:
+                measure_network(part, states, asked, found)
+            elif part == "sweep":
+                measure_sweep(states, asked, found)
+            elif part == "ns3":
+                measure_ns3(states, asked, found)
+            else:
+                measure_single(states, asked, found)
+            print(f"{part} is measured; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    rows = [line(what, pairs) for what, pairs in found.rows.items()]
+    widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
+    for row in (HEAD, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-    print(f"in seconds, medians of {asked.repetitions}; load {os.getloadavg()[0]:.1f} at the end")
+    for what, value in found.values.items():
+        print(f"{what}: {value}")
+    print(f"medians of {asked.repetitions}; load {os.getloadavg()[0]:.1f} at the end")
     if asked.write:
-        store(asked.commit, table, f"--repetitions {asked.repetitions} --runs {asked.runs}")
-    if hashes[0] != hashes[1]:
-        print("the captures of the two states differ")
-        return 1
-    print("the captures of the two states are equal")
-    return 0
-
-
-def store(commit: str, table: list[list[str]], options: str) -> None:
-    """Puts the table among the stored results."""
-    known = json.loads(RESULTS.read_text(encoding="utf-8"))
-    state = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    known[NAME] = {
-        "command": f"benchmarks/against.py {commit} {options} --write",
-        "state": f"commit {state} against {commit}, {os.cpu_count()} cores",
-        "table": table,
-    }
-    write_text(RESULTS, json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+        words = [f"--only {part}" for part in asked.only or ()]
+        words += [f"--repetitions {asked.repetitions}", f"--runs {asked.runs}"]
+        entry = Entry(
+            f"benchmarks/against.py {revision(asked.commit)} {' '.join(words)}",
+            f"commit {revision('HEAD')} against {revision(asked.commit)}, {machine()}",
+            [HEAD, *rows],
+            found.values,
+        )
+        store(NAME, merged(read().get(NAME), entry))
+    for what in dict.fromkeys(found.wrong):
+        print(what)
+    return 1 if found.wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Why figure 3(c)'s senders sent again and stood still, by the kernel's own events.
 
-    .venv/bin/python benchmarks/causes.py [--seeds 10] [--control bic cubic reno] [-o DIR]
+    .venv/bin/python -m benchmarks.causes [--seeds 10] [--control bic cubic reno] [-o DIR] [--write]
 
 Makes the runs (configs/fig3c.yaml in the virtual engine, with the events of TCP) that DIR does not
 have yet, and prints tables in Markdown:
@@ -11,6 +11,9 @@ have yet, and prints tables in Markdown:
 - how long the senders stood still until a timer went off, and what had been lost before;
 - how long the first acknowledgement after a timeout took.
 
+`--write` puts the tables into docs/results/measured.json (`waits` and what begins so), from which
+`python -m scripts.fill_numbers` fills the pages.
+
 Exit status 1 if a sum differs from its counter at any host, or a retransmission has no cause.
 """
 
@@ -18,11 +21,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
+from benchmarks import stored
 from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
@@ -31,12 +36,13 @@ from outcast.analysis.trace.waits import after_timeouts, wait_table, within
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]
+NAME = "waits"
 
 
 def make(control: str, seed: int, folder: Path) -> Run:
     """Makes a run if it is not there yet."""
     import outcast
-    from outcast.api.runs import execute
+    from outcast.api.making import execute
 
     target = folder / f"{control}-{seed}"
     if not target.exists():
@@ -164,10 +170,37 @@ def after_table(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def markdown(table: pl.DataFrame) -> str:
-    """A table as lines of Markdown."""
-    rows = [table.columns, ["---"] * table.width, *table.iter_rows()]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+def cells(table: pl.DataFrame) -> list[list[str]]:
+    """A table as text; its first row has the columns' names."""
+    return [table.columns, *([str(cell) for cell in row] for row in table.iter_rows())]
+
+
+def of_lone(waits: pl.DataFrame, controls: Sequence[str]) -> dict[str, str]:
+    """What pages say of the waits: by control in their order, of the 2-hop and the 6-hop flows."""
+
+    def each(group: str, value: pl.Expr, digits: int = 0) -> str:
+        rows = [waits.filter(control=control, group=group) for control in controls]
+        values = [row.select(value).item() or 0 for row in rows]
+        return _listed([f"{value:.{digits}f}" for value in values])
+
+    def share(lost: str) -> pl.Expr:
+        return pl.col("share_percent").filter(pl.col("lost") == lost).sum()
+
+    total = pl.col("ms_per_flow").sum()
+    return {
+        "controls": _listed([control.upper() for control in controls]),
+        "lone": each("2-hop", total),
+        "lone blackout": f"{each('2-hop', share('blackout'))} %",
+        "lone alone": f"{each('2-hop', share('hole'))} %",
+        "lone tail": f"{each('2-hop', share('tail loss'), 1)} %",
+        "lone probes": f"{each('2-hop', 100 * pl.col('tlp').sum() / total)} %",
+        "rivals": each("6-hop", total),
+        "rivals before": f"{each('6-hop', share('lost elsewhere'))} %",
+    }
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -176,12 +209,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--control", nargs="+", default=["bic", "cubic", "reno"])
     parser.add_argument("-o", type=Path, default=ROOT / "results/causes", dest="folder")
+    parser.add_argument("--write", action="store_true", help="store the tables for the docs")
     asked = parser.parse_args(arguments)
     parts: dict[str, list[pl.DataFrame]] = {}
     flow_runs: list[dict[str, object]] = []
+    made: list[Run] = []
     for control in asked.control:
         for seed in range(1, asked.seeds + 1):
             run = make(control, seed, asked.folder)
+            made.append(run)
             for name, table in of_run(run, control, seed).items():
                 parts.setdefault(name, []).append(table)
             flow_runs += [
@@ -191,16 +227,26 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{control}, seed {seed}: read", file=sys.stderr)
     tables = {name: pl.concat(part, how="vertical_relaxed") for name, part in parts.items()}
     runs = pl.DataFrame(flow_runs).group_by("control", "group").agg(pl.col("flow_runs").sum())
-    shown: dict[str, Callable[[], pl.DataFrame]] = {
-        "Counters and sums of events": lambda: sums_table(tables["sums"]),
-        "Segments sent again, by cause": lambda: causes_table(tables["again"]),
-        "Timeouts, from captures alone": lambda: seen_table(tables["seen"]),
-        "Error of a run's count": lambda: worst_run(tables["seen"]),
-        "Time stood still, by what was lost": lambda: waits_table(tables["waits"], runs),
-        "The first acknowledgement after a timeout": lambda: after_table(tables["after"]),
+    waits = waits_table(tables["waits"], runs)
+    command = f"python -m benchmarks.causes --seeds {asked.seeds} --control"
+    entry = stored.Entry(
+        f"{command} {' '.join(asked.control)} --write",
+        stored.state_of(made),
+        cells(waits),
+        {**of_lone(waits, asked.control), "seeds": str(asked.seeds)},
+    )
+    entries = {
+        NAME: entry,
+        f"{NAME}, after": replace(entry, table=cells(after_table(tables["after"])), values={}),
+        f"{NAME}, causes": replace(entry, table=cells(causes_table(tables["again"])), values={}),
+        f"{NAME}, sums": replace(entry, table=cells(sums_table(tables["sums"])), values={}),
+        f"{NAME}, seen": replace(entry, table=cells(seen_table(tables["seen"])), values={}),
+        f"{NAME}, errors": replace(entry, table=cells(worst_run(tables["seen"])), values={}),
     }
-    for title, table in shown.items():
-        print(f"\n{title}\n\n{markdown(table())}")
+    for name, known in entries.items():
+        print(f"\n{name}\n\n{known.markdown()}")
+        if asked.write:
+            stored.store(name, known)
     differing = tables["sums"].filter(pl.col("kernel") != pl.col("events"))
     without = tables["again"].filter(pl.col("cause").is_null())
     return 1 if differing.height or without.height else 0

@@ -1,17 +1,21 @@
 """How often the test for a trend in docs/steady-state.md is wrong, on series of a known truth.
 
-    .venv/bin/python -m benchmarks.stationarity
+    .venv/bin/python -m benchmarks.stationarity [--write]
 
 Shares are an autoregressive process of first order: each bin keeps PHI of the last one's
 deviation. To that come nothing, a rise over the whole interval by three standard deviations, or a
-step by three after 70 % of it. Prints how many of 400 series are called not stationary.
+step by three after 70 % of it. Prints how many of 400 series are called not stationary. `--write`
+puts the table into docs/results/measured.json.
 """
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import stored
 from outcast.reproduce.intervals import PARTS, has_trend
 
 SERIES = 400
@@ -30,10 +34,17 @@ def doubted(series: npt.NDArray[np.float64]) -> bool:
     return has_trend(np.array([part.mean() for part in np.array_split(series, PARTS)]))
 
 
-def main() -> None:
-    """Prints the table as Markdown."""
-    print("| bins | PHI | no change | rise | step |")
-    print("|" + "---|" * 5)
+def table() -> list[list[str]]:
+    """The shares of series that are called not stationary, by bins and correlation."""
+    rows = [
+        [
+            "bins",
+            "correlation of neighbouring bins",
+            "wrongly doubted",
+            "a rise found",
+            "a step found",
+        ]
+    ]
     draw = np.random.default_rng(1)
     for bins in (50, 100):
         place = np.arange(bins) / bins
@@ -43,7 +54,21 @@ def main() -> None:
                 np.mean([doubted(shares(draw, bins, phi) + change) for _ in range(SERIES)])
                 for change in changes
             ]
-            print(f"| {bins} | {phi} | {' | '.join(f'{share:.0%}' for share in found)} |")
+            rows.append([str(bins), str(phi), *(f"{share:.0%}" for share in found)])
+    return rows
+
+
+def main() -> None:
+    """Prints the table as Markdown."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="store the table for the docs")
+    asked = parser.parse_args()
+    entry = stored.Entry(
+        "python -m benchmarks.stationarity --write", stored.state_of_code(), table()
+    )
+    print(entry.markdown())
+    if asked.write:
+        stored.store("stationarity", entry)
 
 
 if __name__ == "__main__":
