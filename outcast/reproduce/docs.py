@@ -8,6 +8,7 @@ results have to be of one state (outcast/reproduce/state.py).
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from outcast.files import write_text
 from outcast.reproduce import reproduce, together
 from outcast.reproduce.index import (
     ABOUT_BAND,
+    ABOUT_PICTURE,
     BAND,
     MEASURED,
     anchor,
@@ -31,8 +33,9 @@ from outcast.reproduce.index import (
     remarks,
     seeds_text,
 )
+from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import Result
+from outcast.reproduce.result import FailureRecord, Result
 from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
@@ -50,6 +53,7 @@ report on the Outcast problem (2017), whose figures are those of P and H.
 """
 IMAGES = "images/reproduction"
 RESULTS = "results/reproduction"
+_PLACE_OR_OUTPUT = re.compile(r"(?:: -{10,}| \(what was written up to then: ).*", re.DOTALL)
 NOTE = "note.txt"
 """What the page says of results whose state was not recorded, in place of their state."""
 
@@ -75,6 +79,7 @@ def markdown(results: Sequence[Result]) -> str:
         )
     if bands:
         lines += ["", "## Over noise", "", ABOUT_BAND, ""]
+        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{band_picture.FILE})", ""]
         lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
         lines += [
@@ -149,25 +154,35 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     for folder in folders:
         for result in reproduce.stored(folder, list(load_all().values())):
             new[_name(result.id, result.profile)] = (folder, result)
-    kept = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
-    everything = [*(result for _, result in new.values()), *kept]
+    staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
+    everything = [*(result for _, result in new.values()), *staying]
     together.require_one_state(everything)
-    pictured = {
-        _name(row.result.id, row.result.profile)
-        for row in together.with_sections(together.rows(everything))
-    }
+    shown = together.rows(everything)
+    pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(shown)}
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
+    (docs / RESULTS).mkdir(parents=True, exist_ok=True)
     for name, (folder, result) in new.items():
-        write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
+        kept = result.model_copy(update={"failures": _without_places(result.failures)})
+        write_text(docs / RESULTS / f"{name}.json", kept.model_dump_json(indent=1) + "\n")
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
+    if bands := together.over_noise(shown):
+        band_picture.draw_band(bands, load_all(), images / band_picture.FILE)
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)
     path = docs / "reproduction.md"
     write_text(path, page(docs))
     return path
+
+
+def _without_places(failures: Sequence[FailureRecord]) -> list[FailureRecord]:
+    """Failures whose reasons name no folder of this machine, and hold no output of programs."""
+    return [
+        failure.model_copy(update={"reason": _PLACE_OR_OUTPUT.sub("", failure.reason)})
+        for failure in failures
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from outcast.files import write_text
 from outcast.reproduce import together
+from outcast.reproduce.pictures import band as band_picture
+from outcast.reproduce.recipe import load_all
 from outcast.reproduce.reproduce import folder_of
 from outcast.reproduce.result import ClaimRecord, Result, number
 from outcast.reproduce.together import Row
@@ -110,7 +112,7 @@ def write_index(folder: Path, shown: Sequence[Row]) -> Path:
         element("p", together.control_text(shown)),
         element("div", table("All rows", head, rows, 9), class_="prose sortable"),
     )
-    bands = _over_noise(shown)
+    bands = _over_noise(shown, folder)
     contents = [
         ("verdicts", "Verdicts"),
         *(("noise", "Over noise") for _ in bands),
@@ -155,13 +157,19 @@ ABOUT_BAND = (
     "the flows with the fewest hops, with those of chance at the same loss rate: at 1 drops have "
     "no memory."
 )
+ABOUT_PICTURE = (
+    "Each figure under each profile of noise: its main claim's measure with the 95 % interval, by "
+    "verdict, and the burst ratio. The grey line is where each would be without the effect"
+)
 
 
-def _over_noise(shown: Sequence[Row]) -> list[Element]:
+def _over_noise(shown: Sequence[Row], folder: Path) -> list[Element]:
     """The section with recipes under several profiles; none if there is no such recipe."""
     bands = together.over_noise(shown)
     if not bands:
         return []
+    drawn = folder / band_picture.FILE
+    band_picture.draw_band(bands, load_all(), drawn)
     rows: list[list[Part]] = [
         [
             row.result.id,
@@ -179,6 +187,7 @@ def _over_noise(shown: Sequence[Row]) -> list[Element]:
             "noise",
             "Over noise",
             element("p", ABOUT_BAND),
+            picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900),
             element(
                 "ul",
                 *(

@@ -210,7 +210,11 @@ def rule(claim: Claim) -> str:
 
 def number(value: float) -> str:
     """The value with three digits; from a million on in the form `313 M`."""
-    return f"{value / 1e6:.3g} M" if abs(value) >= 1e6 else f"{value:.3g}"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    # Python writes 1,690 as 1.69e+03.
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if "e+" in digits else digits
 
 
 def _where(claim: SizeClaim | BoundClaim) -> str:

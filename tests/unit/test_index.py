@@ -313,6 +313,9 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
     assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in rows)
     results = reproduce.stored(tmp_path, list(recipe.load_all().values()))
     assert f"- {words}" in docs.markdown(results)
+    assert "](images/reproduction/over-noise.png)" in docs.markdown(results)
+    with Image.open(tmp_path / "over-noise.png") as image:
+        assert image.format == "PNG"
     capsys.readouterr()
 
 

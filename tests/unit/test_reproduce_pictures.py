@@ -11,11 +11,13 @@ from matplotlib.figure import Figure
 from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.reproduce import measures, recipe
-from outcast.reproduce.pictures import PICTURES
+from outcast.reproduce import measures, recipe, together
+from outcast.reproduce.pictures import PICTURES, band
 from outcast.reproduce.recipe import Measure
+from outcast.reproduce.verdict import Verdict
 from tests.golden import model
 from tests.golden.run_directory import write_run
+from tests.unit.test_index import make_result
 
 RECIPES = recipe.load_all()
 
@@ -127,3 +129,30 @@ def test_shares_over_time_are_those_of_the_run(analysed: RunDirectory) -> None:
     # The flows of this run end before it does, and then nobody has a share.
     assert np.isfinite(one_run[:16]).all()
     assert (one_run[:16] > 0).all()
+
+
+def test_a_row_under_two_profiles_has_a_place_for_each() -> None:
+    results = [
+        make_result("P13", verdict, profile=profile)
+        for profile, verdict in (
+            ("jitter", Verdict.CONTRADICTED),
+            ("exact", Verdict.REPRODUCED),
+        )
+    ]
+    bands = together.over_noise(together.rows(results))
+    figure = Figure()
+    band.over_noise(figure, bands, RECIPES)
+    effect, burst = figure.axes
+    assert [label.get_text() for label in burst.get_xticklabels()] == ["exact", "jitter"]
+    # A line without the effect, and for each profile an interval and a marker; then the legend.
+    values = [np.asarray(line.get_ydata(), dtype=float).tolist() for line in effect.lines[:5]]
+    assert values == [[0, 0], [5e-6, 9e-6], [6.5e-6], [5e-6, 9e-6], [6.5e-6]]
+    markers = [effect.lines[number].get_marker() for number in (2, 4)]
+    assert markers == [
+        band.MARKS[verdict][0] for verdict in (Verdict.REPRODUCED, Verdict.CONTRADICTED)
+    ]
+    assert effect.get_ylabel() == "total goodput,\nMbps"
+    assert [np.asarray(line.get_ydata()).tolist() for line in burst.lines[1:3]] == [
+        [1.2, 1.6],
+        [1.4],
+    ]

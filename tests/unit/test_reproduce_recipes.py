@@ -44,6 +44,8 @@ def test_every_run_of_a_recipe_is_accepted(name, mode):
     [
         ({"duration": "90ms", "analysis.windows": []}, "90ms"),
         ({"flows.1.start": "450ms"}, "50ms"),
+        # The second of the two rivals starts last.
+        ({"flows.1.stagger": "450ms"}, "50ms"),
     ],
 )
 def test_an_interval_after_the_end_of_its_runs_is_refused(settings, end):
