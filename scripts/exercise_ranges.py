@@ -7,17 +7,14 @@ docs/teaching.md. Each exercise takes some minutes. An exercise with problems is
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks import stored
 from outcast.assignment import lint as linting
 from outcast.assignment.exercise import load_exercise, shipped
 from outcast.assignment.replayed import Guest
-from outcast.files import write_text
-from outcast.reproduce import state
-from scripts.fill_numbers import RESULTS
 
 STUDENTS = 6
 JOBS = 2
@@ -33,7 +30,7 @@ def main(names: list[str]) -> int:
     """Tries the exercises of these names, or all. Returns the exit status."""
     status = 0
     # What is stored for one exercise is no change of the code that tries the next.
-    made_by = state.present()
+    made_by = stored.state_of_code()
     for name in names or shipped():
         with TemporaryDirectory(prefix="outcast-ranges-") as scratch:
             linted = linting.lint(
@@ -45,14 +42,10 @@ def main(names: list[str]) -> int:
             print("\n".join(linted.all_problems), file=sys.stderr)
             status = 2
             continue
-        path = RESULTS / "measured.json"
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        stored[f"exercise {name}"] = {
-            "command": f"outcast assignment lint {name} --seeds {STUDENTS}",
-            "state": str(state.State(**made_by.model_dump(), kernel=None, root=None)),
-            "table": table(linted),
-        }
-        write_text(path, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+        entry = stored.Entry(
+            f"outcast assignment lint {name} --seeds {STUDENTS}", made_by, table(linted)
+        )
+        stored.store(f"exercise {name}", entry)
     return status
 
 

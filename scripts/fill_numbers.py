@@ -6,6 +6,9 @@ A page marks what it takes from docs/results/:
 
 What stands between the marks is replaced by the value of that name. A test fails if a page has
 other text there than the stored results give. Nothing else of a page is touched.
+
+A recipe without a stored result gives `no result yet` for all its values. So no number of an
+earlier state stays where a result is missing.
 """
 
 from __future__ import annotations
@@ -14,15 +17,16 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import coverage
+from benchmarks import against, coverage, stored
 from outcast.errors import ConfigError, did_you_mean
+from outcast.experiment.noise import PROFILES
 from outcast.files import write_text
 from outcast.reproduce import docs, measures, together
-from outcast.reproduce.index import interval_text, measured_text
-from outcast.reproduce.recipe import load_all
+from outcast.reproduce.index import burst_text, interval_text, measured_text
+from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe
 from outcast.reproduce.result import number as show
 from outcast.reproduce.verdict import central, verdict_text
@@ -33,6 +37,8 @@ _MARK = re.compile(r"<!--=(?P<name>[^>]+?)-->(?P<text>.*?)<!--/-->", re.DOTALL)
 
 Values = Mapping[str, str]
 """The text of a value, by its name."""
+MISSING = "no result yet"
+"""The text of a value whose recipe has no stored result."""
 
 
 def values(folder: Path = RESULTS) -> Values:
@@ -41,21 +47,48 @@ def values(folder: Path = RESULTS) -> Values:
     Raises:
         InputError: a file of results cannot be read.
     """
-    return {**_coverage(folder), **_reproduced(folder), **_measured(folder)}
+    return {**_missing(), **_coverage(folder), **_reproduced(folder), **_measured(folder)}
+
+
+def _missing() -> dict[str, str]:
+    """The names of all values that recipes can give, and benchmarks/against.py."""
+    of_cost = {f"{against.NAME}{value}": MISSING for value in against.VALUES}
+    return of_cost | {
+        f"{name}{value}": MISSING
+        for recipe in load_all().values()
+        for name in (recipe.id, *(f"{recipe.id}@{profile}" for profile in PROFILES))
+        for value in (*_of_claims(recipe), *_of_points(recipe))
+    }
+
+
+def _of_claims(recipe: Recipe) -> list[str]:
+    numbers = range(1, len(recipe.claims) + 1)
+    of_number = [f".{number}{value}" for number in numbers for value in ("", ".value", ".verdict")]
+    return [".verdict", ".state", ".regimes", ".band", *of_number]
+
+
+def _of_points(recipe: Recipe) -> list[str]:
+    kinds = ("", ".least", ".greatest")
+    return [".points", *(f":{point.label}{kind}" for point in recipe.points for kind in kinds)]
 
 
 def _reproduced(folder: Path) -> dict[str, str]:
     """Of every row: `P3.verdict`, and of its first claim `P3.1`, `P3.1.value` and `P3.1.verdict`.
 
     `P3.1` is the value with its interval. A row that was made under a profile of noise which was
-    asked for is `P3@exact`. `P3.state` says what made it.
+    asked for is `P3@exact`. `P3.state` says what made it, and `P3.regimes` what the noise meter
+    says of its runs. `P3.band` is the table of the row under all profiles that it was made under.
     """
     known: dict[str, str] = {}
-    for row in together.rows(docs.stored(folder.parent)):
+    shown = together.rows(docs.stored(folder.parent))
+    for name, band in together.over_noise(shown).items():
+        known[f"{name}.band"] = band_table(band)
+    for row in shown:
         result = row.result
         name = result.id if result.profile is None else f"{result.id}@{result.profile}"
         known[f"{name}.verdict"] = verdict_text(row.verdict)
         known[f"{name}.state"] = str(result.state)
+        known[f"{name}.regimes"] = _regimes(result)
         for number, claim in enumerate(row.claims, 1):
             # How many runs were stationary stands on the reproduction's own page.
             record = claim.record.model_copy(update={"stationary": None})
@@ -64,6 +97,25 @@ def _reproduced(folder: Path) -> dict[str, str]:
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
         known |= of_points(name, result)
     return known
+
+
+def band_table(band: Sequence[together.Row]) -> str:
+    """A row under each profile of noise: its first claim, its chains of drops, what the meter says.
+
+    The runs of a recipe are at several points, so their regimes are counted together.
+    """
+    main = band[0].result.claims[0]
+    lines = [f"| noise | {main.text} | burst ratio | regimes of the runs |", "|" + "---|" * 4]
+    for row in band:
+        result = row.result
+        record = result.claims[0].model_copy(update={"stationary": None})
+        cells = [f"`{result.noise}`", measured_text(record), burst_text(result), _regimes(result)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _regimes(result: Result) -> str:
+    return ", ".join(f"{regime}: {count}" for regime, count in result.regimes.items())
 
 
 def of_points(name: str, result: Result) -> dict[str, str]:
@@ -96,14 +148,12 @@ def _measured(folder: Path) -> dict[str, str]:
     `NAME.state` says what made it, and `NAME.command` what makes it anew.
     """
     known: dict[str, str] = {}
-    for name, entry in json.loads((folder / "measured.json").read_text(encoding="utf-8")).items():
-        known[f"{name}.command"] = entry["command"]
-        known[f"{name}.state"] = entry["state"]
-        if "table" in entry:
-            head, *rows = entry["table"]
-            lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
-            known[name] = "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
-        known |= {f"{name}.{key}": text for key, text in entry.get("values", {}).items()}
+    for name, entry in stored.read(folder / "measured.json").items():
+        known[f"{name}.command"] = entry.command
+        known[f"{name}.state"] = entry.state
+        if entry.table:
+            known[name] = entry.markdown()
+        known |= {f"{name}.{key}": text for key, text in entry.values.items()}
     return known
 
 
@@ -144,26 +194,76 @@ def named(text: str) -> list[str]:
 
 def state_of(name: str, known: Values) -> str | None:
     """The name of the value that says what made another value; None if nothing does."""
-    begin = name.partition(".")[0]
-    state = f"{begin}.state"
+    state = f"{re.split('[.:]', name)[0]}.state"
     return state if state in known and name != state else None
 
 
-_REPORTED = "<!--reported-->"
-"""Stands after a number of a source's, or of the configuration, which no result of ours gives."""
-_NUMBER = re.compile(rf"\d+\.\d+(?!\.?\d)(?!{_REPORTED})|\d+ %(?!{_REPORTED})")
-_NO_RESULT = re.compile(r"`[^`]*`|\]\([^)]*\)|[Ss]ections? \d[\d.]*")
+_NOT_OURS = "(?!<!--(?:reported|set)-->)"
+"""Stands after a number that no result of ours gives: a source's, or one that is set or defined."""
+_HAND = re.compile(
+    "|".join(
+        f"(?:{pattern}){_NOT_OURS}"
+        for pattern in (
+            # Decimal numbers, but not a part of a version such as 1.2.3.
+            r"(?<![\w.])\d[\d,]*\.\d+(?![\d.]*\d)",
+            r"(?<![\w.,])\d[\d,]*\s?%",
+            # Rates that are no power of ten: those are links'.
+            r"(?<![\w.,])(?!10*\s)\d[\d,]*\s[kMG]bps",
+            r"(?<![\w.,])\d[\d,]*\stimes\b",
+            r"(?<![\w.,])\d[\d,]*\sof\s\d[\d,]*\b(?!,\d)",
+        )
+    )
+)
+_PROGRAMS = "[Vv]ersion|Linux|Python|IEEE|OpenFlow|Open vSwitch|SSE|OpenSSL|gcc|Debian"
+_NO_RESULT = re.compile(
+    "|".join(
+        (
+            r"```.*?```",
+            # Indented code begins after an empty line.
+            r"(?<=\n\n)(?:(?: {4}|\t)[^\n]*\n|\n(?= {4}))+",
+            r"`[^`]*`",
+            r"\]\([^)]*\)",
+            r"[Ss]ections? \d[\d.]*",
+            rf"(?:{_PROGRAMS}) \d[\d.]*",
+            # Python writes it from the code, and another test compares it.
+            r"<!-- profiles -->.*?<!-- end of profiles -->",
+        )
+    ),
+    re.DOTALL,
+)
+NOT_LOOKED_AT: Mapping[str, str] = {
+    "docs/a-timeout-explained.md": "scripts/timeout_explained.py writes it from a run",
+    "docs/api.md": "generated from the code",
+    "docs/config.md": "generated from the code",
+    "docs/reproduction.md": "generated from stored results",
+    "docs/verbs": "options and formats; a test compares them with the command line",
+    "docs/analysis.md": "its table of speed is printed by benchmarks/join.py",
+    "docs/report.md": "its table of speed is printed by benchmarks/report.py",
+    "docs/design/parallel.md": "a study, made once; benchmarks/parallel/ prints its numbers",
+}
+"""Pages, and folders of pages, that may have numbers without a mark, and why."""
 
 
 def by_hand(text: str) -> list[str]:
-    """Decimal numbers and shares of a page that no mark has, outside code, links and sections."""
-    free = _NO_RESULT.sub("", _MARK.sub("", text))
-    return _NUMBER.findall(free)
+    """A page's numbers that look measured and have no mark.
+
+    These are decimal numbers, shares in percent, rates that are no power of ten, `N times` and
+    `N of M`. Not looked at are code, links, sections, and the versions of programs. A number that
+    is a source's has `<!--reported-->` after it, and one that is set or defined `<!--set-->`.
+    """
+    free = _NO_RESULT.sub(" ", _MARK.sub(" ", text))
+    return _HAND.findall(free)
 
 
 def pages() -> list[Path]:
     """The pages that may have marks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def without_numbers_by_hand() -> list[Path]:
+    """The pages in which each measured number has a mark: all but those of `NOT_LOOKED_AT`."""
+    free = {ROOT / name for name in NOT_LOOKED_AT}
+    return [page for page in pages() if page not in free and page.parent not in free]
 
 
 def main() -> int:

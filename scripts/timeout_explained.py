@@ -1,14 +1,15 @@
-"""Writes docs/a-timeout-explained.md from a run of figure 3(c) and from a benchmark's tables.
+"""Writes docs/a-timeout-explained.md from a run of figure 3(c) and from stored results.
 
     outcast run configs/fig3c.yaml --set links.overhead=none -o results/fig3c
     outcast trace results/fig3c
-    .venv/bin/python benchmarks/causes.py > causes.md
-    .venv/bin/python scripts/timeout_explained.py results/fig3c causes.md > page.md
+    .venv/bin/python -m benchmarks.causes --write
+    .venv/bin/python -m scripts.timeout_explained results/fig3c > page.md
+    mv page.md docs/a-timeout-explained.md
+    .venv/bin/python -m scripts.fill_numbers
 
-The page is docs/a-timeout-explained.md.
-
-Every number of the page comes from the run or the benchmark. The page follows the first timeout of
-the lone flow that lost its whole window in one blackout, and whose retransmission got through.
+Every number of the page comes from the run or, between marks, from the benchmark. The page
+follows the first timeout of the lone flow that lost its whole window in one blackout, and whose
+retransmission got through.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import polars as pl
 
+from benchmarks import stored
 from outcast.analysis.trace import senders
 from outcast.analysis.trace.events import LOSS, RECOVERY
 from outcast.analysis.trace.moment import Moment, moments
@@ -115,12 +117,7 @@ def ms(t_ns: int) -> str:
     return f"{t_ns / MS:.6f}ms"
 
 
-def section(tables: str, title: str) -> str:
-    """The Markdown table of that title in the benchmark's output."""
-    return tables.split(f"{title}\n\n", 1)[1].split("\n\n", 1)[0].rstrip()
-
-
-def page(run: Run, story: Story, tables: str) -> str:
+def page(run: Run, story: Story) -> str:
     """The page as Markdown."""
     drops, burst = story.drops, story.burst
     first, last, fired = burst["t_ns"][0], burst["t_ns"][-1], story.fired_ns
@@ -152,9 +149,10 @@ outcast trace {NAME}
 ```
 
 The second command makes the run again with the kernel's events on, and refuses if a byte of the
-captures differs. In this run (seed {run.manifest.seed}) the lone flow reached {goodput[0]:.1f}
-Mbps, and its twelve rivals {goodput[1]:.1f} Mbps on average. All times count from the traffic's
-start.
+captures differs. This run (seed {run.manifest.seed}) is of
+{stored.state_of([run])}.
+Its lone flow reached {goodput[0]:.1f} Mbps, and its twelve rivals {goodput[1]:.1f} Mbps on average.
+All times count from the traffic's start.
 
 ## Before: a small window, and all is well
 
@@ -217,11 +215,12 @@ are rarely one rival's whole window, and what it sent later shows the loss at on
 
 ## Is it always like that?
 
-The Outcast paper (section 4) explains the starvation by such timeouts. The events of ten seeds for
-each congestion control say how long flows stood still until a timer went off, in milliseconds of a
-flow and a run of 500 ms, and what had been lost. RACK is always on in Linux 7.3.
+The Outcast paper (section 4) explains the starvation by such timeouts. The events of
+<!--=waits.seeds--><!--/--> seeds for each congestion control say how long flows stood still until
+a timer went off, in milliseconds of a flow and a run of 500 ms, and what had been lost. RACK is
+always on in Linux 7.3.
 
-{section(tables, "Time stood still, by what was lost")}
+<!--=waits--><!--/-->
 
 `lost` is what had become of the oldest segment's last copy: `blackout`, dropped in a row of two or
 more packets of its port while others got through; `hole`, dropped alone, and something sent after
@@ -236,18 +235,18 @@ A probe costs time where the timeout is short: after it the retransmission timer
 sender whose probe is lost too waits for both. And the first segment after a timeout is alone, so
 the receiver may delay its acknowledgement (RFC 5681, section 4.2):
 
-{section(tables, "The first acknowledgement after a timeout")}
+<!--=waits, after--><!--/-->
 
 Why segments were sent again, one cause for each:
 
-{section(tables, "Segments sent again, by cause")}
+<!--=waits, causes--><!--/-->
 
 The sums are the kernel's own counters, at every host of every run:
 
-{section(tables, "Counters and sums of events")}
+<!--=waits, sums--><!--/-->
 
-`.venv/bin/python benchmarks/causes.py` makes these tables. [outcast why](verbs/why.md) explains the
-causes.
+`<!--=waits.command--><!--/-->` makes these tables; these are of
+<!--=waits.state--><!--/-->. [outcast why](verbs/why.md) explains the causes.
 """
 
 
@@ -289,9 +288,9 @@ def chain_lines(run: Run, first: int, last: int) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Prints the page."""
-    directory, tables = arguments
+    (directory,) = arguments
     run = Run(Path(directory))
-    print(page(run, find(run), Path(tables).read_text(encoding="utf-8")), end="")
+    print(page(run, find(run)), end="")
 
 
 if __name__ == "__main__":

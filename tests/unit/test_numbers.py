@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast.errors import ConfigError
-from outcast.reproduce import docs
+from outcast.reproduce import docs, together
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import describe
 from scripts import fill_numbers as numbers
@@ -15,8 +15,12 @@ from scripts import fill_numbers as numbers
 HINT = "run: python -m scripts.fill_numbers"
 
 
-def test_every_number_in_the_docs_is_what_the_results_give() -> None:
-    known = numbers.values()
+@pytest.fixture(scope="module")
+def known() -> numbers.Values:
+    return numbers.values()
+
+
+def test_every_number_in_the_docs_is_what_the_results_give(known: numbers.Values) -> None:
     for page in numbers.pages():
         name = str(page.relative_to(numbers.ROOT))
         text = page.read_text(encoding="utf-8")
@@ -51,17 +55,49 @@ def test_results_are_read_from_the_folder(tmp_path: Path) -> None:
     assert (known["h3.x"], known["h3.state"]) == ("7", "s")
 
 
+def test_a_recipe_without_a_result_has_no_number(tmp_path: Path) -> None:
+    (tmp_path / "coverage.json").write_text('{"table": {}}')
+    (tmp_path / "measured.json").write_text("{}")
+    known = numbers.values(tmp_path)
+    names = ("P3.1", "P3.state", "P3@exact.1.verdict", "P3.band", "F4.points", "F1:switch 2 us")
+    assert {known[name] for name in names} == {numbers.MISSING}
+    # The recipe has four claims, and no such point.
+    assert not {"P3.5", "F1:switch 2 ms"} & set(known)
+
+
+def test_a_row_under_several_profiles_is_a_table() -> None:
+    stored = docs.stored(numbers.ROOT / "docs")[0]
+    under = [
+        stored.model_copy(
+            update={"profile": noise, "noise": noise, "regimes": {"mixed": 3, "unknown": 2}}
+        )
+        for noise in ("exact", "jitter")
+    ]
+    table = numbers.band_table(together.rows(under)).splitlines()
+    assert table[0].startswith(f"| noise | {stored.claims[0].text} |")
+    assert [line.split(" | ")[0] for line in table[2:]] == ["| `exact`", "| `jitter`"]
+    assert table[2].endswith("mixed: 3, unknown: 2 |")
+
+
+def test_the_state_of_a_value_is_that_of_its_row() -> None:
+    known = {"F1.state": "s", "P3@exact.state": "t"}
+    names = ("F1:switch 0.1 us.least", "F1.points", "P3@exact.1.value", "F1.state", "coverage")
+    states = [numbers.state_of(name, known) for name in names]
+    assert states == ["F1.state", "F1.state", "P3@exact.state", None, None]
+
+
 def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
-    stored = next(result for result in docs.stored(numbers.ROOT / "docs") if result.id == "W4")
-    measure = describe(load_all()["W4"].claims[0].measure)
+    stored = docs.stored(numbers.ROOT / "docs")[0]
+    measure = describe(load_all()[stored.id].claims[0].measure)
+    (label, *_) = (point.label for point in stored.points)
     points = [
         point.model_copy(update={"values": {measure: [0.1, 0.2, 0.4, None]}})
         for point in stored.points
     ]
-    known = numbers.of_points("W4", stored.model_copy(update={"points": points}))
-    assert known["W4:12 rivals"].startswith("0.2 [")
-    assert (known["W4:12 rivals.least"], known["W4:12 rivals.greatest"]) == ("0.1", "0.4")
-    assert f"| 12 rivals | {known['W4:12 rivals']} |" in known["W4.points"]
+    known = numbers.of_points("P", stored.model_copy(update={"points": points}))
+    assert known[f"P:{label}"].startswith("0.2 [")
+    assert (known[f"P:{label}.least"], known[f"P:{label}.greatest"]) == ("0.1", "0.4")
+    assert f"| {label} | {known[f'P:{label}']} |" in known["P.points"]
 
 
 def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
@@ -69,8 +105,7 @@ def test_the_page_of_the_reproduction_is_what_the_stored_results_give() -> None:
     assert (numbers.ROOT / "docs/reproduction.md").read_text(encoding="utf-8") == page, HINT
 
 
-def test_a_page_names_every_state_of_its_numbers() -> None:
-    known = numbers.values()
+def test_a_page_names_every_state_of_its_numbers(known: numbers.Values) -> None:
     for page in numbers.pages():
         text = page.read_text(encoding="utf-8")
         names = numbers.named(text)
@@ -78,14 +113,34 @@ def test_a_page_names_every_state_of_its_numbers() -> None:
             assert state in text, f"{page.name}: {state}"
 
 
-def test_findings_have_no_number_by_hand() -> None:
-    text = (numbers.ROOT / "docs/findings.md").read_text(encoding="utf-8")
-    assert numbers.by_hand(text) == []
+@pytest.mark.parametrize("page", numbers.without_numbers_by_hand(), ids=lambda page: page.name)
+def test_a_page_has_no_number_by_hand(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    hint = "a mark takes it from a result; else see CONTRIBUTING.md, Numbers in the docs"
+    assert numbers.by_hand(text) == [], hint
 
 
-def test_a_number_by_hand_is_found() -> None:
-    text = (
-        "It got <!--=P3.1-->4.5<!--/--> Mbps (P3, section 4.1), not 3.6 and 40 % of `7.5`\n"
-        "where 0.976<!--reported--> was reported. [a](b-1.2.md)\n"
-    )
-    assert numbers.by_hand(text) == ["3.6", "40 %"]
+def test_every_page_that_is_not_looked_at_is_there() -> None:
+    assert all((numbers.ROOT / name).exists() for name in numbers.NOT_LOOKED_AT)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It got <!--=P3.1-->4.5<!--/--> Mbps (P3, section 4.1), not 3.6.", ["3.6"]),
+        (
+            "It lost 40 % or 41% of `7.5`, and had 5,610 of 7,000.",
+            ["40 %", "41%", "5,610 of 7,000"],
+        ),
+        (
+            "100 Mbps links gave 88 Mbps and 120 Mbps, 8 times as much.",
+            ["88 Mbps", "120 Mbps", "8 times"],
+        ),
+        ("It was 0.976<!--reported--> there, with 2.5<!--set--> as the limit.", []),
+        ("[a](b-1.2.md), Linux 6.17, Python 3.11, IEEE 802.3, version 1.2.3.", []),
+        ("Run:\n\n    outcast run --set x=0.5\n    y 0.6\n\nIt gave 0.7.\n", ["0.7"]),
+        ("```sh\nx=0.5\n```\nIt gave 1,234.5 us.", ["1,234.5"]),
+    ],
+)
+def test_a_number_by_hand_is_found(text: str, found: list[str]) -> None:
+    assert numbers.by_hand(text) == found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,6 +85,24 @@ class TracingEngine(replays.SeededEngine):
         )
 
 
+class NoDrawing:
+    """Stands for the processes that draw, and is none."""
+
+    pid = os.getpid()
+
+    def __init__(self, directory: RunDirectory) -> None:
+        """Starts nothing."""
+
+    def __enter__(self) -> NoDrawing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends nothing."""
+
+    def draw(self) -> list[Path]:
+        return []
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without events, made once."""
@@ -98,7 +117,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: TracingEngine())
     monkeypatch.setattr(TracingEngine, "runs", 0)
     # Drawing takes longer than all else, and these tests look at no picture.
-    monkeypatch.setattr("outcast.view.figures.draw", lambda directory: [])
+    monkeypatch.setattr("outcast.view.drawing.Drawing", NoDrawing)
     monkeypatch.setattr("outcast.view.report.write", lambda directory: directory.path / "none")
 
 
