@@ -17,7 +17,6 @@ import json
 import os
 import resource
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
+from outcast.emulation.commands import end_with_parent  # noqa: E402
 from outcast.engines.guest import boot, init, world  # noqa: E402
 from outcast.engines.kernel import cache as kernels  # noqa: E402
 from outcast.engines.root import cache as roots  # noqa: E402
@@ -47,7 +47,7 @@ WAYS = {
     "turns": "two guests, one at a time, as other controllers do it; shared memory",
 }
 _LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _DEADLINE_S = 900
 
 
@@ -80,7 +80,7 @@ def start_guest(
     opened = {number: os.open(path, os.O_DIRECTORY) for number, path in folders.items()}
 
     def before_exec() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         os.sched_setaffinity(0, {core})
         for number, descriptor in opened.items():
             os.dup2(descriptor, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from outcast.errors import CommandError, DeadlineError, FeatureMissingError, Run
 
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
+_PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,6 +46,15 @@ def leave_working_folder(environment: MutableMapping[str, str]) -> None:
             environment[variable] = kept or str(otherwise)
         else:
             del environment[variable]
+
+
+def end_with_parent() -> None:
+    """Has the kernel kill this process when the thread that started it ends; see prctl(2).
+
+    A process calls it of itself, or as `preexec_fn` of subprocess. Its own children are not killed
+    with it, unless they call it too.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

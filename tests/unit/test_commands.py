@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -161,3 +164,32 @@ def test_what_was_started_ends_with_the_block(tmp_path: Path) -> None:
         )
         assert process.popen.poll() is None
     assert process.popen.returncode == -signal.SIGKILL
+
+
+def test_a_process_ends_with_a_killed_parent() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "from outcast.emulation.commands import end_with_parent\n"
+        "child = subprocess.Popen(['sleep', '60'], preexec_fn=end_with_parent)\n"
+        "print(child.pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    try:
+        # The descriptor of a process can be read when it has ended (pidfd_open(2)).
+        assert select.select([child], [], [], 10.0)[0], "it runs on"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
+
+
+def test_only_one_place_asks_the_kernel_for_that() -> None:
+    asks = [path for path in (ROOT / "outcast").rglob("*.py") if "_PDEATHSIG =" in path.read_text()]
+    assert asks == [ROOT / "outcast/emulation/commands.py"]

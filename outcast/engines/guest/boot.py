@@ -14,7 +14,6 @@ starts at START_NS, and the run directory has a fixed name.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -32,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files
+from outcast.emulation.commands import end_with_parent
 from outcast.engines import ledger, limits, private
 from outcast.engines.guest import debugger as debugging
 from outcast.engines.guest import init, world
@@ -76,7 +76,6 @@ STALL_OF_PROGRAMS_S = 300.0
 CONSOLE_LINES = 200
 PIPE_BYTES = 1 << 20
 _PYTHON = "/usr/bin/python3"
-_PR_SET_PDEATHSIG = 1
 _END_DEADLINE_S = 10.0
 
 
@@ -348,12 +347,11 @@ def _start(
     may_be_debugged: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Starts the guest's kernel, with open folders of the host by the numbers of `folders`."""
-    libc = ctypes.CDLL(None)
     opened: dict[int, int] = {}
 
     def before_exec() -> None:
         # The guest ends with us, also when we are killed, and its processes end with it.
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         os.sched_setaffinity(0, {core})
         if may_be_debugged:
             debugging.allow_attaching()

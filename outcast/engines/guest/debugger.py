@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from outcast.emulation.commands import end_with_parent
 from outcast.engines.kernel import headers
 from outcast.engines.kernel.cache import MAKE_SYMBOLS, Kernel
 from outcast.errors import DeadlineError, FeatureMissingError, GuestError, InputError
@@ -34,7 +35,7 @@ CHECK_DEADLINE_S = 120.0
 """For gdb to read the symbols, which takes two seconds."""
 END_DEADLINE_S = 10.0
 """For gdb to end once the guest has ended, if nobody types into it."""
-_PR_SET_PDEATHSIG, _PR_SET_PTRACER = 1, 0x59616D61
+_PR_SET_PTRACER = 0x59616D61
 _ANY = ctypes.c_ulong(-1)
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _REMEDY = "install the package gdb (apt install gdb)"
@@ -178,7 +179,6 @@ class Gdb:
         }
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(settings).encode(), 0)
-        libc = ctypes.CDLL(None)
         return subprocess.Popen(
             [
                 *(
@@ -195,7 +195,7 @@ class Gdb:
             stdout=stdout,
             env={**os.environ, SETTINGS: str(self._descriptor)},
             pass_fds=(self._descriptor,),
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+            preexec_fn=end_with_parent,
         )
 
     def _outcome(self) -> dict[str, Any] | None:

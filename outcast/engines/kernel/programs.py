@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from outcast.emulation.commands import end_with_parent
 from outcast.errors import CommandError, FeatureMissingError
 
 NEEDED = {
@@ -29,14 +29,6 @@ NEEDED = {
 """What this machine's compiler needs: from each program to the Debian package that has it."""
 
 _ERROR_LINES = 12
-
-
-_libc = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Programs(Protocol):
@@ -81,7 +73,7 @@ class SystemPrograms:
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=end_with_parent,
             )
         except FileNotFoundError:
             raise FeatureMissingError(missing([argv[0]])) from None

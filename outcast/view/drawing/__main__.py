@@ -9,12 +9,10 @@ the order of display. An object with `error` and `message` says why there is no 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
 import select
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,21 +20,16 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
+from outcast.emulation.commands import end_with_parent
 from outcast.errors import OutcastError, gist, how_ended
 from outcast.records.run_directory import RunDirectory
 
-_PR_SET_PDEATHSIG = 1
 _REPORT = "report"
 _LONGEST = (_REPORT, "noise", "drops", "link", "goodput", "chains")
 """What takes longest comes first, so that all processes end at about the same time."""
 _MOST_PROCESSES = 4
 _LARGE_BYTES = 64 << 20
 """With a larger table of packets, which each process reads, one process draws all."""
-
-
-def _end_with_parent() -> None:
-    """Has the kernel kill this process when its parent ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _get_ready() -> None:
@@ -122,7 +115,7 @@ def _divide(directory: RunDirectory) -> int:
             continue
         status = 1
         try:
-            _end_with_parent()
+            end_with_parent()
             if os.getppid() == parent:
                 status = _telling(partial(_work, directory, is_first=place == 0))
         except BaseException:
@@ -148,7 +141,7 @@ def _draw() -> int:
 
 def main() -> int:
     """Draws the figures of the directory that is its only argument."""
-    _end_with_parent()
+    end_with_parent()
     return _telling(_draw)
 
 
