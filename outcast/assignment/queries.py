@@ -7,13 +7,13 @@ An exercise may come from anyone, so a query reads nothing but these tables: pol
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from outcast.errors import ConfigError, DeadlineError, InputError
+from outcast.emulation.commands import within
+from outcast.errors import ConfigError, InputError
 from outcast.records.run import Run
 from outcast.records.summary import Summary
 
@@ -86,30 +86,11 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
 
 
 def _collected(plan: pl.LazyFrame) -> pl.DataFrame:
-    """What a query gives, if it gives it in time.
-
-    polars cannot be interrupted. A query that is too long goes on until the process ends.
-
-    Raises:
-        DeadlineError: the query takes longer than QUERY_DEADLINE_S.
-    """
-    given: list[pl.DataFrame] = []
-    raised: list[BaseException] = []
-
-    def collect() -> None:
-        try:
-            given.append(plan.collect())
-        except BaseException as error:  # a panic of polars is no Exception
-            raised.append(error)
-
-    thread = threading.Thread(target=collect, daemon=True)
-    thread.start()
-    thread.join(QUERY_DEADLINE_S)
-    if raised:
-        raise raised[0]
-    if not given:
-        raise DeadlineError("the rows of a query", QUERY_DEADLINE_S, "sql: join fewer rows")
-    return given[0]
+    """What a query gives. Raises DeadlineError if it takes longer than QUERY_DEADLINE_S."""
+    # polars cannot be interrupted. A query that is too long goes on until the process ends.
+    return within(
+        QUERY_DEADLINE_S, "the rows of a query", lambda: plan.collect(), "sql: join fewer rows"
+    )
 
 
 def _without_literals(text: str) -> str:

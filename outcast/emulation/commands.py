@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from outcast.errors import CommandError, DeadlineError, FeatureMissingError, RunError
 
@@ -20,6 +21,7 @@ _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+_Given = TypeVar("_Given")
 
 
 def python_module(name: str) -> list[str]:
@@ -298,3 +300,33 @@ def wait_until(
         if time.monotonic() > end:
             raise DeadlineError(waited_for, deadline_s, detail())
         time.sleep(pause_s)
+
+
+def within(
+    deadline_s: float, waited_for: str, call: Callable[[], _Given], detail: str = ""
+) -> _Given:
+    """What a function returns that cannot be interrupted, if it returns in time.
+
+    It runs in a thread. If it is late the thread goes on, but does not keep the program from its
+    end. Whatever the function raises is raised here.
+
+    Raises:
+        DeadlineError: the function takes longer than the deadline.
+    """
+    given: list[_Given] = []
+    raised: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            given.append(call())
+        except BaseException as error:  # a panic of polars is no Exception
+            raised.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise DeadlineError(waited_for, deadline_s, detail)
+    return given[0]

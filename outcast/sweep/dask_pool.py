@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from outcast import __version__, files
+from outcast.emulation.commands import within
 from outcast.engines.kernel import cache
 from outcast.errors import (
     DeadlineError,
@@ -48,6 +49,9 @@ from outcast.sweep.task import Ended, Failure, Task
 CONNECT_DEADLINE_S = 10.0
 WORKER_DEADLINE_S = 60.0
 """How long to wait for a first usable worker, or for another when all have gone."""
+
+FINGERPRINT_DEADLINE_S = 30.0
+"""How long a worker may take to read and hash the Python files of its outcast."""
 
 RESULT_DEADLINE_S = 120.0
 SEEN_DEADLINE_S = 20.0
@@ -467,7 +471,15 @@ class DaskPool:
         return said
 
     def _why_refused(self, worker: str) -> str | None:
-        answer = self.client.run(fingerprint, workers=[worker], on_error="return").get(worker)
+        try:
+            # What `run` of Dask asks for has no deadline.
+            answer = within(
+                FINGERPRINT_DEADLINE_S,
+                "its fingerprint",
+                lambda: self.client.run(fingerprint, workers=[worker], on_error="return"),
+            ).get(worker)
+        except DeadlineError as error:
+            return str(error)
         if not isinstance(answer, Fingerprint):
             return f"it does not run outcast: {answer}"
         return self.ours.difference(answer) or self._why_out_of_reach(worker)

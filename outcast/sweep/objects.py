@@ -8,13 +8,13 @@ it raises becomes one line.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
+from outcast.emulation.commands import within
+from outcast.errors import ConfigError, FeatureMissingError, OutcastError, RunError
 
 BASE_DEADLINE_S = 60.0
 SLOWEST_BYTES_PER_S = 1e6
@@ -72,11 +72,18 @@ class Objects:
 
     def _use(self, do: Callable[[Any, str], None], size: int) -> None:
         def use() -> None:
-            system, folder = self._open()
-            do(system, folder.rstrip("/"))
+            try:
+                system, folder = self._open()
+                do(system, folder.rstrip("/"))
+            except OutcastError:
+                raise
+            except BaseException as error:  # every file system has exceptions of its own
+                said = " ".join(str(error).split()) or "no message"
+                what = f"{type(error).__name__}: {said[:300]}"
+                raise RunError(f"{self.shown}: {what}") from None
 
         deadline_s = BASE_DEADLINE_S + size / SLOWEST_BYTES_PER_S
-        _within(deadline_s, self.shown, use)
+        within(deadline_s, f"an answer of {self.shown}", use)
 
     def _open(self) -> tuple[Any, str]:
         if "://" not in self.url:
@@ -99,27 +106,3 @@ class Objects:
                 f"--store {self.shown}: {error}; allowed are the URLs of fsspec's file systems"
             ) from None
         return system, str(folder)
-
-
-def _within(deadline_s: float, where: str, do: Callable[[], None]) -> None:
-    """Does something in a thread, and waits so long for it. Raises OutcastError in one line."""
-    raised: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            do()
-        except BaseException as error:  # every file system has exceptions of its own
-            raised.append(error)
-
-    # A thread that hangs must not keep the program from its end.
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(deadline_s)
-    if thread.is_alive():
-        raise DeadlineError(f"an answer of {where}", deadline_s)
-    if raised:
-        error = raised[0]
-        if isinstance(error, OutcastError):
-            raise error
-        said = " ".join(str(error).split()) or "no message"
-        raise RunError(f"{where}: {type(error).__name__}: {said[:300]}")

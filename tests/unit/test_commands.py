@@ -9,15 +9,23 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from outcast import cli
-from outcast.emulation.commands import SystemCommands, leave_working_folder, python_module
+from outcast.emulation.commands import (
+    SystemCommands,
+    leave_working_folder,
+    python_module,
+    within,
+)
 from outcast.engines import INSIDE, EventReader
-from outcast.errors import CommandError, RunError
+from outcast.errors import CommandError, DeadlineError, RunError
+from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -193,3 +201,22 @@ def test_a_process_ends_with_a_killed_parent() -> None:
 def test_only_one_place_asks_the_kernel_for_that() -> None:
     asks = [path for path in (ROOT / "outcast").rglob("*.py") if "_PDEATHSIG =" in path.read_text()]
     assert asks == [ROOT / "outcast/emulation/commands.py"]
+
+
+def test_what_a_call_within_a_deadline_gives_or_raises() -> None:
+    assert within(HANG_S, "an answer", lambda: None) is None
+    with pytest.raises(ZeroDivisionError):
+        within(HANG_S, "an answer", lambda: 1 / 0)
+    with pytest.raises(SystemExit):
+        within(HANG_S, "an answer", sys.exit)
+
+
+def test_a_call_that_is_late_keeps_nothing_from_its_end() -> None:
+    began, never = time.monotonic(), threading.Event()
+    with pytest.raises(DeadlineError, match=r"^waited 0\.1 s for an answer: ask again$"):
+        within(0.1, "an answer", lambda: never.wait(HANG_S), "ask again")
+    assert time.monotonic() - began < HANG_S
+    (late,) = [thread for thread in threading.enumerate() if "attempt" in thread.name]
+    assert late.daemon
+    never.set()
+    late.join()

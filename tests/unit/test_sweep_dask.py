@@ -442,6 +442,26 @@ def test_a_file_system_whose_package_is_missing_is_said_in_one_line(
         Objects("file:///a").make()
 
 
+def test_a_worker_that_does_not_say_what_it_runs_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Client:
+        def nthreads(self) -> dict[str, int]:
+            return {"tcp://hangs": 1, "tcp://answers": 1}
+
+        def run(self, _: object, workers: list[str], on_error: str) -> dict[str, object]:
+            if workers == ["tcp://hangs"]:
+                time.sleep(HANG_S)
+            return dict.fromkeys(workers, ours)
+
+    ours = Fingerprint("1", "a", None)
+    monkeypatch.setattr(dask_pool, "FINGERPRINT_DEADLINE_S", 0.1)
+    pool = DaskPool(Client(), ours)
+    pool._look()
+    assert pool._usable == {"tcp://answers": 1}
+    assert pool.notes() == ["worker tcp://hangs is refused: waited 0.1 s for its fingerprint"]
+
+
 def test_an_object_store_that_does_not_answer_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
