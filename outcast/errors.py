@@ -31,6 +31,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""
 
 
+KEPT_IN = " (what was written up to then: "
+"""Begins the end of a failed run's error, which names the folder with what the run has left."""
+
+
+def with_folder(text: str, folder: object) -> str:
+    """The text of a failed run's error, with the folder that has what the run has left."""
+    return f"{text}{KEPT_IN}{folder})"
+
+
+def without_folder(text: str) -> str:
+    """The text without that folder, for who cannot look into it: there it names files alone."""
+    what, _, folder = text.partition(KEPT_IN)
+    return what.replace(f"{folder.removesuffix(')')}/", "") if folder else what
+
+
 _COMMAND_CHARACTERS = 60
 _OUTPUT_CHARACTERS = 400
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
-from outcast.errors import ConfigError, InputError, OutcastError, RunError
+from outcast.errors import ConfigError, InputError, OutcastError, RunError, with_folder
 from outcast.experiment import Experiment, Noise, Transport, dump
 from outcast.experiment.links import RateTrace
 from outcast.experiment.noise import PROFILES
@@ -392,17 +392,17 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
         RunError: in place of an OSError, as one line that names the file.
     """
     kept = _set_aside(path, target) if (path / "log.txt").exists() else None
-    where = f" (what was written up to then: {kept})" if kept else ""
 
-    def with_folder(text: str) -> str:
-        return f"{text.replace(str(path), str(kept or target))}{where}"
+    def said(text: str) -> str:
+        text = text.replace(str(path), str(kept or target))
+        return with_folder(text, kept) if kept else text
 
     if isinstance(error, OutcastError):
-        error.args = (with_folder(str(error)), *error.args[1:])
+        error.args = (said(str(error)), *error.args[1:])
     elif isinstance(error, OSError):
-        raise RunError(with_folder(files.describe(files.named(error, path) or error))) from error
+        raise RunError(said(files.describe(files.named(error, path) or error))) from error
     elif kept:
-        error.add_note(where.strip())
+        error.add_note(with_folder("", kept).strip())
 
 
 def _set_aside(path: Path, target: Path) -> Path:

@@ -27,7 +27,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.engines.virtual import kernel_of
-from outcast.errors import ConfigError, InputError, OutcastError, shortened
+from outcast.errors import ConfigError, InputError, OutcastError, shortened, without_folder
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.links import RateTrace
 from outcast.networks import resolve
@@ -183,8 +183,7 @@ def make_again(
         except OutcastError as error:
             if target.is_relative_to(scratch):
                 # What was written up to then is gone when somebody reads this.
-                text = str(error).partition(f" (what was written up to then: {scratch}")[0]
-                error.args = (text, *error.args[1:])
+                error.args = (without_folder(str(error)), *error.args[1:])
             raise
     return comparing.explain(earlier, fresh)
 

@@ -8,7 +8,6 @@ results have to be of one state (outcast/reproduce/state.py).
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ from outcast.reproduce.index import (
 )
 from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import FailureRecord, Result
+from outcast.reproduce.result import Result
 from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
@@ -53,7 +52,6 @@ report on the Outcast problem (2017), whose figures are those of P and H.
 """
 IMAGES = "images/reproduction"
 RESULTS = "results/reproduction"
-_PLACE_OR_OUTPUT = re.compile(r"(?:: -{10,}| \(what was written up to then: ).*", re.DOTALL)
 NOTE = "note.txt"
 """What the page says of results whose state was not recorded, in place of their state."""
 
@@ -163,8 +161,7 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     images.mkdir(parents=True, exist_ok=True)
     (docs / RESULTS).mkdir(parents=True, exist_ok=True)
     for name, (folder, result) in new.items():
-        kept = result.model_copy(update={"failures": _without_places(result.failures)})
-        write_text(docs / RESULTS / f"{name}.json", kept.model_dump_json(indent=1) + "\n")
+        write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
@@ -175,14 +172,6 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     path = docs / "reproduction.md"
     write_text(path, page(docs))
     return path
-
-
-def _without_places(failures: Sequence[FailureRecord]) -> list[FailureRecord]:
-    """Failures whose reasons name no folder of this machine, and hold no output of programs."""
-    return [
-        failure.model_copy(update={"reason": _PLACE_OR_OUTPUT.sub("", failure.reason)})
-        for failure in failures
-    ]
 
 
 def main(arguments: Sequence[str]) -> int:

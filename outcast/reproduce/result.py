@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from outcast import handed_in
-from outcast.errors import InputError
+from outcast.errors import InputError, without_folder
 from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.reproduce import measures
@@ -29,6 +29,8 @@ from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
+_BANNER = re.compile(r": -{10,}.*", re.DOTALL)
+"""What iperf writes first. Runs of earlier versions have it as what a client said."""
 
 
 class _Record(BaseModel):
@@ -72,7 +74,12 @@ class FailureRecord(_Record):
 
     label: str
     seed: int
-    reason: str
+    reason: str = Field(description="names no folder of the machine that made the run")
+
+    @field_validator("reason")
+    @classmethod
+    def _for_any_machine(cls, reason: str) -> str:
+        return _BANNER.sub("", without_folder(reason))
 
 
 class BurstRecord(_Record):

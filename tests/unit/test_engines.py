@@ -12,7 +12,13 @@ import pytest
 
 from outcast import workflow as execute
 from outcast.engines import EventReader, ledger, realtime, require_compiler
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError
+from outcast.errors import (
+    ConfigError,
+    FeatureMissingError,
+    ReadBackError,
+    RunError,
+    without_folder,
+)
 from outcast.experiment import load
 from outcast.records.run_directory import RunDirectory
 
@@ -114,6 +120,14 @@ def test_what_is_called_failed_already_is_not_touched(
     assert said.endswith(f"(what was written up to then: {tmp_path / 'result.failed-3'})")
     assert (tmp_path / "result.failed/thesis.txt").read_text() == "mine"
     assert (tmp_path / "result.failed-3/log.txt").read_text() == "it began\n"
+
+
+def test_what_a_failed_run_says_can_do_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = run_failing(tmp_path / "result", monkeypatch)
+    assert str(tmp_path) in said
+    assert without_folder(said) == "the flows never came"
 
 
 class FinishingEngine(FailingEngine):

@@ -345,6 +345,31 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         assert picture.read_text() == profile
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("the flows never came", "the flows never came"),
+        ("the flows never came (what was written up to then: {0})", "the flows never came"),
+        (
+            "{0}/captures/a.pcap: no space (what was written up to then: {0})",
+            "captures/a.pcap: no space",
+        ),
+        # As before iperf's banner was left out of errors.
+        (
+            "flow 1 had not connected: ------------ Client connecting to h1 ------------"
+            " (what was written up to then: {0})",
+            "flow 1 had not connected",
+        ),
+    ],
+)
+def test_a_stored_failure_names_no_folder_of_the_machine(said: str, kept: str) -> None:
+    reason = said.format("/home/ana/my (own) runs/r1.failed")
+    record = FailureRecord(label="twelve", seed=3, reason=reason)
+    assert record.reason == kept
+    stored = json.dumps({"label": "twelve", "seed": 3, "reason": reason})
+    assert FailureRecord.model_validate_json(stored) == record
+
+
 def test_results_of_two_states_are_not_shown_on_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
