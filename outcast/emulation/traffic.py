@@ -23,7 +23,7 @@ from outcast.emulation import multipath, senders
 from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.emulation.multipath import Subflows
 from outcast.emulation.sockets import listens, sample_sockets
-from outcast.errors import DeadlineError, ReadBackError, RunError
+from outcast.errors import DeadlineError, ReadBackError, RunError, gist
 from outcast.plan.flows import Flow
 from outcast.records.effective import Start
 
@@ -187,12 +187,7 @@ def connect_clients(
     if start_afterwards:
         deadline_ns = began_ns + int(CONNECT_DEADLINE_S * 1e9)
     else:
-        lead_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9)
-        lead_s += LEAD_PER_FLOW_S * len(flows)
-        if syn_rounds > 1:
-            # The pauses before the last SYN add up to one second less than this.
-            lead_s = max(lead_s, 2.0 ** min(syn_rounds - 1, SYN_RETRIES))
-        deadline_ns = began_ns + int(lead_s * 1e9)
+        deadline_ns = began_ns + int(lead_s(len(flows), round_trip_ns, syn_rounds) * 1e9)
     t_start_ns = None if start_afterwards else deadline_ns
     processes = {}
     for flow in flows:
@@ -220,6 +215,21 @@ def connect_clients(
         time.time_ns() - began_ns,
         t_start_ns,
     )
+
+
+def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
+    """How long so many flows may take to connect, in seconds, if the start is set beforehand.
+
+    Args:
+        flows: their number.
+        round_trip_ns: the longest round trip by the links' delays.
+        syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
+    """
+    undropped_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9) + LEAD_PER_FLOW_S * flows
+    if syn_rounds <= 1:
+        return undropped_s
+    # The pauses before the last SYN add up to one second less than this.
+    return max(undropped_s, 2.0 ** min(syn_rounds - 1, SYN_RETRIES))
 
 
 def _preloaded(held_start: Path | None, side: Literal["client", "server"]) -> dict[str, str] | None:
@@ -267,15 +277,19 @@ def _await_connected(
     if hold:
         flow = next((f for f in waiting if processes[f.flow].popen.poll() is not None), flow)
     process = processes[flow.flow]
-    said = " ".join((process.errors() or process.output()).split()) or "its client said nothing"
+    # What it wrote to standard output is what iperf always writes first.
+    said = gist(process.errors())
     if not hold:
         when = "when it was to start"
     elif process.popen.poll() is not None:
         when = f"when its client ended with status {process.popen.returncode}"
+        said = said or "it wrote no reason"
     else:
         when = f"within {CONNECT_DEADLINE_S:g} s"
     what = "waited for its start" if flow.sport in connected else "connected"
-    raise RunError(f"flow {flow.flow} ({flow.src} to {flow.dst}) had not {what} {when}: {said}")
+    raise RunError(
+        f"flow {flow.flow} ({flow.src} to {flow.dst}) had not {what} {when}{said and f': {said}'}"
+    )
 
 
 def _holds(process: Process) -> bool:
