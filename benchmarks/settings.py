@@ -1,8 +1,8 @@
-"""What becomes of flows under other settings: the tables of docs/queues.md and docs/transports.md.
+"""What becomes of flows under other settings: tables of docs/queues.md, transports.md, findings.md.
 
-    .venv/bin/python -m benchmarks.settings queues|dctcp [--seeds 5] [-o DIR] [--write]
+    .venv/bin/python -m benchmarks.settings queues|dctcp|lots [--seeds 5] [-o DIR] [--write]
 
-Makes the runs of 300 ms in the virtual engine that DIR does not have yet, and prints a table with
+Makes the runs in the virtual engine that DIR does not have yet, and prints a table with
 geometric means of ratios, other means, and their 95 % intervals over the seeds. `--write` puts the
 table into docs/results/measured.json, from which `python -m scripts.fill_numbers` fills the pages.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from benchmarks import stored
 from outcast.analysis.statistics import Kind, central
 from outcast.api.making import execute
 from outcast.records.run import Run
+from outcast.reproduce import measures
 from outcast.reproduce.index import interval_text
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +90,21 @@ def _queue(kind: str, **keys: object) -> dict[str, object]:
     return {"queue": {"kind": kind, **keys}}
 
 
+def _chains(lot_packets: int | None) -> Column:
+    """The lone flow's chains of drops over those by lots of so many packet times."""
+
+    def over_lots(run: Run) -> float | None:
+        value = measures.chains_over_lots(run, 2, lot_packets)
+        return None if math.isnan(value) else value
+
+    return Column(f"{lot_packets} packets" if lot_packets else "the run", over_lots, "geometric")
+
+
+def _noise(**parts: object) -> dict[str, object]:
+    """The settings of F2's point with this noise, which replaces those of COMMON."""
+    return {"duration": "500ms", "noise": {"profile": "exact", **parts}}
+
+
 _DCTCP = {"transport.congestion_control": "dctcp", "transport.ecn": True}
 _FAST = {"target": "100us", "interval": "1ms"}
 STUDIES: Mapping[str, Study] = {
@@ -119,6 +136,19 @@ STUDIES: Mapping[str, Study] = {
             Column("Jain's index", _jain),
             Column("median sojourn time, ms", _sojourn_ms),
         ),
+    ),
+    "lots": Study(
+        "noise, and the lot's window",
+        "configs/paper/p3c-12-rivals.yaml",
+        {
+            "switch 1 us": _noise(switch_latency="1us"),
+            "switch 2 us": _noise(switch_latency="2us"),
+            "switch 5 us": _noise(switch_latency="5us"),
+            "sender 25 us": _noise(sender={"least": "0us", "most": "25us"}),
+            "interrupts 50 us": _noise(interrupts={"least": "0us", "most": "50us"}),
+            "oscillators 100 ppm": _noise(oscillators=100),
+        },
+        tuple(_chains(packets) for packets in (4, 16, measures.LOT_PACKETS, 256, None)),
     ),
     "dctcp": Study(
         "setting",

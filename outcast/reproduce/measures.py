@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from outcast.analysis.measure import chance, fairness
@@ -244,12 +245,18 @@ of a flow whose packets find a queue of 16 KB full."""
 
 
 def chains_over_chance(run: Run, measure: Measure) -> float:
-    """The mean length of a class's chains of consecutive drops over that of chains by lot.
+    """The mean length of a class's chains of consecutive drops over that of chains by lot."""
+    return chains_over_lots(run, measure.hops, LOT_PACKETS)
 
-    A chain is of one input port. The lot keeps how many packets the port loses in each LOT_PACKETS
-    packet times, and says which (outcast/analysis/measure/chance.py).
+
+def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> float:
+    """How much longer a class's chains of consecutive drops are than chains by lot.
+
+    A chain is of one input port. The lot keeps how many packets the port loses in each
+    `lot_packets` packet times, or in the whole run if that is None, and says which
+    (outcast/analysis/measure/chance.py). NaN if no packet of the class is dropped.
     """
-    ports = [name for name, port in run.summary.drops.items() if port.hops == [measure.hops]]
+    ports = [name for name, port in run.summary.drops.items() if port.hops == [hops]]
     packets = run.scan("packets").select(
         "t_in",
         ingress=pl.col("ingress").cast(pl.String),
@@ -259,7 +266,11 @@ def chains_over_chance(run: Run, measure: Measure) -> float:
     for port in ports:
         of_port = packets.filter(pl.col("ingress") == port).sort("t_in").collect()
         lost = of_port["lost"].to_numpy()
-        blocks = of_port["t_in"].to_numpy() // (LOT_PACKETS * run.frame_ns)
+        t_in_ns = of_port["t_in"].to_numpy()
+        if lot_packets is None:
+            blocks = np.zeros_like(t_in_ns)
+        else:
+            blocks = t_in_ns // (lot_packets * run.frame_ns)
         observed += chance.chains(lost)
         by_lot += chance.chains_by_lot(lost, blocks, seed=0)
     # As many drops are in fewer chains if the chains are longer.
