@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from matplotlib import rc_context
 
 import configs
 from outcast import experiment
@@ -26,6 +27,10 @@ def test_drawings(tmp_path: Path) -> None:
     drawing.draw(plan, file, "fattree-12")
     assert file.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [file]
+    expected = file.read_bytes()
+    with rc_context({"text.usetex": True, "font.size": 30.0, "lines.linewidth": 9.0}):
+        drawing.draw(plan, file, "fattree-12")
+    assert file.read_bytes() == expected
 
 
 STAR = ("topology={kind: star, hosts: 41}", "flows=[{from: 2-hop}]")

@@ -56,6 +56,20 @@ def test_the_same_files_in_the_same_order(
     assert not list(run.path.glob(".*"))
 
 
+def test_a_matplotlibrc_of_the_users_changes_no_picture(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [*figures.draw(run), report.write(run)]
+    expected = [path.read_bytes() for path in paths]
+    (tmp_path / "matplotlibrc").write_text(
+        "text.usetex: True\nfont.size: 30\nlines.linewidth: 9\naxes.facecolor: red\n"
+    )
+    monkeypatch.setenv("MATPLOTLIBRC", str(tmp_path))
+    with Drawing(run) as processes:
+        assert processes.draw() == paths
+    assert [path.read_bytes() for path in paths] == expected
+
+
 def test_what_is_wrong_is_said_as_in_this_process(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     with pytest.raises(InputError) as here:
@@ -113,6 +127,20 @@ def test_a_wait_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pytest.raises(DeadlineError, match="for the next figure"),
     ):
         processes.draw()
+
+
+def test_a_process_that_does_not_end_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_script(monkeypatch, "time.sleep(1000)")
+    monkeypatch.setattr(drawing, "_END_S", 0.05)
+    # As one that waits for a disk, which no signal ends.
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    with Drawing(RunDirectory(tmp_path)) as processes:
+        mark = ProcessMark.of(processes.pid)
+    assert mark.is_alive()
+    os.kill(mark.pid, signal.SIGKILL)
+    processes._popen.wait(_DEADLINE_S)
 
 
 def test_all_end_when_we_are_killed(tmp_path: Path) -> None:

@@ -243,6 +243,25 @@ def test_no_state_of_pyplot() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(
+    drawn: Run, tmp_path: Path
+) -> None:
+    def pixels() -> bytes:
+        path = style.save(figures.figure(drawn, "classes"), tmp_path / "classes.png")
+        return path.read_bytes()
+
+    expected = pixels()
+    theirs = {"text.usetex": True, "font.size": 30.0, "axes.facecolor": "red", "toolbar": "None"}
+    with matplotlib.rc_context(theirs):
+        before = dict(matplotlib.rcParams)
+        with style.styled():
+            assert matplotlib.rcParams["axes.facecolor"] == "white"
+            assert matplotlib.rcParams["toolbar"] == "None"
+            assert matplotlib.rcParams["font.size"] == style.STYLE["font.size"]
+        assert pixels() == expected
+        assert dict(matplotlib.rcParams) == before
+
+
 def test_threads_that_draw_at_once_leave_the_settings_as_they_were() -> None:
     before = dict(matplotlib.rcParams)
     inside = threading.Event()

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import rc_context
 
 from outcast import cli
 from outcast.analysis import statistics
@@ -19,6 +18,7 @@ from outcast.errors import ConfigError
 from outcast.sweep import dataset, groups, index, render
 from outcast.sweep.groups import summarize
 from outcast.sweep.store import SweepDirectory
+from outcast.view.figures import style
 from tests.golden import fake_run
 
 CONFIG = """\
@@ -249,12 +249,16 @@ def test_every_figure_is_drawn(
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat"])
 def test_a_figure_of_differences_says_so(
-    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    sweep: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
 ) -> None:
     file = tmp_path / f"{kind}.svg"
     argv = ["--against", str(sweep), "--figure", kind, "-o", str(file)]
-    with rc_context({"svg.fonttype": "none"}):
-        assert results(capsys, str(sweep), *argv)[0] == 0
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
+    assert results(capsys, str(sweep), *argv)[0] == 0
     assert f"differences from the means in {sweep}" in file.read_text()
 
 

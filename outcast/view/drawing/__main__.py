@@ -37,17 +37,21 @@ def _get_ready() -> None:
 
     The first figure loads fonts and much of matplotlib.
     """
+    import matplotlib
     import numba  # noqa: F401
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3, 2), layout="constrained")
-    axes = figure.subplots()
-    axes.bar([1, 2], [1, 2], label="bars")
-    axes.plot([1, 2], [1, 2], label="line")
-    axes.set_yscale("log")
-    axes.legend()
-    figure.suptitle("heading", fontweight="bold")
-    figure.savefig(BytesIO(), format="png")
+    with matplotlib.rc_context():
+        # As `styled` does, which imports threads.
+        matplotlib.rcdefaults()
+        figure = Figure(figsize=(3, 2), layout="constrained")
+        axes = figure.subplots()
+        axes.bar([1, 2], [1, 2], label="bars")
+        axes.plot([1, 2], [1, 2], label="line")
+        axes.set_yscale("log")
+        axes.legend()
+        figure.suptitle("heading", fontweight="bold")
+        figure.savefig(BytesIO(), format="png")
 
 
 def _say(**words: object) -> None:

@@ -56,13 +56,18 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
-def styled(more: Mapping[Any, Any] | None = None) -> Iterator[None]:
-    """Sets our style and `more` settings of matplotlib, and then restores the user's settings.
+def styled(settings: Mapping[Any, Any] = STYLE) -> Iterator[None]:
+    """Sets matplotlib's defaults with these settings, and then restores the user's settings.
+
+    Otherwise a matplotlibrc of the user's would change our pictures; see "Customizing Matplotlib"
+    in its manual. What it says of windows stays.
 
     A lock is needed, because the settings belong to the whole process. Without it, a second thread
     would save our style as the user's and restore that.
     """
-    with _one_at_a_time, matplotlib.rc_context({**STYLE, **(more or {})}):
+    with _one_at_a_time, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
         yield
 
 

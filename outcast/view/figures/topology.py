@@ -159,6 +159,13 @@ def picture(plan: Plan, title: str, group_by: GroupKind | None = None) -> Figure
     The bottleneck is orange. The title counts the flows of each group; `group_by` is the kind of
     the groups, None for the default.
     """
+    from outcast.view.figures.style import styled
+
+    with styled({}):
+        return _picture(plan, title, group_by)
+
+
+def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
 
