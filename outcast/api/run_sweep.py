@@ -60,10 +60,13 @@ def prepare(
     store: str | None = None,
     resume: bool = False,
     shard: tuple[int, int] | None = None,
+    hashes: bool = False,
 ) -> Prepared:
     """Checks every point of a sweep, and estimates what is left of it. Nothing is run.
 
     With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
+    With `hashes`, files of finished runs are compared with their hashes. `carry_out` does that in
+    any case, and for a large sweep it takes long.
 
     Raises:
         ConfigError: naming the point that is no experiment or cannot be built.
@@ -85,7 +88,7 @@ def prepare(
     jobs = jobs or os.cpu_count() or 1
     finished: set[str] = set()
     if resume and target.exists():
-        finished = finished_runs(SweepDirectory(target), planned.asked)
+        finished = finished_runs(SweepDirectory(target), planned.asked, hashes=hashes)
     left = [run for run in planned.runs if run.point.name not in finished]
     known = measured.read_measurements(measured.default_file())
     sizes = [run.size for run in left]

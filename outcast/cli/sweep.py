@@ -119,7 +119,14 @@ def command(
     if not dry_run:
         guest.provide(whole, progress=True)
     prepared = run_sweep.prepare(
-        source, output, jobs=jobs, scheduler=scheduler, store=store, resume=resume, shard=part
+        source,
+        output,
+        jobs=jobs,
+        scheduler=scheduler,
+        store=store,
+        resume=resume,
+        shard=part,
+        hashes=dry_run,
     )
     console = terminal.console()
     _show_plan(console, prepared)

@@ -162,10 +162,11 @@ def keep_networks(directory: SweepDirectory, topologies: Iterable[OwnTopology]) 
         )
 
 
-def problems(directory: RunDirectory) -> list[str]:
+def problems(directory: RunDirectory, *, hashes: bool = True) -> list[str]:
     """Why a run directory does not hold a finished run; empty if its manifest verifies.
 
-    Every file that the manifest names must be there and have its hash.
+    Every file that the manifest names must be there and have its hash. Without `hashes` the
+    manifest alone is read.
     """
     try:
         manifest = directory.read_manifest()
@@ -173,6 +174,8 @@ def problems(directory: RunDirectory) -> list[str]:
         return [str(error)]
     if not manifest.files:
         return [f"{directory.manifest}: not sealed: it names no file"]
+    if not hashes:
+        return []
     differences = verify.differences(directory, manifest)
     return [
         *(f"{directory.path / name}: missing" for name in differences.missing),
@@ -214,9 +217,11 @@ def _of_run(tried: Experiment, engine: str) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
 
 
-def why_not_finished(directory: RunDirectory, asked: Experiment) -> str | None:
+def why_not_finished(
+    directory: RunDirectory, asked: Experiment, *, hashes: bool = True
+) -> str | None:
     """Why a folder does not hold the finished run that is asked for; None if it does."""
-    if wrong := problems(directory):
+    if wrong := problems(directory, hashes=hashes):
         return wrong[0]
     try:
         key = other_key(directory, asked)
@@ -225,10 +230,17 @@ def why_not_finished(directory: RunDirectory, asked: Experiment) -> str | None:
     return None if key is None else f"{directory.path}: was made with another {key}"
 
 
-def finished_runs(directory: SweepDirectory, asked: Mapping[str, Experiment]) -> set[str]:
-    """Names of the runs that are whole and were made as asked, by the experiments of all names."""
+def finished_runs(
+    directory: SweepDirectory, asked: Mapping[str, Experiment], *, hashes: bool
+) -> set[str]:
+    """Names of the runs that are whole and were made as asked, by the experiments of all names.
+
+    Without `hashes`, a run counts as whole that has a manifest of its files.
+    """
     return {
-        name for name, run in asked.items() if why_not_finished(directory.run(name), run) is None
+        name
+        for name, run in asked.items()
+        if why_not_finished(directory.run(name), run, hashes=hashes) is None
     }
 
 

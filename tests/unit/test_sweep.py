@@ -21,7 +21,8 @@ import pytest
 from outcast import cli, experiment
 from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
-from outcast.records.run_directory import RunDirectory
+from outcast.records import verify
+from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import dataset, measured, plan, runner
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.runner import Result
@@ -549,6 +550,34 @@ def test_the_command_from_the_plan_to_the_dataset_and_again(
     assert (status, "4 are finished, 0 are left" in out) == (0, True)
     status, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
     assert "from 4 runs measured on this machine\n" in out
+
+
+def test_files_of_finished_runs_are_hashed_once(
+    faked: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = tmp_path / "out"
+    assert invoke(capsys, str(faked), "-o", str(target))[0] == 0
+    first, *others = sorted((target / "runs").iterdir())
+    (first / "summary.json").write_text("{}")
+    hashed: list[Path] = []
+    differences = verify.differences
+
+    def count(directory: RunDirectory, manifest: Manifest) -> verify.Differences:
+        hashed.append(directory.path)
+        return differences(directory, manifest)
+
+    monkeypatch.setattr(verify, "differences", count)
+    argv = [f"{target}/sweep.yaml", "-o", str(target), "--resume"]
+    status, out, _ = invoke(capsys, *argv, "--dry-run")
+    assert (status, "3 are finished, 1 are left" in out) == (0, True)
+    assert sorted(hashed) == [first, *others]
+    hashed.clear()
+    assert invoke(capsys, *argv)[0] == 0
+    assert sorted(hashed) == [first, *others]
+    assert (target / "failed").exists()
 
 
 def test_shards_make_each_run_once_and_merge_to_the_same_dataset(
