@@ -34,7 +34,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import ns3  # noqa: E402
+from benchmarks import ns3, single  # noqa: E402
 from benchmarks.stored import Entry, machine, read, store  # noqa: E402
 from outcast import experiment  # noqa: E402
 from outcast.files import sha256  # noqa: E402
@@ -62,8 +62,8 @@ NETWORKS = {
 """Pods of a fat-tree, 6-hop flows besides the 2-hop flow, and the duration."""
 PARTS = ("single", "sweep", *NETWORKS, "ns3")
 NO_VALUE = "-"
-TWO_AT_A_TIME, NS3 = "two at a time", "ns-3"
-VALUES = ("", ".state", ".command", f".{TWO_AT_A_TIME}", f".{NS3}")
+TWO_AT_A_TIME, NS3, FAULTS = "two at a time", "ns-3", "page faults"
+VALUES = ("", ".state", ".command", f".{TWO_AT_A_TIME}", f".{NS3}", f".{FAULTS}")
 """What pages can take, behind NAME: the table, what made it, and single values."""
 
 
@@ -71,7 +71,7 @@ VALUES = ("", ".state", ".command", f".{TWO_AT_A_TIME}", f".{NS3}")
 class Cost:
     """What a command took, with all that it started; None where it was not measured."""
 
-    wall_s: float
+    wall_s: float | None = None
     processor_s: float | None = None
     memory_bytes: int | None = None
 
@@ -104,12 +104,15 @@ def unpack(commit: str, folder: Path) -> Path:
     return folder
 
 
-def outcast(checkout: Path, *words: str) -> Cost | None:
-    """Runs an `outcast` of a checkout. None where it fails, which is said on standard error."""
+def outcast(checkout: Path, *words: str, program: Sequence[str] = ("-m", "outcast")) -> Cost | None:
+    """Runs an `outcast` of a checkout. None where it fails, which is said on standard error.
+
+    `program` are the interpreter's arguments that start it.
+    """
     began = time.monotonic()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "outcast", *words],
+            [sys.executable, "-P", *program, *words],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": str(checkout)},
             stdout=subprocess.DEVNULL,
@@ -146,8 +149,24 @@ def phases(run: Path) -> dict[str, float]:
 
 
 def measure_single(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
-    """One run with its figures, and its phases."""
-    _measure_run("a single run, with figures", [], states, asked, found, by_phase=True)
+    """One run with its figures, and its phases from the command to its end."""
+    inside: list[tuple[single.Inside, single.Inside]] = []
+    _measure_run("a single run, with figures", [], states, asked, found, inside)
+    for name, title in single.PHASES.items():
+        pairs = [(_of_phase(name, before), _of_phase(name, after)) for before, after in inside]
+        if any(cost is not None for pair in pairs for cost in pair):
+            found.rows[f"of it {title}"] = pairs
+    if inside:
+        found.rows["of it outcast's own process"] = [
+            (Cost(processor_s=before.own_s), Cost(processor_s=after.own_s))
+            for before, after in inside
+        ]
+        before, after = (median(pair[place].faults for pair in inside) for place in range(2))
+        found.values[FAULTS] = f"{before:,.0f} before, {after:,.0f} after"
+
+
+def _of_phase(name: str, inside: single.Inside) -> Cost | None:
+    return Cost(*inside.phases[name]) if name in inside.phases else None
 
 
 def measure_network(
@@ -167,31 +186,30 @@ def _measure_run(
     states: Sequence[Path],
     asked: argparse.Namespace,
     found: Findings,
-    *,
-    by_phase: bool = False,
+    inside: list[tuple[single.Inside, single.Inside]] | None = None,
 ) -> None:
+    """Makes runs. With `inside`, what was noted of both states' runs is added to it."""
     options = [word for setting in settings for word in ("--set", setting)]
     for number in range(asked.repetitions + 1):
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             runs = [Path(name, str(place)) for place in range(len(states))]
             argv = ("run", asked.config, *options, "--engine", "virtual", "-o")
-            before, after = (
-                outcast(checkout, *argv, str(run))
-                for checkout, run in zip(states, runs, strict=True)
-            )
+            began_s, costs = [], []
+            for checkout, run in zip(states, runs, strict=True):
+                noting = (str(Path(single.__file__).resolve()), f"{run}.json")
+                program = ("-m", "outcast") if inside is None else noting
+                began_s.append(time.monotonic())
+                costs.append(outcast(checkout, *argv, str(run), program=program))
+            before, after = costs
             if before and after and captures(runs[0]) != captures(runs[1]):
                 found.wrong.append(f"{what}: the captures of the two states differ")
             if not number:
                 continue
             found.rows.setdefault(what, []).append((before, after))
-            if not by_phase or before is None or after is None:
-                continue
-            each = [phases(run) for run in runs]
-            for place, cost in enumerate((before, after)):
-                each[place]["begin, figures, report"] = cost.wall_s - sum(each[place].values())
-            for phase in each[1]:
-                pair = (Cost(each[0].get(phase, 0.0)), Cost(each[1][phase]))
-                found.rows.setdefault(f"of it {phase.replace('_', ' ')}", []).append(pair)
+            if inside is not None and before and after:
+                noted = zip(runs, began_s, strict=True)
+                old, new = (single.read(Path(f"{run}.json"), at_s) for run, at_s in noted)
+                inside.append((old, new))
 
 
 def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
@@ -224,14 +242,14 @@ def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Find
             what = f"a run of a sweep of {asked.runs}, {jobs} at a time"
             found.rows.setdefault(what, []).append(pair)
         alone, together = took[1][1], took[2][1]
-        if alone and together:
+        if alone and together and alone.wall_s and together.wall_s:
             quotients.append(alone.wall_s / together.wall_s)
     if quotients:
         found.values[TWO_AT_A_TIME] = f"{median(quotients):.2f}"
 
 
 def _of_one(cost: Cost | None, runs: int) -> Cost | None:
-    if cost is None or cost.processor_s is None:
+    if cost is None or cost.wall_s is None or cost.processor_s is None:
         return cost
     return Cost(cost.wall_s / runs, cost.processor_s / runs, cost.memory_bytes)
 

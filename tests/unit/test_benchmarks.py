@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import against, ns3
+from benchmarks import against, ns3, single
 from benchmarks.against import HEAD, NAME, Cost
 from benchmarks.stored import Entry
 from outcast import experiment
@@ -31,6 +33,38 @@ def test_a_row_has_medians_and_the_median_of_neighbours_ratios() -> None:
     assert against.line("k=16", only_here)[1:] == ["-", "2.00", "-", "-", "6.00", "-", "-", "100"]
     phase = against.line("boot", [(Cost(2.0), Cost(1.0))])
     assert phase[1:] == ["-", "-", "-", "2.00", "1.00", "0.50", "-", "-"]
+
+
+def test_phases_reach_from_the_process_start_to_the_commands_end(tmp_path: Path) -> None:
+    stored = tmp_path / "run.json"
+    marks = {"boot": (11.0, 0.5, 0.4), "traffic": (13.0, 2.5, 0.6), "end": (16.0, 5.0, 0.9)}
+    stored.write_text(json.dumps({"marks": marks, "faults": 7}))
+    read = single.read(stored, 10.0)
+    assert read.phases == {"start": (1.0, 0.5), "boot": (2.0, 2.0), "traffic": (3.0, 2.5)}
+    assert (read.own_s, read.faults) == (0.9, 7)
+
+
+def test_a_single_run_is_shown_by_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*given: object) -> None:
+        *_, found, inside = given
+        assert isinstance(found, against.Findings)
+        assert isinstance(inside, list)
+        found.rows["a run"] = [(Cost(9.0, 8.0, 1), Cost(6.0, 5.0, 1))] * 2
+        old = single.Inside({"boot": (2.0, 1.5), "traffic": (5.0, 4.0)}, 0.8, 1_000)
+        new = single.Inside({"boot": (1.0, 1.5), "done": (3.0, 2.0)}, 0.4, 3_000)
+        inside += [(old, new)] * 2
+
+    monkeypatch.setattr(against, "_measure_run", measure)
+    found = against.Findings()
+    against.measure_single([ROOT, ROOT], argparse.Namespace(), found)
+    rows = {what: against.line(what, pairs)[1:7] for what, pairs in found.rows.items()}
+    assert next(iter(rows)) == "a run"
+    assert rows["of it the guest's boot"] == ["1.50", "1.50", "1.00", "2.00", "1.00", "0.50"]
+    # A phase that one of the states does not have.
+    assert rows["of it traffic"] == ["4.00", "-", "-", "5.00", "-", "-"]
+    assert rows["of it the guest's end"] == ["-", "2.00", "-", "-", "3.00", "-"]
+    assert rows["of it outcast's own process"] == ["0.80", "0.40", "0.50", "-", "-", "-"]
+    assert found.values == {against.FAULTS: "1,000 before, 3,000 after"}
 
 
 def test_parts_of_the_same_states_are_one_table() -> None:
