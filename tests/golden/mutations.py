@@ -109,6 +109,8 @@ MUTATIONS = [
     Mutation("offsets by causality", "offsets", "least = float(one.delay_ns.min())",
              "least = 1e18"),
     Mutation("offsets: idle outputs", "offsets", "if int(idle.sum()) < LEAST_PAIRS:", "if True:"),
+    Mutation("clocks: the way back of given sides", "join",
+             "between = pair_up(sightings, captures, came_at, leaving_at)", "pass"),
     Mutation("drift", "offsets", "drift = 0.0 if bounds[0] <= 0 <= bounds[1] else",
              "drift = 0.0 *"),
     Mutation("clocks that fit are kept", "offsets", "if kept is not None:", "if False:"),

@@ -183,6 +183,29 @@ def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
     assert result.joined.counts.forwarded == 300
 
 
+def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path: Path) -> None:
+    """One sender, and an output without a pause, so the data alone do not tell.
+
+    More packets leave by the input than by the output, whose clock is the common one all the same.
+    """
+    late_us = 3.33e6
+    acks = [(100 * n + 35 + 10 * m, 2 * n + m) for n in range(300) for m in range(2)]
+    a = [data(100 * n, n) for n in range(300)]
+    a += [ack(at_us + 5, number) for at_us, number in acks]
+    b = [data(100 * n + 30 + late_us, n) for n in range(300)]
+    b += [ack(at_us + late_us, number) for at_us, number in acks]
+    for name, packets in (("a", a), ("b", b)):
+        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
+    result = join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
+    assert {one.port: round(one.offset_ns / 1e6) for one in result.clocks} == {"a": 3330, "b": 0}
+    assert result.joined.counts.forwarded == result.joined.counts.entered == 300
+    one_way = [packet for packet in a if packet.payload], [packet for packet in b if packet.payload]
+    for name, packets in zip("ab", one_way, strict=True):
+        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
+    with pytest.raises(UntrustedError, match="no packets of the other direction tell by how much"):
+        join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
+
+
 def test_packets_to_a_group_take_no_part(tmp_path: Path) -> None:
     files = dict(SCENE.files)
     flood = [

@@ -8,7 +8,7 @@ other. docs/join.md has the limits.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -186,17 +186,25 @@ class _Solved:
 
 
 def estimate(
-    captures: Sequence[PortCapture], pairs: Pairs, left_flows: Sequence[Bool | None]
+    captures: Sequence[PortCapture],
+    pairs: Pairs,
+    left_flows: Sequence[Bool | None],
+    outputs: Collection[int],
 ) -> Clocks:
-    """Finds the clocks of captures, on that of the one by which most packets left.
+    """Finds the clocks of captures, on that of the output by which most packets left.
 
-    `left_flows` says of each capture and each of its flows whether it left there.
+    Args:
+        captures: the captures.
+        pairs: the sampled packets that two of them saw, of both directions if they have both.
+        left_flows: for each capture and each of its flows, whether it left there; None if nothing
+            did.
+        outputs: the captures of which one gives the common clock.
     """
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
-    reference = max(range(len(captures)), key=lambda index: left_rows[index].size)
+    reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
     setting = _Setting(captures, pairs, left_rows, reference)
     solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
     return Clocks(

@@ -228,7 +228,15 @@ def join(
     came, left = _taking_part(captures, in_places, out_places, flows, rows, told)
     pairs = pair_up(sightings, captures, came, left)
     parts = _identity_parts(captures, pairs, options)
-    clocks = None if options.one_clock else clock.estimate(captures, pairs, left)
+    clocks = None
+    if not options.one_clock:
+        between, leaving_at = pairs, left
+        if told is not None and len(in_places) + len(out_places) < 2 * len(captures):
+            # What comes in at outputs and leaves by inputs takes no part, but it tells the clocks.
+            everywhere = range(len(captures))
+            came_at, leaving_at = _taking_part(captures, everywhere, everywhere, flows, rows, told)
+            between = pair_up(sightings, captures, came_at, leaving_at)
+        clocks = clock.estimate(captures, between, leaving_at, out_places)
     all_came, all_left = tuple(came), tuple(left)
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
