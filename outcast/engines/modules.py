@@ -41,6 +41,9 @@ _MODULES = {
     "filter matchall": "cls_matchall",
     "action mirred": "act_mirred",
 }
+_PARAMETERS = {"ifb": ("numifbs=0",)}
+"""By itself ifb makes two devices in the machine's own namespace (drivers/net/ifb.c), unless the
+file systemd.conf of modprobe.d(5) says the same."""
 _NEVER_MODULES = {f"{_QDISC}pfifo", f"{_QDISC}bfifo", f"{_CONGESTION_CONTROL}reno"}
 
 _NOT_FOUND = re.compile(r"modprobe: FATAL: Module \S+ not found in directory \S+")
@@ -225,7 +228,7 @@ class Modules:
             module = module_of(feature)
             if module is None or self.is_loaded(module):
                 continue
-            answer = self.run("--verbose", module)
+            answer = self.run("--verbose", module, *_PARAMETERS.get(module, ()))
             for line in answer.output.splitlines():
                 words = line.split()
                 if len(words) > 1 and words[0] == "insmod" and not answer.status:

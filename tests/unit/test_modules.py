@@ -42,7 +42,7 @@ class Machine:
         }
         self.refused: dict[str, str] = {}
         self.replaced: set[str] = set()
-        self.calls: list[tuple[str, str]] = []
+        self.calls: list[tuple[str, ...]] = []
         self.insert("sch_htb")
         (self.sys / "tcp_cubic").mkdir()
 
@@ -51,8 +51,8 @@ class Machine:
         (self.sys / module / "initstate").write_text("live\n")
         (self.sys / module / "srcversion").write_text("0A1B\n")
 
-    def modprobe(self, option: str, module: str) -> Answer:
-        self.calls.append((option, module))
+    def modprobe(self, option: str, module: str, *parameters: str) -> Answer:
+        self.calls.append((option, module, *parameters))
         if module == "sch_tbf":
             return Answer(0, "builtin sch_tbf\n" if option == "--show-depends" else "")
         if module in self.replaced:
@@ -108,7 +108,7 @@ def test_what_is_there_is_told_apart_and_nothing_is_loaded(
     machine.replaced = {"sch_red"}
     found = machine.modules.look_up(feature)
     assert (found.state, found.detail) == (state, detail)
-    assert not any(option == "--verbose" for option, _ in machine.calls)
+    assert not any(option == "--verbose" for option, *_ in machine.calls)
 
 
 def test_a_machine_without_modprobe_is_told_to_install_it_where_it_has_modules(
@@ -162,6 +162,12 @@ def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine: Machin
     assert machine.calls == []
 
 
+def test_ifb_makes_no_devices_in_the_machines_own_namespace(machine: Machine) -> None:
+    machine.files["ifb"] = [f"{FOLDER}/ifb.ko numifbs=0"]
+    assert machine.modules.load(modules.HELD_ARRIVALS).loaded == {"ifb": f"{FOLDER}/ifb.ko"}
+    assert ("--verbose", "ifb", "numifbs=0") in machine.calls
+
+
 def test_what_was_not_loaded_is_said_with_modprobes_words(machine: Machine) -> None:
     machine.refused["tcp_bic"] = REFUSED
     machine.replaced = {"sch_sfq"}
@@ -203,7 +209,7 @@ def test_the_realtime_engine_loads_what_the_experiment_needs(
 ) -> None:
     overrides = ["queue={kind: sfq, limit: 11 packets}", "transport.congestion_control=bic"]
     realtime_engine.require(load(LINEAR, overrides))
-    tried = {module for option, module in machine.calls if option == "--verbose"}
+    tried = {module for option, module, *_ in machine.calls if option == "--verbose"}
     assert {"sch_sfq", "tcp_bic", "openvswitch"} <= tried
     # Open vSwitch's module forwards, so the bridge's is not touched.
     assert "bridge" not in tried
@@ -256,7 +262,7 @@ def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(
         openvswitch, "has_kernel_module", lambda: pytest.fail("the kernel loads it")
     )
     found = diagnosis(machine)
-    assert not any(option == "--verbose" for option, _ in machine.calls)
+    assert not any(option == "--verbose" for option, *_ in machine.calls)
     # Trying a qdisc, or asking for the datapath, makes the kernel load its module.
     assert "sfq" not in tried[0]
     states = {name: (finding.present, finding.state) for name, finding in found.items()}
