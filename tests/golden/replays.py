@@ -24,15 +24,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from outcast import experiment, workflow
-from outcast.api import experiments, guest
-from outcast.engines import ledger
+from outcast import experiment
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import OutcastError
-from outcast.experiment import dump
 from outcast.files import sha256, write_text
-from outcast.plan.make import make_plan
-from outcast.records.run_directory import RunDirectory
+from tests import engine_only
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPLAYS = Path(__file__).with_name("replays.json")
@@ -91,22 +87,10 @@ def run(golden: Golden, target: Path) -> None:
 
 def run_engine_only(golden: Golden, target: Path) -> None:
     """Makes the run without its analysis. Raises OutcastError if it fails."""
-    engine = VirtualEngine()
     source = experiment.read(
-        REPOSITORY / golden.config, {**golden.overrides, "engine": engine.name}
+        REPOSITORY / golden.config, {**golden.overrides, "engine": VirtualEngine.name}
     )
-    resolved = workflow.resolve(experiments.checked(source), engine.name)
-    guest.provide(resolved, progress=False)
-    engine.require(resolved)
-    target.mkdir()
-    directory = RunDirectory(target)
-    directory.write_plan(make_plan(resolved))
-    write_text(directory.config, dump(resolved))
-    entry = ledger.open_entry(ledger.default_folder())
-    try:
-        engine.run(directory, entry, lambda event: None)
-    finally:
-        entry.remove()
+    engine_only.make(source, VirtualEngine(), target)
 
 
 def digests(target: Path) -> dict[str, str]:
