@@ -183,6 +183,19 @@ def test_packets_that_stay_for_too_long(tmp_path: Path) -> None:
     assert result.joined.counts.forwarded == 300
 
 
+def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path: Path) -> None:
+    """Slow start lost four of the first twelve packets, which the input's capture has not."""
+    dropped = {3, 5, 6, 7, 500}
+    acks = [ack(100 * n + 40, n) for n in range(1000)]
+    a = [data(100 * n, n) for n in range(12, 1000)] + [one for one in acks if one.at_us > 1200]
+    b = [data(100 * n + 30, n) for n in range(1000) if n not in dropped] + acks
+    for name, packets in (("a", a), ("b", b)):
+        capture(tmp_path / name, sorted(packets, key=lambda packet: packet.at_us))
+    result = join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b"})
+    (of_a,) = result.drop_ranges
+    assert (of_a.ingress, of_a.counted, of_a.most) == ("a", 1, 5)
+
+
 def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path: Path) -> None:
     """One sender, and an output without a pause, so the data alone do not tell.
 

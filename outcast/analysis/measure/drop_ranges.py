@@ -31,7 +31,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
     - Packets that left without having come in are missing in their input's capture. It lacks a like
       share of those that were dropped.
     - So are packets that gaps of the senders' IP ids show, if they were not lost on the way to the
-      switch.
+      switch. Where a capture begins late, the ids of what left before show them.
     - Packets that were never sent again, that found an empty queue, or that came in before the
       output's capture began, show that the output's capture lacks packets. Then only those drops
       count as proven whose data were sent again.
@@ -128,7 +128,42 @@ def missing_ids(joined: Joined) -> I64:
     unseen = unseen.astype(np.int64).reshape(len(joined.inputs), outputs).clip(min=0)
     packets = np.bincount(arrivals.port, minlength=len(joined.inputs))
     unseen[unseen.sum(axis=1) > np.maximum(MOST_SHARE * packets, FEW_UNSEEN)] = 0
-    return unseen
+    return unseen + _missing_before(joined, counts)
+
+
+def _missing_before(joined: Joined, counts: Bool) -> I64:
+    """For each input and output, how many packets were dropped before the input's capture began.
+
+    Where a capture begins late, the output's has packets that left before. The IP ids from the
+    first of them to the flow's first packet that was seen to come in are those of the packets that
+    left, and of those that were dropped. A share of the packets that left would not tell, because
+    slow start loses more. `counts` says which flows count their packets one by one.
+    """
+    arrivals, departures = joined.arrivals, joined.departures
+    missing = np.zeros((len(joined.inputs), len(joined.outputs) + 1), np.int64)
+    strays = np.flatnonzero((joined.stray == Stray.EARLY) | (joined.stray == Stray.UNEXPLAINED))
+    if not strays.size or not (joined.left_as >= 0).any():
+        return missing
+    longest_ns = _longest_ns(joined)
+    flows, first_rows = np.unique(arrivals.flow, return_index=True)
+    taken = counts[flows] & np.isin(flows, departures.flow[strays])
+    for flow, first in zip(flows[taken], first_rows[taken], strict=True):
+        rows = strays[departures.flow[strays] == flow]
+        rows = rows[departures.stamp_ns[rows] < arrivals.stamp_ns[first] + longest_ns]
+        back = (int(arrivals.ip_id[first]) - departures.ip_id[rows].astype(np.int64)) & 0xFFFF
+        is_before = (back > 0) & (back < 0x8000)
+        rows, back = rows[is_before], back[is_before]
+        if rows.size:
+            place = arrivals.port[first], departures.port[rows[back.argmax()]]
+            missing[place] += int(back.max()) - np.unique(back).size
+    return missing
+
+
+def _longest_ns(joined: Joined) -> int:
+    """The longest time that a packet stayed in the switch."""
+    left = joined.left_as >= 0
+    came_ns = joined.arrivals.stamp_ns[left]
+    return int((joined.departures.stamp_ns[joined.left_as[left]] - came_ns).max())
 
 
 @compiled
@@ -176,6 +211,5 @@ def _after_others(joined: Joined, came_by: I64) -> Bool:
     left = joined.left_as >= 0
     if not early.any() or not left.any():
         return np.zeros_like(early)
-    longest_ns = int((departures.stamp_ns[joined.left_as[left]] - arrivals.stamp_ns[left]).max())
     begins = int(arrivals.stamp_ns[0])
-    return early & (departures.stamp_ns > begins + longest_ns) & (came_by >= 0)
+    return early & (departures.stamp_ns > begins + _longest_ns(joined)) & (came_by >= 0)
