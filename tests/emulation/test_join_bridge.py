@@ -12,14 +12,21 @@ import pytest
 from tests.emulation.bridge import make_scene
 from tests.golden import scenes
 
+ATTEMPTS = 3
+
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> scenes.Scene:
-    folder = tmp_path_factory.mktemp("bridge")
-    truth = make_scene(folder, ports=4, seconds=0.5)
-    scene = scenes.read_scene(folder)
-    # What the hosts' sockets count and what the queue counts are the same packets.
-    assert sum(scene.drops.values()) == truth["drops"] > 100
+    # On a busy machine a host's sockets may be read before their last segment is counted. Then they
+    # and the queue count different packets, and there is no truth to compare with.
+    for _ in range(ATTEMPTS):
+        folder = tmp_path_factory.mktemp("bridge")
+        truth = make_scene(folder, ports=4, seconds=0.5)
+        scene = scenes.read_scene(folder)
+        if sum(scene.drops.values()) == truth["drops"]:
+            break
+    assert sum(scene.drops.values()) == truth["drops"]
+    assert sum(scene.drops.values()) > 100
     return scene
 
 

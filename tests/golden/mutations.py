@@ -92,6 +92,8 @@ MUTATIONS = [
     Mutation("small steps", "clock",
              "if better.solved.tolerance_ns > guess.solved.tolerance_ns // 2:", "if True:"),
     Mutation("bounds of drops: IP ids", "drop_ranges", "missing[f] += step - 1", "pass"),
+    Mutation("bounds of drops: a late capture", "drop_ranges",
+             "missing[place] += int(back.max()) - np.unique(back).size", "pass"),
     Mutation("bounds of drops: in proportion", "drop_ranges", "if lacks and counted:", "if False:"),
     Mutation("bounds of drops: sent again", "drop_ranges", "if is_doubtful:\n                least",
              "if False:\n                least"),
