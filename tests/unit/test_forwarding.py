@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers import entries
-from outcast.emulation import forwarding
+from outcast.emulation import forwarding, transport
 from outcast.emulation.commands import Process
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import load
@@ -68,6 +68,16 @@ class FakeKernel:
         raise AssertionError
 
 
+@pytest.fixture(autouse=True)
+def through_iptables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kernel's setting, as a file. This machine's own stays as it is, if there is one."""
+    setting = tmp_path / "sysctl/bridge/bridge-nf-call-iptables"
+    setting.parent.mkdir(parents=True)
+    setting.write_text("1\n")
+    monkeypatch.setattr(transport, "_SYSCTL", tmp_path / "sysctl")
+    return setting
+
+
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return make_plan(load(CONFIGS / "fattree-12.yaml"))
@@ -90,6 +100,14 @@ def walk(plan: Plan, kernel: FakeKernel, src: str, dst: str) -> list[str]:
             if plan.port(node, neighbour) == port
         )
     return [*way, dst]
+
+
+def test_frames_do_not_pass_iptables(plan: Plan, through_iptables: Path) -> None:
+    forwarding.create_bridges(plan, FakeKernel())
+    assert through_iptables.read_text() == "0"
+    through_iptables.unlink()  # as in a kernel without br_netfilter
+    forwarding.create_bridges(plan, FakeKernel())
+    assert not through_iptables.exists()
 
 
 def test_frames_go_where_the_flow_tables_say(plan: Plan) -> None:
