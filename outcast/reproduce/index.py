@@ -155,7 +155,8 @@ BAND = ["id", "noise", "main claim, measured", "burst ratio", "verdict", "claims
 ABOUT_BAND = (
     "The same rows under several profiles of noise. The burst ratio compares chains of drops, of "
     "the flows with the fewest hops, with those of chance at the same loss rate: at 1 drops have "
-    "no memory."
+    "no memory. Rows may have other numbers of seeds than the table above, so the same profile can "
+    "have another verdict here."
 )
 ABOUT_PICTURE = (
     "Each figure under each profile of noise: its main claim's measure with the 95 % interval, by "
