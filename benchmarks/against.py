@@ -8,10 +8,10 @@ time), `k4` to `k16` (fat-trees), and `ns3` where it is installed (benchmarks/ns
 
 The commit, by default the one before this, is unpacked into a folder of its own and runs with this
 environment's packages. Both states are made in turns, so that a busy machine disturbs both alike.
-The first round compiles and is not counted. Printed are medians and the median of the ratios of
-neighbours, for processor time (of outcast and the guest together), wall time, and the memory of the
-largest process. Exit status 1 if captures of the two states differ, or datasets with one and two
-runs at a time.
+One run of each comes before, which compiles and is not counted. Printed are medians and the median
+of the ratios of neighbours, for processor time (of outcast and the guest together), wall time, and
+the memory of the largest process. Exit status 1 if captures of the two states differ, or datasets
+with one and two runs at a time.
 
 `--write` puts the table into docs/results/measured.json, from which `python -m
 scripts.fill_numbers` fills docs/cost.md. Parts that were written for the same two states stay.
@@ -61,9 +61,14 @@ NETWORKS = {
 }
 """Pods of a fat-tree, 6-hop flows besides the 2-hop flow, and the duration."""
 PARTS = ("single", "sweep", *NETWORKS, "ns3")
-NO_VALUE = "-"
-TWO_AT_A_TIME, NS3, FAULTS = "two at a time", "ns-3", "page faults"
-VALUES = ("", ".state", ".command", f".{TWO_AT_A_TIME}", f".{NS3}", f".{FAULTS}")
+NO_VALUE, NONE_DIFFERS = "-", "none"
+TWO_AT_A_TIME, NS3, FAULTS, DIFFERENT = "two at a time", "ns-3", "page faults", "different"
+VALUES = (
+    "",
+    ".state",
+    ".command",
+    *(f".{name}" for name in (TWO_AT_A_TIME, NS3, FAULTS, DIFFERENT)),
+)
 """What pages can take, behind NAME: the table, what made it, and single values."""
 
 
@@ -148,6 +153,13 @@ def phases(run: Path) -> dict[str, float]:
     return seconds
 
 
+def compile_first(states: Sequence[Path], asked: argparse.Namespace) -> None:
+    """Makes a run with each state, so that none that counts has to compile."""
+    with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
+        for place, checkout in enumerate(states):
+            outcast(checkout, "run", asked.config, "--engine", "virtual", "-o", f"{name}/{place}")
+
+
 def measure_single(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
     """One run with its figures, and its phases from the command to its end."""
     inside: list[tuple[single.Inside, single.Inside]] = []
@@ -190,7 +202,7 @@ def _measure_run(
 ) -> None:
     """Makes runs. With `inside`, what was noted of both states' runs is added to it."""
     options = [word for setting in settings for word in ("--set", setting)]
-    for number in range(asked.repetitions + 1):
+    for _ in range(asked.repetitions):
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             runs = [Path(name, str(place)) for place in range(len(states))]
             argv = ("run", asked.config, *options, "--engine", "virtual", "-o")
@@ -203,8 +215,6 @@ def _measure_run(
             before, after = costs
             if before and after and captures(runs[0]) != captures(runs[1]):
                 found.wrong.append(f"{what}: the captures of the two states differ")
-            if not number:
-                continue
             found.rows.setdefault(what, []).append((before, after))
             if inside is not None and before and after:
                 noted = zip(runs, began_s, strict=True)
@@ -215,29 +225,25 @@ def _measure_run(
 def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
     """Sweeps with one run and with two runs at a time; costs are of one run."""
     quotients = []
-    for number in range(asked.repetitions + 1):
+    for _ in range(asked.repetitions):
         took: dict[int, Pair] = {}
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             for jobs in (1, 2):
-                # Two runs compile all that a sweep needs.
-                runs = asked.runs if number else 2
                 before, after = (
                     outcast(
                         *(checkout, "sweep", asked.config, "--jobs", str(jobs)),
-                        *("--set", "engine=virtual", "--set", f"repetitions={runs}"),
+                        *("--set", "engine=virtual", "--set", f"repetitions={asked.runs}"),
                         *("--set", "sweep.captures=drop", "-o", f"{name}/{place}-{jobs}"),
                     )
                     for place, checkout in enumerate(states)
                 )
-                took[jobs] = (_of_one(before, runs), _of_one(after, runs))
+                took[jobs] = (_of_one(before, asked.runs), _of_one(after, asked.runs))
             for place in range(len(states)):
                 tables = [Path(name, f"{place}-{jobs}", "runs.parquet") for jobs in (1, 2)]
                 if all(table.exists() for table in tables) and (
                     tables[0].read_bytes() != tables[1].read_bytes()
                 ):
                     found.wrong.append("the datasets with one and two runs at a time differ")
-        if not number:
-            continue
         for jobs, pair in took.items():
             what = f"a run of a sweep of {asked.runs}, {jobs} at a time"
             found.rows.setdefault(what, []).append(pair)
@@ -308,9 +314,11 @@ def merged(known: Entry | None, new: Entry) -> Entry:
         return new
     rows = {row[0]: row for row in (*known.table[1:], *new.table[1:])}
     commands = dict.fromkeys([*known.command.split("; "), new.command])
-    return Entry(
-        "; ".join(commands), new.state, [HEAD, *rows.values()], {**known.values, **new.values}
-    )
+    values = {**known.values, **new.values}
+    differences = [entry.values.get(DIFFERENT, NONE_DIFFERS) for entry in (known, new)]
+    if real := [text for text in differences if text != NONE_DIFFERS]:
+        values[DIFFERENT] = "; ".join(dict.fromkeys(real))
+    return Entry("; ".join(commands), new.state, [HEAD, *rows.values()], values)
 
 
 def revision(commit: str) -> str:
@@ -333,6 +341,7 @@ def main() -> int:
     parts = asked.only or PARTS
     with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
         states = (unpack(asked.commit, Path(name)), ROOT)
+        compile_first(states, asked)
         for part in parts:
             if part in NETWORKS:
                 measure_network(part, states, asked, found)
@@ -357,7 +366,7 @@ def main() -> int:
             f"benchmarks/against.py {revision(asked.commit)} {' '.join(words)}",
             f"commit {revision('HEAD')} against {revision(asked.commit)}, {machine()}",
             [HEAD, *rows],
-            found.values,
+            {**found.values, DIFFERENT: "; ".join(dict.fromkeys(found.wrong)) or NONE_DIFFERS},
         )
         store(NAME, merged(read().get(NAME), entry))
     for what in dict.fromkeys(found.wrong):

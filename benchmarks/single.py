@@ -109,7 +109,7 @@ def _inside(stored: Path, words: Sequence[str]) -> int:
     workflow.execute = execute
     from outcast.cli import invoke
 
-    status = invoke(words)
+    status = invoke(list(words))
     marks["end"] = _used()
     faults = sum(
         resource.getrusage(who).ru_minflt

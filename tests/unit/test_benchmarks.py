@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,11 @@ def test_parts_of_the_same_states_are_one_table() -> None:
     assert two == Entry(
         "--only single; --only k4", "a against b", [HEAD, newer, net], {against.NS3: "0.5"}
     )
+    same = replace(two, values={against.DIFFERENT: against.NONE_DIFFERS})
+    assert against.merged(same, one).values[against.DIFFERENT] == against.NONE_DIFFERS
+    differ = replace(one, values={against.DIFFERENT: "a run: the captures differ"})
+    assert against.merged(differ, same).values == against.merged(same, differ).values
+    assert against.merged(differ, same).values[against.DIFFERENT] == "a run: the captures differ"
     other = Entry("--only k4", "c against b", [HEAD, net])
     assert against.merged(one, other) == other
 
