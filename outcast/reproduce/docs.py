@@ -33,7 +33,7 @@ from outcast.reproduce.index import (
     seeds_text,
 )
 from outcast.reproduce.pictures import band as band_picture
-from outcast.reproduce.recipe import load_all
+from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result
 from outcast.reproduce.verdict import verdict_text
 
@@ -130,11 +130,20 @@ def _state_text(results: Sequence[Result]) -> str:
 
 def stored(docs: Path = DOCS) -> list[Result]:
     """The results that are stored with the documentation, in the order of the recipes."""
-    names = [
-        _name(known.id, profile) for profile in (None, *PROFILES) for known in load_all().values()
-    ]
+    recipes = load_all()
+    names = [_name(known, profile) for profile in (None, *PROFILES) for known in recipes]
     paths = [docs / RESULTS / f"{name}.json" for name in names]
-    return [handed_in.read_model(path, Result) for path in paths if path.exists()]
+    results = [handed_in.read_model(path, Result) for path in paths if path.exists()]
+    return [_with_words_of(recipes[result.id], result) for result in results]
+
+
+def _with_words_of(recipe: Recipe, result: Result) -> Result:
+    """The result with the recipe's present remarks.
+
+    So a wrong sentence can be mended without making runs again. Claims stay as they were judged.
+    """
+    words = {"differs": recipe.differs, "reason": recipe.reason, "unjudged": recipe.unjudged}
+    return result.model_copy(update=words)
 
 
 def _name(recipe_id: str, profile: str | None) -> str:
@@ -148,10 +157,14 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         InputError: a result cannot be read.
         ConfigError: the results, with those that stay, are of different states. Nothing is written.
     """
+    recipes = load_all()
     new: dict[str, tuple[Path, Result]] = {}
     for folder in folders:
-        for result in reproduce.stored(folder, list(load_all().values())):
-            new[_name(result.id, result.profile)] = (folder, result)
+        for result in reproduce.stored(folder, list(recipes.values())):
+            new[_name(result.id, result.profile)] = (
+                folder,
+                _with_words_of(recipes[result.id], result),
+            )
     staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
     everything = [*(result for _, result in new.values()), *staying]
     together.require_one_state(everything)

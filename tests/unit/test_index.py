@@ -345,6 +345,22 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         assert picture.read_text() == profile
 
 
+def test_a_stored_result_has_the_present_remarks_of_its_recipe(tmp_path: Path) -> None:
+    known = recipe.load_all()["P14-P15"]
+    assert all((known.differs, known.reason, known.unjudged))
+    made = make_result("P14-P15", Verdict.REPRODUCED)
+    said = {"differs": "nothing", "reason": "a wrong reason", "unjudged": ""}
+    stored = tmp_path / docs.RESULTS
+    stored.mkdir(parents=True)
+    write_result(stored, made.model_copy(update=said))
+    (stored / "result.json").rename(stored / "P14-P15.json")
+    [result] = docs.stored(tmp_path)
+    for remark in said:
+        assert getattr(result, remark) == getattr(known, remark)
+    # What was judged stays.
+    assert result.claims == made.claims
+
+
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
