@@ -1,0 +1,48 @@
+"""When a setting counts as giving the same result on unlike machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from benchmarks import machines
+from outcast.records.run import Run
+
+
+def runs(ratios: Sequence[float | None], regime: str = "mixed") -> list[Run]:
+    noise = {"s1-eth1": SimpleNamespace(regime=regime)}
+    return [
+        cast("Run", SimpleNamespace(summary=SimpleNamespace(outcast_ratio=ratio, noise=noise)))
+        for ratio in ratios
+    ]
+
+
+QUIET = [5.0, 5.5, 6.0, 4.8, 5.2]
+
+
+@pytest.mark.parametrize(
+    ("other", "regime", "expected"),
+    [
+        pytest.param([5.1, 5.6, 6.1, 4.9, 5.3], "mixed", True, id="alike"),
+        pytest.param([5.1, 5.6, 6.1, 4.9, 5.3], "phase-locked", False, id="locked"),
+        pytest.param([1.0, 1.1, 0.9, 1.2, 1.0], "mixed", False, id="apart"),
+        # An interval that is so wide overlaps any other.
+        pytest.param([0.1, 90.0, 2.0, 60.0, 70.0], "mixed", False, id="wide"),
+        pytest.param([5.1, None, 6.1, 4.9, 5.3], "mixed", False, id="one is infinite"),
+        pytest.param([5.1, 0.0, 6.1, 4.9, 5.3], "mixed", False, id="one is zero"),
+        pytest.param([5.1], "mixed", False, id="no interval"),
+    ],
+)
+def test_machines_agree(other: list[float | None], regime: str, expected: bool) -> None:
+    assert machines.agree([runs(QUIET), runs(QUIET), runs(other, regime)]) is expected
+
+
+def test_one_core_is_given_back() -> None:
+    before = os.sched_getaffinity(0)
+    with machines.one_core():
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
