@@ -124,7 +124,7 @@ def methods(limits: statistics.Limits) -> Methods:
                 method=kind,
                 rng=np.random.default_rng(SEED),
             ).confidence_interval
-            return found.low, found.high
+            return np.asarray(found.low), np.asarray(found.high)
 
         return bounds
 

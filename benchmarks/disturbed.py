@@ -42,7 +42,7 @@ def finish(process: subprocess.Popen[str]) -> None:
     """Waits for a sweep's end, and exits if the sweep failed."""
     _, stderr = process.communicate(timeout=DEADLINE_S)
     if process.returncode:
-        sys.exit(f"{process.args}: status {process.returncode}: {stderr.strip()}")
+        sys.exit(f"{process.args!r}: status {process.returncode}: {stderr.strip()}")
 
 
 def finished(target: Path) -> int:

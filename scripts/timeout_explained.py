@@ -149,7 +149,7 @@ outcast trace {NAME}
 ```
 
 The second command makes the run again with the kernel's events on, and refuses if a byte of the
-captures differs. This run (seed {run.manifest.seed}) is of
+captures differs. This run (seed {run.directory.read_manifest().seed}) is of
 {stored.state_of([run])}.
 Its lone flow reached {goodput[0]:.1f} Mbps, and its twelve rivals {goodput[1]:.1f} Mbps on average.
 All times count from the traffic's start.

@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 LISTEN_S, START_S, END_S = 15, 20, 25
 """Seconds since boot."""
@@ -126,9 +127,9 @@ def main(mode: str, count: int, ways: str) -> int:
     sleep_until(LISTEN_S)
     for host in hosts:
         if count and (ways == "both" or host == 1):
-            children.append(start(space[host], lambda own=host: receive(5000 + own)))
+            children.append(start(space[host], partial(receive, 5000 + host)))
         if count and (ways == "both" or host == 0):
-            children.append(start(space[host], lambda own=host: send(own, 5001 - own, count)))
+            children.append(start(space[host], partial(send, host, 5001 - host, count)))
     failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
     sleep_until(END_S)
     for dump in dumps:
