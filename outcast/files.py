@@ -69,6 +69,27 @@ def describe(error: OSError) -> str:
     return f"{os.fsdecode(name)}: {what}" if isinstance(name, str | bytes) else what
 
 
+def describe_with_remedy(error: OSError) -> str:
+    """As `describe`, and what to do where the cache cannot be written to."""
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+        return describe(error)
+    name = error.filename2 or error.filename
+    if not isinstance(name, str) or not Path(name).is_relative_to(cache_folder()):
+        return describe(error)
+    return (
+        f"{describe(error)}; outcast's cache is there; let XDG_CACHE_HOME name a folder with room "
+        "that you can write to"
+    )
+
+
+def cache_folder() -> Path:
+    """The folder of this user's kernels, roots, programs and measurements.
+
+    See the XDG Base Directory Specification.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outcast"
+
+
 def not_made(target: Path, partial: Path, error: OSError) -> str:
     """One line on a folder that could not be made; `partial` is its name until it is complete."""
     what = describe(error).replace(str(partial), str(target)).removeprefix(f"{partial.name}: ")

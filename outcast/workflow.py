@@ -400,7 +400,8 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
     if isinstance(error, OutcastError):
         error.args = (said(str(error)), *error.args[1:])
     elif isinstance(error, OSError):
-        raise RunError(said(files.describe(files.named(error, path) or error))) from error
+        text = files.describe_with_remedy(files.named(error, path) or error)
+        raise RunError(said(text)) from error
     elif kept:
         error.add_note(with_folder("", kept).strip())
 

@@ -207,7 +207,7 @@ def _machine_fault(error: OSError) -> str:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if error.filename is None:
             return f"standard output: {error.strerror}"
-    return files.describe(error)
+    return files.describe_with_remedy(error)
 
 
 def _takes_output() -> bool:

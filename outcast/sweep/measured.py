@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from outcast import files
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
@@ -167,8 +167,7 @@ def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan
 
 def default_file() -> Path:
     """The file with this user's measurements."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "outcast" / "measured.jsonl"
+    return files.cache_folder() / "measured.jsonl"
 
 
 def measure(

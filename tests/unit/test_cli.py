@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -189,6 +190,35 @@ def test_a_missing_library_or_memory_is_one_line(
     assert err.startswith(f"outcast: {text}")
     assert ("(ulimit -v)" in err) == bool(remedy)
     assert remedy in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "inside", "remedy"),
+    [
+        (errno.EACCES, "outcast/code", True),
+        (errno.EROFS, "outcast/programs", True),
+        (errno.ENOENT, "outcast/code", False),
+        (errno.EACCES, "another/code", False),
+    ],
+)
+def test_a_cache_that_cannot_be_written_to_has_a_remedy(
+    number: int,
+    inside: str,
+    remedy: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_args: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path / inside))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("outcast.cli.whole.main", fail)
+    status, _, err = run(capsys, "topo")
+    assert status == 1
+    assert err.startswith(f"outcast: {tmp_path / inside}: {os.strerror(number)}")
+    assert ("XDG_CACHE_HOME name a folder" in err) == remedy
     assert len(err.splitlines()) == 1
 
 

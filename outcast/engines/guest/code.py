@@ -64,8 +64,7 @@ class Code:
 
 def default_folder() -> Path:
     """The folder of this user's copies of our code."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "outcast" / "code"
+    return files.cache_folder() / "code"
 
 
 def sources(folder: Path = _OURS) -> dict[str, bytes]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shlex
 import shutil
 import tempfile
@@ -37,8 +36,7 @@ _STALL_S = 300.0
 
 def default_folder() -> Path:
     """The folder of this user's compiled programs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "outcast" / "programs"
+    return files.cache_folder() / "programs"
 
 
 def key(compiler: str) -> str:

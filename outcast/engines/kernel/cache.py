@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -85,8 +84,7 @@ class Kernel:
 
 def default_folder() -> Path:
     """The folder of this user's kernels."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "outcast" / "kernels"
+    return files.cache_folder() / "kernels"
 
 
 def key(source: str, version: str, recipe: str, compiler: str) -> str:

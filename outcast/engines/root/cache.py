@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -67,8 +66,7 @@ class Root:
 
 def default_folder() -> Path:
     """The folder of this user's roots."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "outcast" / "roots"
+    return files.cache_folder() / "roots"
 
 
 def key_of(content: str) -> str:
