@@ -19,7 +19,11 @@ def test_sysctls_of_a_transport() -> None:
     assert wanted["ipv4/tcp_congestion_control"] == "bic"
     assert wanted["ipv4/tcp_sack"] == "0"
     assert wanted["ipv4/tcp_ecn"] == "1"
-    assert transport.sysctls(Transport(ecn="accurate"))["ipv4/tcp_ecn"] == "3"
+    assert wanted["ipv4/tcp_ecn_fallback"] == "0"
+    accurate = transport.sysctls(Transport(ecn="accurate"))
+    assert (accurate["ipv4/tcp_ecn"], accurate["ipv4/tcp_ecn_fallback"]) == ("3", "0")
+    # Without ECN the kernel's value stays, so a kernel before Linux 4.2 needs no such setting.
+    assert "ipv4/tcp_ecn_fallback" not in transport.sysctls(Transport())
 
 
 @pytest.mark.parametrize(
