@@ -336,6 +336,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="can be given again")
     parser.add_argument("--config", default="configs/fig3c.yaml")
     parser.add_argument("--write", action="store_true", help="store the table for the docs")
+    parser.add_argument("--table", default=NAME, help="the name under which --write stores it")
     asked = parser.parse_args()
     found = Findings()
     parts = asked.only or PARTS
@@ -362,13 +363,14 @@ def main() -> int:
     if asked.write:
         words = [f"--only {part}" for part in asked.only or ()]
         words += [f"--repetitions {asked.repetitions}", f"--runs {asked.runs}"]
+        words += [f"--table {asked.table}"] if asked.table != NAME else []
         entry = Entry(
             f"benchmarks/against.py {revision(asked.commit)} {' '.join(words)}",
             f"commit {revision('HEAD')} against {revision(asked.commit)}, {machine()}",
             [HEAD, *rows],
             {**found.values, DIFFERENT: "; ".join(dict.fromkeys(found.wrong)) or NONE_DIFFERS},
         )
-        store(NAME, merged(read().get(NAME), entry))
+        store(asked.table, merged(read().get(asked.table), entry))
     for what in dict.fromkeys(found.wrong):
         print(what)
     return 1 if found.wrong else 0
