@@ -26,6 +26,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +90,13 @@ class StaticRoutes(openflow.App):
             _deletion(datapath),
             _group_deletion(datapath),
             *(selection.group_mod(datapath, group) for group in groups),
-            *(_flow_mod(datapath, entry) for entry in self._planned[switch]),
-            barrier,
         ]
-        for message in messages:
-            datapath.set_xid(message)
-            message.serialize()
+        written = [_written(datapath, message) for message in messages]
+        written += flow_mods(datapath, self._planned[switch])
+        written.append(_written(datapath, barrier))
         self._installed.discard(switch)
         self._barriers[switch] = (datapath, barrier.xid)
-        datapath.send(b"".join(bytes(message.buf) for message in messages))
+        datapath.send(b"".join(written))
 
     @handler.set_ev_cls(
         ofp_event.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
@@ -159,6 +160,48 @@ def _group_deletion(datapath: Any) -> Any:
     return datapath.ofproto_parser.OFPGroupMod(
         datapath, command=ofproto.OFPGC_DELETE, group_id=ofproto.OFPG_ALL
     )
+
+
+_DESTINATION_MARK = "203.0.113.254"
+_TARGET_MARK = 0x7E577E57
+"""Stands for the port or the group; a group's number has the same 4 bytes."""
+
+
+def flow_mods(datapath: Any, planned: Iterable[entries.Entry]) -> Iterator[bytes]:
+    """The messages that install these entries, as the framework writes them.
+
+    The framework is slow, and a fat-tree of 16 pods has 655,680 of them. Most differ by destination
+    and port (or group) alone. So it writes one of each form, with marks in these two fields, and
+    the others are copies with the marks replaced. They have the xid of the first one, because
+    nothing here tells them apart by it.
+    """
+    forms: dict[tuple[object, ...], tuple[bytes, int, int]] = {}
+    for entry in planned:
+        target = entry.output if entry.group is None else entry.group
+        if entry.destination is None or target is None:
+            yield _written(datapath, _flow_mod(datapath, entry))
+            continue
+        kind = (entry.priority, entry.protocol, entry.in_port, entry.group is None)
+        if kind not in forms:
+            marked = replace(entry, destination=_DESTINATION_MARK)
+            if entry.group is None:
+                marked = replace(marked, output=_TARGET_MARK)
+            else:
+                marked = replace(marked, group=_TARGET_MARK)
+            content = _written(datapath, _flow_mod(datapath, marked))
+            at_destination = content.index(socket.inet_aton(_DESTINATION_MARK))
+            forms[kind] = content, at_destination, content.index(_TARGET_MARK.to_bytes(4, "big"))
+        content, at_destination, at_target = forms[kind]
+        message = bytearray(content)
+        message[at_destination : at_destination + 4] = socket.inet_aton(entry.destination)
+        message[at_target : at_target + 4] = target.to_bytes(4, "big")
+        yield bytes(message)
+
+
+def _written(datapath: Any, message: Any) -> bytes:
+    datapath.set_xid(message)
+    message.serialize()
+    return bytes(message.buf)
 
 
 def _flow_mod(datapath: Any, entry: entries.Entry) -> Any:
