@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = 0xFFFFFFFF
 """TC_H_ROOT: the parent of an interface's outermost qdisc."""
@@ -24,12 +24,15 @@ _TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 """struct nlmsghdr (netlink(7)): length, type, flags, sequence number, port."""
 RTM_NEWLINK, RTM_GETLINK = 16, 18
+RTM_NEWADDR = 20
+RTM_NEWROUTE, RTM_GETROUTE = 24, 26
+RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER = 44
 RTM_GETSTATS = 94
 REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
-_REQUEST_ACK_CREATE_REPLACE = REQUEST | ACK | 0x400 | 0x100
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 ERROR, DONE = 2, 3
 """The types of the messages that end an answer: struct nlmsgerr, or the last of a dump."""
 _TCA_KIND, _TCA_OPTIONS = 1, 2
@@ -85,12 +88,29 @@ def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
 
 
-def messages(received: bytes) -> Iterator[tuple[int, bytes]]:
-    """The type and the body of each netlink message in what one read of a socket gave."""
+class Answer(NamedTuple):
+    """A netlink message from the kernel.
+
+    Attributes:
+        kind: its type.
+        sequence: the number of the request that it answers.
+        body: what follows its header.
+        whole: the message with its header.
+    """
+
+    kind: int
+    sequence: int
+    body: bytes
+    whole: bytes
+
+
+def messages(received: bytes) -> Iterator[Answer]:
+    """Each netlink message in what one read of a socket gave."""
     at = 0
     while at + _HEADER.size <= len(received):
-        length, kind, _, _, _ = _HEADER.unpack_from(received, at)
-        yield kind, received[at + _HEADER.size : at + length]
+        length, kind, _, sequence, _ = _HEADER.unpack_from(received, at)
+        whole = received[at : at + length]
+        yield Answer(kind, sequence, whole[_HEADER.size :], whole)
         at += max(_HEADER.size, (length + 3) & ~3)
 
 
@@ -153,7 +173,7 @@ def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
 
 def _request(kind: int, body: bytes) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(message(kind, _REQUEST_ACK_CREATE_REPLACE, 1, body))
+        netlink.send(message(kind, REQUEST | ACK | CREATE | REPLACE, 1, body))
         answer = netlink.recv(65536)
     number = refusal(answer)
     if number != 0:

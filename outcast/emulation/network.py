@@ -37,8 +37,8 @@ from outcast.plan.topology import make_topo
 from outcast.records.effective import HostSettings, QueueSettings
 from outcast.records.run_directory import Cause
 
-_PERMANENT = 0x80
-"""NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
+_LOOPBACK = 1
+"""The index of lo in every network namespace (loopback_net_init in drivers/net/loopback.c)."""
 _RTO_MIN_LOCK = 1 << 13
 """The bit of RTAX_RTO_MIN in RTAX_LOCK (linux/rtnetlink.h)."""
 PREFIX_LENGTH = 8
@@ -138,7 +138,7 @@ class Network:
             controller=None,
             build=False,
         )
-        self._root = IPRoute()
+        self._root = rtnetlink.Kernel()
         self._index: dict[str, int] = {}
         self._shown_mtus: dict[str, int] | None = None
 
@@ -170,42 +170,33 @@ class Network:
 
     def create_links(self) -> None:
         """Makes a veth pair for every link, with its ends in their nodes' namespaces, and up."""
-        self._root.link("set", index=1, state="up")
+        self._root.do([rtnetlink.set_up(_LOOPBACK)])
         disable_ipv6("the switches' namespace")
+        pairs = []
         for link in self.net.links:
             near, far = link.intf1, link.intf2
             nodes = (near.node.name, far.node.name)
-            mtu = self._mtu(nodes)
+            mtu_bytes = self._mtu_bytes(nodes)
             wire = self.plan.wires.get(frozenset(nodes))
             if wire is None:
-                self._add_pair(near.name, {**mtu, **self._end(near)}, far.name, self._end(far))
+                pairs.append((self._end(near, mtu_bytes), self._end(far, mtu_bytes)))
                 continue
             for intf in (near, far):
-                inner = wire.facing(intf.node.name)
-                self._add_pair(inner, mtu, intf.name, self._end(intf))
+                inner = rtnetlink.End(wire.facing(intf.node.name), mtu_bytes)
+                pairs.append((inner, self._end(intf, mtu_bytes)))
         if self._blackout_ends():
-            link_end, port_end = BLACKOUT_ENDS
-            mtu = self._mtu(self.plan.ends[str(self.plan.blackout_at)])
-            self._add_pair(link_end, mtu, port_end, {})
-        self._index = {
-            message.get_attr("IFLA_IFNAME"): message["index"] for message in self._root.get_links()
-        }
-        for port in self._interfaces():
-            self._root.link("set", index=self._index[port], state="up")
+            mtu_bytes = self._mtu_bytes(self.plan.ends[str(self.plan.blackout_at)])
+            link_end, port_end = (rtnetlink.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
+            pairs.append((link_end, port_end))
+        self._root.do([rtnetlink.add_veth_pair(near, far) for near, far in pairs])
+        self._index = {name: index for index, name in socket.if_nameindex()}
+        self._root.do([rtnetlink.set_up(self._index[port]) for port in self._interfaces()])
         wires.connect(self.plan, self.commands)
 
-    def _add_pair(
-        self, near: str, settings: Mapping[str, Any], far: str, of_far: Mapping[str, Any]
-    ) -> None:
-        """Makes a veth pair; both ends have the MTU of `settings`, if it has one."""
-        mtu = {"mtu": settings["mtu"]} if "mtu" in settings else {}
-        peer = {"ifname": far, **mtu, **of_far}
-        self._root.link("add", ifname=near, kind="veth", **settings, peer=peer)
-
-    def _mtu(self, direction: tuple[str, str]) -> dict[str, int]:
-        """The MTU of a link; nothing where it is the kernel's default for Ethernet."""
+    def _mtu_bytes(self, direction: tuple[str, str]) -> int | None:
+        """The MTU of a link; None where it is the kernel's default for Ethernet."""
         mtu_bytes = self.plan.links[direction].mtu_bytes
-        return {} if mtu_bytes == STANDARD_MTU_BYTES else {"mtu": mtu_bytes}
+        return None if mtu_bytes == STANDARD_MTU_BYTES else mtu_bytes
 
     def _interfaces(self) -> list[str]:
         """Every interface of the switches' namespace that packets cross."""
@@ -244,10 +235,11 @@ class Network:
                     if int(shown.replace(",", ""), 16) != 1 << core:
                         raise ReadBackError(interface, "rps_cpus", mask, shown)
 
-    def _end(self, intf: Any) -> dict[str, Any]:
+    def _end(self, intf: Any, mtu_bytes: int | None) -> rtnetlink.End:
         if intf.node in self.net.hosts:
-            return {"address": self.plan.mac(intf.node.name), "net_ns_fd": intf.node.netns}
-        return {}
+            address = self.plan.mac(intf.node.name)
+            return rtnetlink.End(intf.name, mtu_bytes, address, intf.node.netns)
+        return rtnetlink.End(intf.name, mtu_bytes)
 
     def configure_hosts(self) -> HostSettings:
         """Sets addresses, static ARP, the route with its minimum RTO, TCP's settings, offloads."""
@@ -266,8 +258,8 @@ class Network:
                     transport.write_sysctl(name, value, host)
                 settings = of_hosts.get(host, base)
                 own = host if settings.min_rto_ns != base.min_rto_ns else ""
-                with IPRoute() as netlink:
-                    metrics = self._configure_host(netlink, host, talks.get(host, set()), settings)
+                with rtnetlink.Kernel() as kernel:
+                    metrics = self._configure_host(kernel, host, talks.get(host, set()), settings)
                 route_min_rto_ms[own] = metrics.pop("rto_min")
                 own = host if transport.route_metrics(base) != metrics else ""
                 if metrics or own:
@@ -304,53 +296,38 @@ class Network:
         )
 
     def _configure_host(
-        self, netlink: IPRoute, host: str, talks_to: set[str], settings: Transport
+        self, kernel: rtnetlink.Kernel, host: str, talks_to: set[str], settings: Transport
     ) -> dict[str, int]:
         """Sets up a host in its namespace. Returns its route's metrics; `rto_min` is in ms."""
-        (index,) = netlink.link_lookup(ifname=f"{host}-eth0")
+        index = socket.if_nametoindex(f"{host}-eth0")
         address = self.plan.ip(host)
         network = f"{address.partition('.')[0]}.0.0.0"
-        netlink.link("set", index=1, state="up")
-        netlink.addr("add", index=index, address=address, prefixlen=PREFIX_LENGTH)
-        netlink.link("set", index=index, state="up")
         asked = {
             "rto_min": settings.min_rto_ns // 10**6,
             **transport.route_metrics(settings),
         }
-        netlink.route(
-            "replace",
-            dst=f"{network}/{PREFIX_LENGTH}",
-            oif=index,
-            scope="link",
-            prefsrc=address,
-            proto="kernel",
-            # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
-            # ip-route(8) locks it silently.
-            metrics={**asked, "lock": _RTO_MIN_LOCK},
+        # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
+        # ip-route(8) locks it silently.
+        metrics = {**asked, "lock": _RTO_MIN_LOCK}
+        kernel.do(
+            [
+                rtnetlink.set_up(_LOOPBACK),
+                rtnetlink.add_address(index, address, PREFIX_LENGTH),
+                rtnetlink.set_up(index),
+                rtnetlink.replace_route(index, network, PREFIX_LENGTH, address, metrics),
+                *(
+                    rtnetlink.replace_neighbour(index, self.plan.ip(other), self.plan.mac(other))
+                    for other in talks_to
+                ),
+            ]
         )
-        for other in talks_to:
-            netlink.neigh(
-                "replace",
-                dst=self.plan.ip(other),
-                lladdr=self.plan.mac(other),
-                ifindex=index,
-                state=_PERMANENT,
-            )
-        routes = [
-            message
-            for message in netlink.get_routes(family=2, table=254)
-            if message.get_attr("RTA_DST") == network
-        ]
-        metrics = routes[0].get_attr("RTA_METRICS") if len(routes) == 1 else None
-        if metrics is None:
+        routes = kernel.route_metrics(network, PREFIX_LENGTH)
+        if len(routes) != 1:
             raise ReadBackError(host, f"route to {network}", "one with metrics", len(routes))
-        transport.check_route(host, asked, metrics.get_attr)
-        if not (metrics.get_attr("RTAX_LOCK") or 0) & _RTO_MIN_LOCK:
+        transport.check_route(host, asked, routes[0])
+        if not routes[0].get("lock", 0) & _RTO_MIN_LOCK:
             raise ReadBackError(host, "lock of the route's rto_min", "locked", "not locked")
-        known = {
-            message.get_attr("NDA_DST"): message.get_attr("NDA_LLADDR")
-            for message in netlink.get_neighbours(family=2, ifindex=index)
-        }
+        known = kernel.neighbours(index)
         for other in talks_to:
             if known.get(self.plan.ip(other)) != self.plan.mac(other):
                 raise ReadBackError(
@@ -394,20 +371,23 @@ class Network:
             request = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
                 self._tc([request])
-                with IPRoute() as netlink:
-                    if interrupts is not None:
-                        arrivals.hold_back(netlink, request.port, interrupts)
-                    if throttle is not None:
-                        link = self._link_of(host)
-                        rate = throttle.at(link.rate_bps)
-                        cards.install(
-                            *(netlink, request.port, rate),
-                            address=self.plan.mac(host),
-                            mtu_bytes=link.mtu_bytes,
-                        )
-                        per_second.setdefault(rate, []).append(host)
-                    (index,) = netlink.link_lookup(ifname=request.port)
-                    effective = queues.read_back(request, _shown_queues(netlink).get(index, []))
+                if interrupts is not None or throttle is not None:
+                    with IPRoute() as netlink:
+                        if interrupts is not None:
+                            arrivals.hold_back(netlink, request.port, interrupts)
+                        if throttle is not None:
+                            link = self._link_of(host)
+                            rate = throttle.at(link.rate_bps)
+                            cards.install(
+                                *(netlink, request.port, rate),
+                                address=self.plan.mac(host),
+                                mtu_bytes=link.mtu_bytes,
+                            )
+                            per_second.setdefault(rate, []).append(host)
+                with rtnetlink.Kernel() as kernel:
+                    shown_queues = kernel.queues()
+                index = socket.if_nametoindex(request.port)
+                effective = queues.read_back(request, shown_queues.get(index, []))
             alike.setdefault(tuple(effective.items()), []).append(request.port)
         if per_second:
             cards.wait_until_ready(min(per_second))
@@ -437,7 +417,7 @@ class Network:
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""
-        shown = _shown_queues(self._root)
+        shown = self._root.queues()
         return {port: shown.get(index, []) for port, index in self._index.items()}
 
     def transmitted(self) -> dict[str, int]:
@@ -470,10 +450,10 @@ class Network:
         interfaces, shown = self.interface_counters(), self.shown_queues()
         lost = {port: _lost(shown[port], interfaces[port]) for port in self.plan.switch_ports()}
         for host in self.plan.hosts:
-            with entered(self.netns(host)), IPRoute() as netlink:
+            with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
                 counted = rtnetlink.interface_counters(index)[index]
-                lost[f"{host}-eth0"] = _lost(_shown_queues(netlink).get(index, []), counted)
+                lost[f"{host}-eth0"] = _lost(kernel.queues().get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, shown).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
         return lost
@@ -490,8 +470,8 @@ class Network:
         for (node, neighbour), link in self.plan.links.items():
             port = self.plan.port(node, neighbour)
             if node in self.plan.hosts:
-                with entered(self.netns(node)), IPRoute() as netlink:
-                    shown = _mtus(netlink)
+                with entered(self.netns(node)), rtnetlink.Kernel() as kernel:
+                    shown = kernel.mtus()
             else:
                 shown = self._root_mtus()
             wire = self.plan.wires.get(frozenset((node, neighbour)))
@@ -504,7 +484,7 @@ class Network:
 
     def _root_mtus(self) -> dict[str, int]:
         if self._shown_mtus is None:
-            self._shown_mtus = _mtus(self._root)
+            self._shown_mtus = self._root.mtus()
         return self._shown_mtus
 
     def start_switches(self, datapath: str, controller: str) -> None:
@@ -560,25 +540,6 @@ class Network:
 
 def _lost(shown: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
     return {**queues.lost(shown), "interface": counted["tx_dropped"] + counted["tx_errors"]}
-
-
-def _mtus(netlink: IPRoute) -> dict[str, int]:
-    """The MTU of each interface of a namespace."""
-    return {
-        message.get_attr("IFLA_IFNAME"): message.get_attr("IFLA_MTU")
-        for message in netlink.get_links()
-    }
-
-
-def _shown_queues(netlink: IPRoute) -> dict[int, list[Any]]:
-    """The messages of all qdiscs and classes, by interface. The kernel has no shorter dump."""
-    shown: dict[int, list[Any]] = {}
-    for message in netlink.get_qdiscs():
-        shown.setdefault(message["index"], []).append(message)
-    for index, messages in shown.items():
-        if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
-            messages += netlink.get_classes(index=index)
-    return shown
 
 
 def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:

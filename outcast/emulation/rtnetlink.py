@@ -1,7 +1,8 @@
-"""Our own requests by rtnetlink(7): counters of interfaces, and qdiscs that need no tc(8).
+"""Our own requests by rtnetlink(7): interfaces, addresses, routes, qdiscs, and their counters.
 
-pyroute2 reads everything that the kernel tells of an interface. For the counters of a network's
-ports that takes fifty times as long.
+pyroute2 runs an event loop for each request, and reads everything that the kernel tells. In a large
+network that was most of the set-up, so what every run asks for each host or port is asked for here.
+pyroute2 still decodes the qdiscs, whose options and statistics have many forms.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
 from outcast.errors import FeatureMissingError, RunError
@@ -40,6 +46,261 @@ _IFLA_STATS_LINK_64 = 1
 _STATS_MESSAGE = struct.Struct("=BxxxII")
 """struct if_stats_msg: family, interface, and a mask of the statistics that are asked for."""
 _RECEIVE_BYTES = 1 << 16
+_REQUESTS_AT_ONCE = 64
+"""Their answers fit into a socket's usual buffer."""
+
+_LINK_MESSAGE = struct.Struct("=BxHiII")
+"""struct ifinfomsg: family, type, interface, flags, and which flags to change."""
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 18, 28
+_IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
+_IFF_UP = 1
+
+_ADDRESS_MESSAGE = struct.Struct("=BBBBI")
+"""struct ifaddrmsg: family, length of the prefix, flags, scope, interface."""
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+
+_ROUTE_MESSAGE = struct.Struct("=8BI")
+"""struct rtmsg: family, lengths of the prefixes (to, from), TOS, table, protocol, scope, type and
+flags."""
+_RTA_DST, _RTA_OIF, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 7, 8
+_TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST = 254, 2, 253, 1
+METRICS = {"lock": 1, "initcwnd": 11, "rto_min": 13, "quickack": 15}
+"""The numbers of a route's metrics by ip-route(8)'s names (RTAX_ in linux/rtnetlink.h)."""
+
+_NEIGHBOUR_MESSAGE = struct.Struct("=BxxxiHBB")
+"""struct ndmsg: family, interface, state, flags, type."""
+_NDA_DST, _NDA_LLADDR = 1, 2
+_PERMANENT = 0x80
+"""NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
+_NEW = netlink.CREATE | netlink.EXCLUSIVE
+_REPLACE = netlink.CREATE | netlink.REPLACE
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that the kernel is asked to do.
+
+    Attributes:
+        what: the words for it in an error.
+        kind: the message's type.
+        flags: besides those of every request.
+        body: the message without its header.
+    """
+
+    what: str
+    kind: int
+    flags: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end of a veth pair; what is None is left to the kernel.
+
+    Attributes:
+        name: of the interface.
+        mtu_bytes: its MTU.
+        address: its MAC address.
+        netns: the descriptor of the network namespace that it is in.
+    """
+
+    name: str
+    mtu_bytes: int | None = None
+    address: str | None = None
+    netns: int | None = None
+
+
+def add_veth_pair(near: End, far: End) -> Request:
+    """A pair of interfaces; what is sent by one is received by the other (veth(4))."""
+    peer = netlink.encode(_VETH_INFO_PEER | netlink.NESTED, _end(far))
+    kind = netlink.encode(_IFLA_INFO_KIND, b"veth\0")
+    data = netlink.encode(_IFLA_INFO_DATA | netlink.NESTED, peer)
+    body = _end(near) + netlink.encode(_IFLA_LINKINFO | netlink.NESTED, kind + data)
+    return Request(f"{near.name}: veth pair with {far.name}", netlink.RTM_NEWLINK, _NEW, body)
+
+
+def _end(end: End) -> bytes:
+    body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
+    body += netlink.encode(_IFLA_IFNAME, end.name.encode() + b"\0")
+    if end.mtu_bytes is not None:
+        body += netlink.encode(_IFLA_MTU, struct.pack("=I", end.mtu_bytes))
+    if end.address is not None:
+        body += netlink.encode(_IFLA_ADDRESS, _mac(end.address))
+    if end.netns is not None:
+        body += netlink.encode(_IFLA_NET_NS_FD, struct.pack("=I", end.netns))
+    return body
+
+
+def set_up(interface: int) -> Request:
+    """An interface, by its index, that is to be up."""
+    body = _LINK_MESSAGE.pack(0, 0, interface, _IFF_UP, _IFF_UP)
+    return Request(f"interface {interface}: up", netlink.RTM_NEWLINK, 0, body)
+
+
+def add_address(interface: int, address: str, prefix_length: int) -> Request:
+    """An IPv4 address that an interface gets."""
+    packed = socket.inet_aton(address)
+    body = _ADDRESS_MESSAGE.pack(socket.AF_INET, prefix_length, 0, 0, interface)
+    body += netlink.encode(_IFA_LOCAL, packed) + netlink.encode(_IFA_ADDRESS, packed)
+    return Request(f"address {address}/{prefix_length}", netlink.RTM_NEWADDR, _NEW, body)
+
+
+def replace_route(
+    interface: int, network: str, prefix_length: int, source: str, metrics: Mapping[str, int]
+) -> Request:
+    """The route to the IPv4 network of an interface, in place of the one that the kernel made.
+
+    Args:
+        interface: its index.
+        network: the network's first address.
+        prefix_length: the network's bits.
+        source: the address that packets are sent from.
+        metrics: by the names of METRICS.
+    """
+    body = _ROUTE_MESSAGE.pack(
+        *(socket.AF_INET, prefix_length, 0, 0),
+        *(_TABLE_MAIN, _PROTOCOL_KERNEL, _SCOPE_LINK, _UNICAST, 0),
+    )
+    body += netlink.encode(_RTA_DST, socket.inet_aton(network))
+    body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
+    body += netlink.encode(_RTA_PREFSRC, socket.inet_aton(source))
+    listed = [
+        netlink.encode(METRICS[name], struct.pack("=I", value)) for name, value in metrics.items()
+    ]
+    body += netlink.encode(_RTA_METRICS | netlink.NESTED, b"".join(listed))
+    return Request(f"route to {network}/{prefix_length}", netlink.RTM_NEWROUTE, _REPLACE, body)
+
+
+def replace_neighbour(interface: int, address: str, mac: str) -> Request:
+    """A permanent ARP entry: the MAC address of an IPv4 address."""
+    body = _NEIGHBOUR_MESSAGE.pack(socket.AF_INET, interface, _PERMANENT, 0, 0)
+    body += netlink.encode(_NDA_DST, socket.inet_aton(address))
+    body += netlink.encode(_NDA_LLADDR, _mac(mac))
+    return Request(f"ARP entry of {address}", netlink.RTM_NEWNEIGH, _REPLACE, body)
+
+
+def _mac(address: str) -> bytes:
+    return bytes.fromhex(address.replace(":", ""))
+
+
+class Kernel:
+    """A socket of rtnetlink(7) in the network namespace of the thread that opened it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def do(self, requests: Sequence[Request]) -> None:
+        """Makes requests in their order, many by one message.
+
+        Raises RunError where the kernel refuses one. It has then done those before, and may have
+        done some that come after.
+        """
+        for first in range(0, len(requests), _REQUESTS_AT_ONCE):
+            together = requests[first : first + _REQUESTS_AT_ONCE]
+            self._socket.send(
+                b"".join(
+                    netlink.message(
+                        asked.kind, netlink.REQUEST | netlink.ACK | asked.flags, place, asked.body
+                    )
+                    for place, asked in enumerate(together)
+                )
+            )
+            refused: dict[int, int] = {}
+            answered = 0
+            while answered < len(together):
+                for answer in netlink.messages(self._socket.recv(_RECEIVE_BYTES)):
+                    if answer.kind == netlink.ERROR:
+                        answered += 1
+                        if number := _error_number(answer):
+                            refused[answer.sequence] = number
+            if refused:
+                place = min(refused)
+                raise RunError(f"{together[place].what}: {os.strerror(refused[place])}")
+
+    def _dump(self, what: str, kind: int, body: bytes) -> Iterator[netlink.Answer]:
+        """The messages by which the kernel tells all that it has of a kind. Raises RunError."""
+        self._socket.send(netlink.message(kind, netlink.REQUEST | netlink.DUMP, 0, body))
+        while True:
+            for answer in netlink.messages(self._socket.recv(_RECEIVE_BYTES)):
+                if answer.kind == netlink.DONE:
+                    return
+                if answer.kind == netlink.ERROR:
+                    raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
+                yield answer
+
+    def mtus(self) -> dict[str, int]:
+        """The MTU of each interface by its name. Raises RunError."""
+        body = _LINK_MESSAGE.pack(0, 0, 0, 0, 0)
+        shown = {}
+        for answer in self._dump("interfaces", netlink.RTM_GETLINK, body):
+            parts = dict(netlink.attributes(answer.body[_LINK_MESSAGE.size :]))
+            name = parts[_IFLA_IFNAME].rstrip(b"\0").decode()
+            (shown[name],) = struct.unpack("=I", parts[_IFLA_MTU])
+        return shown
+
+    def route_metrics(self, network: str, prefix_length: int) -> list[dict[str, int]]:
+        """The METRICS of each route to an IPv4 network in the main table. Raises RunError."""
+        body = _ROUTE_MESSAGE.pack(socket.AF_INET, 0, 0, 0, _TABLE_MAIN, 0, 0, 0, 0)
+        shown = []
+        for answer in self._dump("routes", netlink.RTM_GETROUTE, body):
+            _, length, _, _, table, *_ = _ROUTE_MESSAGE.unpack_from(answer.body)
+            parts = dict(netlink.attributes(answer.body[_ROUTE_MESSAGE.size :]))
+            if (length, table) != (prefix_length, _TABLE_MAIN):
+                continue
+            if parts.get(_RTA_DST) == socket.inet_aton(network):
+                values = netlink.numbers(parts.get(_RTA_METRICS, b""))
+                shown.append({n: values[kind] for n, kind in METRICS.items() if kind in values})
+        return shown
+
+    def neighbours(self, interface: int) -> dict[str, str]:
+        """The MAC address of each IPv4 address that an interface knows. Raises RunError."""
+        body = _NEIGHBOUR_MESSAGE.pack(socket.AF_INET, interface, 0, 0, 0)
+        shown = {}
+        for answer in self._dump("ARP entries", netlink.RTM_GETNEIGH, body):
+            _, index, *_ = _NEIGHBOUR_MESSAGE.unpack_from(answer.body)
+            parts = dict(netlink.attributes(answer.body[_NEIGHBOUR_MESSAGE.size :]))
+            if index == interface and _NDA_LLADDR in parts:
+                shown[socket.inet_ntoa(parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
+        return shown
+
+    def queues(self) -> dict[int, list[Any]]:
+        """pyroute2's messages of all qdiscs, and of the classes of htb, by interface.
+
+        The kernel has no shorter dump. Raises RunError.
+        """
+        shown: dict[int, list[Any]] = {}
+        qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
+        for message in _decoded(qdiscs, "RTM_NEWQDISC"):
+            shown.setdefault(message["index"], []).append(message)
+        for index, messages in shown.items():
+            if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
+                body = netlink.traffic_control(index, 0)
+                classes = self._dump("classes", netlink.RTM_GETTCLASS, body)
+                messages += _decoded(classes, "RTM_NEWTCLASS")
+        return shown
+
+
+def _error_number(answer: netlink.Answer) -> int:
+    """The number in struct nlmsgerr; 0 if the kernel agreed."""
+    return -int(struct.unpack_from("=i", answer.body)[0])
+
+
+def _decoded(answers: Iterator[netlink.Answer], event: str) -> Iterator[Any]:
+    for answer in answers:
+        message = tcmsg(answer.whole)
+        message.decode()
+        message["event"] = event
+        yield message
 
 
 def interface_counters(interface: int = 0) -> dict[int, dict[str, int]]:
@@ -60,14 +321,14 @@ def interface_counters(interface: int = 0) -> dict[int, dict[str, int]]:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
         asked.send(netlink.message(netlink.RTM_GETSTATS, flags, 1, body))
         while True:
-            for kind, answer in netlink.messages(asked.recv(_RECEIVE_BYTES)):
-                if kind == netlink.DONE:
+            for answer in netlink.messages(asked.recv(_RECEIVE_BYTES)):
+                if answer.kind == netlink.DONE:
                     return counted
-                if kind == netlink.ERROR:
-                    number = -struct.unpack_from("=i", answer)[0]
+                if answer.kind == netlink.ERROR:
+                    number = _error_number(answer)
                     raise RunError(f"counters of interfaces: {os.strerror(number)}")
-                _, index, _ = _STATS_MESSAGE.unpack_from(answer)
-                stats = netlink.attribute(answer[_STATS_MESSAGE.size :], _IFLA_STATS_LINK_64)
+                _, index, _ = _STATS_MESSAGE.unpack_from(answer.body)
+                stats = netlink.attribute(answer.body[_STATS_MESSAGE.size :], _IFLA_STATS_LINK_64)
                 values = struct.unpack_from(f"={len(COUNTERS)}Q", stats or b"")
                 counted[index] = dict(zip(COUNTERS, values, strict=True))
             if interface:

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from outcast.errors import FeatureMissingError, ReadBackError, did_you_mean
@@ -76,17 +76,17 @@ def route_metrics(transport: Transport) -> dict[str, int]:
     return metrics
 
 
-def check_route(host: str, asked: Mapping[str, int], shown: Callable[[str], int | None]) -> None:
+def check_route(host: str, asked: Mapping[str, int], shown: Mapping[str, int]) -> None:
     """Raises ReadBackError where a route's metric differs from the request.
 
     Args:
         host: the host whose route it is.
         asked: by ip-route(8)'s names; `rto_min` is in milliseconds.
-        shown: the kernel's value of an attribute as `RTAX_INITCWND`; None if it has none.
+        shown: what the kernel has, by the same names.
     """
     for name, value in asked.items():
         # The kernel does not keep a metric of 0, because that is its default.
-        effective = shown(f"RTAX_{name.upper()}") or 0
+        effective = shown.get(name, 0)
         if effective != value:
             raise ReadBackError(host, f"{name} of the route", value, effective)
 

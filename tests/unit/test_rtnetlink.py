@@ -1,0 +1,182 @@
+"""Requests by rtnetlink, as pyroute2 reads them, and the kernel's answers to them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+from outcast import netlink
+from outcast.emulation import rtnetlink
+from outcast.errors import RunError
+
+CREATE, EXCLUSIVE, REPLACE = 0x400, 0x200, 0x100
+MULTI = 0x2
+
+
+def read(kind: Any, request: rtnetlink.Request) -> Any:
+    """What pyroute2 reads in a request."""
+    message = kind(netlink.message(request.kind, request.flags, 1, request.body))
+    message.decode()
+    return message
+
+
+def test_a_veth_pair_has_the_settings_of_both_ends() -> None:
+    near = rtnetlink.End("h1-eth0", 9000, "02:00:00:00:00:01", 11)
+    request = rtnetlink.add_veth_pair(near, rtnetlink.End("s1-eth1", 1400))
+    message = read(ifinfmsg, request)
+    assert (request.kind, request.flags) == (16, CREATE | EXCLUSIVE)
+    assert message.get_attr("IFLA_IFNAME") == "h1-eth0"
+    assert message.get_attr("IFLA_MTU") == 9000
+    assert message.get_attr("IFLA_ADDRESS") == "02:00:00:00:00:01"
+    assert message.get_attr("IFLA_NET_NS_FD") == 11
+    of_kind = message.get_attr("IFLA_LINKINFO")
+    assert of_kind.get_attr("IFLA_INFO_KIND") == "veth"
+    peer = of_kind.get_attr("IFLA_INFO_DATA").get_attr("VETH_INFO_PEER")
+    assert dict(peer["attrs"]) == {"IFLA_IFNAME": "s1-eth1", "IFLA_MTU": 1400}
+
+
+def test_an_end_leaves_to_the_kernel_what_it_does_not_say() -> None:
+    request = rtnetlink.add_veth_pair(rtnetlink.End("s1-eth1"), rtnetlink.End("s2-eth1"))
+    assert {name for name, _ in read(ifinfmsg, request)["attrs"]} == {
+        "IFLA_IFNAME",
+        "IFLA_LINKINFO",
+    }
+
+
+def test_an_interface_is_set_up_and_gets_an_address() -> None:
+    up = read(ifinfmsg, rtnetlink.set_up(7))
+    assert (up["index"], up["flags"], up["change"], up["attrs"]) == (7, 1, 1, [])
+    address = read(ifaddrmsg, rtnetlink.add_address(7, "10.0.1.2", 8))
+    assert (address["family"], address["prefixlen"], address["index"]) == (socket.AF_INET, 8, 7)
+    assert dict(address["attrs"]) == {"IFA_LOCAL": "10.0.1.2", "IFA_ADDRESS": "10.0.1.2"}
+
+
+def test_a_route_has_its_metrics() -> None:
+    asked = {"rto_min": 2, "initcwnd": 3, "quickack": 1, "lock": 1 << 13}
+    request = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", asked)
+    route = read(rtmsg, request)
+    assert (request.kind, request.flags) == (24, CREATE | REPLACE)
+    assert (route["dst_len"], route["table"], route["proto"], route["scope"], route["type"]) == (
+        *(8, 254, 2, 253, 1),
+    )
+    assert route.get_attr("RTA_DST") == "10.0.0.0"
+    assert route.get_attr("RTA_PREFSRC") == "10.0.1.2"
+    assert route.get_attr("RTA_OIF") == 7
+    metrics = route.get_attr("RTA_METRICS")
+    assert dict(metrics["attrs"]) == {f"RTAX_{name.upper()}": n for name, n in asked.items()}
+
+
+def test_an_arp_entry_is_permanent() -> None:
+    request = rtnetlink.replace_neighbour(7, "10.0.1.2", "02:00:00:00:00:01")
+    entry = read(ndmsg, request)
+    assert (request.flags, entry["ifindex"], entry["state"]) == (CREATE | REPLACE, 7, 0x80)
+    assert dict(entry["attrs"]) == {"NDA_DST": "10.0.1.2", "NDA_LLADDR": "02:00:00:00:00:01"}
+
+
+class FakeKernel:
+    """A netlink socket whose answers a function gives for what is sent."""
+
+    def __init__(self, answers: Callable[[bytes], Sequence[bytes]]) -> None:
+        self.answers = answers
+        self.sent: list[bytes] = []
+        self.left: list[bytes] = []
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(message)
+        self.left += self.answers(message)
+
+    def recv(self, _size: int) -> bytes:
+        return self.left.pop(0)
+
+    def close(self) -> None:
+        self.answers = lambda _: ()
+
+
+def connected(
+    monkeypatch: pytest.MonkeyPatch, answers: Callable[[bytes], Sequence[bytes]]
+) -> tuple[rtnetlink.Kernel, FakeKernel]:
+    fake = FakeKernel(answers)
+    monkeypatch.setattr(socket, "socket", lambda *_: fake)
+    return rtnetlink.Kernel(), fake
+
+
+def acknowledging(refused: Sequence[int] = ()) -> Callable[[bytes], list[bytes]]:
+    """Answers each request; those for these interfaces are refused (ENODEV)."""
+
+    def answers(message: bytes) -> list[bytes]:
+        given = []
+        for asked in netlink.messages(message):
+            (interface,) = struct.unpack_from("=4xi", asked.body)
+            number = -19 if interface in refused else 0
+            body = struct.pack("=i", number) + asked.whole
+            given.append(netlink.message(netlink.ERROR, 0, asked.sequence, body))
+        return given
+
+    return answers
+
+
+def test_many_requests_go_by_few_messages_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, fake = connected(monkeypatch, acknowledging())
+    kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
+    asked = [list(netlink.messages(message)) for message in fake.sent]
+    assert [len(together) for together in asked] == [64, 64, 21]
+    indices = [struct.unpack_from("=4xi", part.body)[0] for together in asked for part in together]
+    assert indices == list(range(1, 150))
+    assert not fake.left
+
+
+def test_the_first_request_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, fake = connected(monkeypatch, acknowledging(refused=[70, 90, 140]))
+    with pytest.raises(RunError, match=r"^interface 70: up: No such device$"):
+        kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
+    assert len(fake.sent) == 2
+
+
+def dump(*bodies: tuple[int, bytes]) -> Callable[[bytes], list[bytes]]:
+    """Answers a dump by two reads, the second of which ends it."""
+    first, *others = (netlink.message(kind, MULTI, 0, body) for kind, body in bodies)
+    done = netlink.message(netlink.DONE, MULTI, 0, bytes(4))
+    return lambda _: [first, b"".join(others) + done]
+
+
+def test_the_route_of_the_main_table_is_found_among_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2, "lock": 8192})
+    narrower = rtnetlink.replace_route(7, "10.0.0.0", 16, "10.0.1.2", {"rto_min": 9})
+    local = bytearray(ours.body)
+    local[4] = 255  # RT_TABLE_LOCAL
+    bodies = [(24, bytes(local)), (24, narrower.body), (24, ours.body)]
+    kernel, _ = connected(monkeypatch, dump(*bodies))
+    assert kernel.route_metrics("10.0.0.0", 8) == [{"lock": 8192, "rto_min": 2}]
+
+
+def test_arp_entries_are_those_of_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        rtnetlink.replace_neighbour(8, "10.0.0.1", "02:00:00:00:00:08"),
+        rtnetlink.replace_neighbour(7, "10.0.0.1", "02:00:00:00:00:01"),
+    ]
+    kernel, _ = connected(monkeypatch, dump(*((28, entry.body) for entry in entries)))
+    assert kernel.neighbours(7) == {"10.0.0.1": "02:00:00:00:00:01"}
+
+
+def test_mtus_are_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [rtnetlink.End("h1-eth0", 9000), rtnetlink.End("s1-eth1", 1500)]
+    bodies = [(16, rtnetlink.add_veth_pair(end, end).body) for end in ends]
+    kernel, _ = connected(monkeypatch, dump(*bodies))
+    assert kernel.mtus() == {"h1-eth0": 9000, "s1-eth1": 1500}
+
+
+def test_a_dump_that_is_refused_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = netlink.message(netlink.ERROR, 0, 0, struct.pack("=i", -1))
+    kernel, _ = connected(monkeypatch, lambda _: [refused])
+    with pytest.raises(RunError, match=r"^qdiscs: Operation not permitted$"):
+        kernel.queues()
