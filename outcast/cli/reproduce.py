@@ -124,7 +124,7 @@ def command(
         console.print(together.control_text(shown), soft_wrap=True)
         page = index.write_index(output, shown)
     terminal.echo_path(page)
-    lacking = [row for row in asked if row.verdict is None and reproduce.lacks_runs(row.result)]
+    lacking = [row for row in asked if row.verdict is None and reproduce.missing_runs(row.result)]
     without = list(dict.fromkeys(row.result.id for row in lacking))
     if without:
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")

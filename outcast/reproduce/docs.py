@@ -86,6 +86,11 @@ def markdown(results: Sequence[Result]) -> str:
             for band in bands.values()
             for row in band
         ]
+        left_out = [
+            text for band in bands.values() for row in band for text in _missing(row.result)
+        ]
+        if left_out:
+            lines += ["", "Left out:", "", *(f"- {text}" for text in left_out)]
     for row in own:
         result = row.result
         lines += ["", f"## {anchor(result)}", "", f"{result.title}. {result.source}.", ""]
@@ -108,6 +113,17 @@ def markdown(results: Sequence[Result]) -> str:
             f"`{result.command}`; {made_text(result)}.",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _missing(result: Result) -> list[str]:
+    """A line for each point and reason for which runs of a row under a profile are left out."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for failure in reproduce.missing_runs(result):
+        seeds.setdefault((failure.label, failure.reason), []).append(failure.seed)
+    return [
+        f"{result.id}, {result.noise}: {label}, seeds {', '.join(map(str, listed))}: {reason}"
+        for (label, reason), listed in seeds.items()
+    ]
 
 
 def page(docs: Path = DOCS) -> str:

@@ -151,9 +151,9 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
     return f"has the same packets as seed {first}, {NO_REPETITION}"
 
 
-def lacks_runs(made: Result) -> bool:
-    """Whether runs are left out for another reason than that they repeat a seed's packets."""
-    return any(not failure.reason.endswith(NO_REPETITION) for failure in made.failures)
+def missing_runs(made: Result) -> list[FailureRecord]:
+    """The runs left out for another reason than that they repeat a seed's packets."""
+    return [failure for failure in made.failures if not failure.reason.endswith(NO_REPETITION)]
 
 
 def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:

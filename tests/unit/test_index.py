@@ -298,7 +298,8 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
     ):
         folder = reproduce.folder_of(tmp_path, "P3", profile)
         folder.mkdir(parents=True)
-        write_result(folder, make_result("P3", verdict, profile=profile))
+        failures = 1 if profile == "hosts-2011" else 0
+        write_result(folder, make_result("P3", verdict, failures, profile))
     assert cli.invoke(["report", str(tmp_path)]) == 0
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     words = "P3: reproduced under hosts-2011, jitter; contradicted under exact"
@@ -313,6 +314,7 @@ def test_rows_under_several_profiles_say_under_which_they_hold(
     assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in rows)
     results = reproduce.stored(tmp_path, list(recipe.load_all().values()))
     assert f"- {words}" in docs.markdown(results)
+    assert "Left out:\n\n- P3, hosts-2011: twelve, seeds 3: it <failed>\n" in docs.markdown(results)
     assert "](images/reproduction/over-noise.png)" in docs.markdown(results)
     with Image.open(tmp_path / "over-noise.png") as image:
         assert image.format == "PNG"

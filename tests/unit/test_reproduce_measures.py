@@ -306,8 +306,8 @@ def test_runs_without_a_value_and_without_trust_are_listed(
     (left_out,) = repeated.failures
     assert left_out.reason == "has the same packets as seed 1, so it is no repetition"
     assert repeated.claims[0].verdict is None
-    assert reproduce.lacks_runs(found)
-    assert not reproduce.lacks_runs(repeated)
+    assert reproduce.missing_runs(found)
+    assert not reproduce.missing_runs(repeated)
     ok = reproduce.conclude(made, "quick", [three[0]] * 5, store, {}, MADE_BY)
     assert (ok.claims[0].verdict, ok.failures) == (Verdict.REPRODUCED, [])
 
