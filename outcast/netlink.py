@@ -33,6 +33,8 @@ RTM_NEWTFILTER = 44
 RTM_GETSTATS = 94
 REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
+INTERRUPTED = 0x10
+"""NLM_F_DUMP_INTR: what is told has changed meanwhile, so something may be missing."""
 ERROR, DONE = 2, 3
 """The types of the messages that end an answer: struct nlmsgerr, or the last of a dump."""
 _TCA_KIND, _TCA_OPTIONS = 1, 2
@@ -93,12 +95,14 @@ class Answer(NamedTuple):
 
     Attributes:
         kind: its type.
+        flags: its flags, such as INTERRUPTED.
         sequence: the number of the request that it answers.
         body: what follows its header.
         whole: the message with its header.
     """
 
     kind: int
+    flags: int
     sequence: int
     body: bytes
     whole: bytes
@@ -108,9 +112,9 @@ def messages(received: bytes) -> Iterator[Answer]:
     """Each netlink message in what one read of a socket gave."""
     at = 0
     while at + _HEADER.size <= len(received):
-        length, kind, _, sequence, _ = _HEADER.unpack_from(received, at)
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(received, at)
         whole = received[at : at + length]
-        yield Answer(kind, sequence, whole[_HEADER.size :], whole)
+        yield Answer(kind, flags, sequence, whole[_HEADER.size :], whole)
         at += max(_HEADER.size, (length + 3) & ~3)
 
 

@@ -385,9 +385,9 @@ class Network:
                             )
                             per_second.setdefault(rate, []).append(host)
                 with rtnetlink.Kernel() as kernel:
-                    shown_queues = kernel.queues()
-                index = socket.if_nametoindex(request.port)
-                effective = queues.read_back(request, shown_queues.get(index, []))
+                    index = socket.if_nametoindex(request.port)
+                    shown_queue = kernel.queues({index}).get(index, [])
+                effective = queues.read_back(request, shown_queue)
             alike.setdefault(tuple(effective.items()), []).append(request.port)
         if per_second:
             cards.wait_until_ready(min(per_second))
@@ -415,10 +415,11 @@ class Network:
         for request in requested:
             queues.set_by_netlink(request)
 
-    def shown_queues(self) -> dict[str, list[Any]]:
-        """The netlink messages of the qdiscs and classes of every switch port."""
-        shown = self._root.queues()
-        return {port: shown.get(index, []) for port, index in self._index.items()}
+    def shown_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Any]]:
+        """The netlink messages of the qdiscs and classes of these switch ports, or of every one."""
+        index = self._index if ports is None else {port: self._index[port] for port in ports}
+        shown = self._root.queues(set(index.values()))
+        return {port: shown.get(number, []) for port, number in index.items()}
 
     def transmitted(self) -> dict[str, int]:
         """Packets that each switch port has sent so far, by the kernel's interface counters."""
@@ -453,7 +454,7 @@ class Network:
             with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
                 counted = rtnetlink.interface_counters(index)[index]
-                lost[f"{host}-eth0"] = _lost(kernel.queues().get(index, []), counted)
+                lost[f"{host}-eth0"] = _lost(kernel.queues({index}).get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, shown).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
         return lost

@@ -11,14 +11,14 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
-from outcast.errors import FeatureMissingError, RunError
+from outcast.errors import DeadlineError, FeatureMissingError, RunError
 
 
 def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
@@ -48,6 +48,8 @@ _STATS_MESSAGE = struct.Struct("=BxxxII")
 _RECEIVE_BYTES = 1 << 16
 _REQUESTS_AT_ONCE = 64
 """Their answers fit into a socket's usual buffer."""
+ANSWER_DEADLINE_S = 10.0
+_MOST_DUMPS = 5
 
 _LINK_MESSAGE = struct.Struct("=BxHiII")
 """struct ifinfomsg: family, type, interface, flags, and which flags to change."""
@@ -188,6 +190,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.settimeout(ANSWER_DEADLINE_S)
 
     def __enter__(self) -> Kernel:
         return self
@@ -202,8 +205,11 @@ class Kernel:
     def do(self, requests: Sequence[Request]) -> None:
         """Makes requests in their order, many by one message.
 
-        Raises RunError where the kernel refuses one. It has then done those before, and may have
-        done some that come after.
+        Where one is refused, those before it are done, and some that come after may be.
+
+        Raises:
+            DeadlineError: the kernel gives no answer.
+            RunError: the kernel refuses one.
         """
         for first in range(0, len(requests), _REQUESTS_AT_ONCE):
             together = requests[first : first + _REQUESTS_AT_ONCE]
@@ -218,7 +224,7 @@ class Kernel:
             refused: dict[int, int] = {}
             answered = 0
             while answered < len(together):
-                for answer in netlink.messages(self._socket.recv(_RECEIVE_BYTES)):
+                for answer in self._receive(together[0].what):
                     if answer.kind == netlink.ERROR:
                         answered += 1
                         if number := _error_number(answer):
@@ -227,16 +233,44 @@ class Kernel:
                 place = min(refused)
                 raise RunError(f"{together[place].what}: {os.strerror(refused[place])}")
 
-    def _dump(self, what: str, kind: int, body: bytes) -> Iterator[netlink.Answer]:
-        """The messages by which the kernel tells all that it has of a kind. Raises RunError."""
-        self._socket.send(netlink.message(kind, netlink.REQUEST | netlink.DUMP, 0, body))
+    def _dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
+        """The messages by which the kernel tells all that it has of a kind.
+
+        It asks again where that changed meanwhile.
+
+        Raises:
+            DeadlineError: the kernel gives no answer.
+            RunError: the kernel refused, or what it tells changes all the time.
+        """
+        for _ in range(_MOST_DUMPS):
+            self._socket.send(netlink.message(kind, netlink.REQUEST | netlink.DUMP, 0, body))
+            told, is_interrupted = self._told(what)
+            if not is_interrupted:
+                return told
+        raise RunError(f"{what}: they changed each time while the kernel told them")
+
+    def _told(self, what: str) -> tuple[list[netlink.Answer], bool]:
+        """What one dump tells, and whether something may be missing."""
+        told: list[netlink.Answer] = []
+        is_interrupted = False
         while True:
-            for answer in netlink.messages(self._socket.recv(_RECEIVE_BYTES)):
-                if answer.kind == netlink.DONE:
-                    return
-                if answer.kind == netlink.ERROR:
-                    raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
-                yield answer
+            for answer in self._receive(what):
+                is_interrupted |= bool(answer.flags & netlink.INTERRUPTED)
+                if answer.kind not in (netlink.ERROR, netlink.DONE):
+                    told.append(answer)
+                elif number := _error_number(answer):
+                    raise RunError(f"{what}: {os.strerror(number)}")
+                else:
+                    return told, is_interrupted
+
+    def _receive(self, what: str) -> Iterator[netlink.Answer]:
+        # The kernel tells at most 32 KiB at once (netlink_recvmsg in af_netlink.c).
+        try:
+            return netlink.messages(self._socket.recv(_RECEIVE_BYTES))
+        except TimeoutError:
+            raise DeadlineError(f"the kernel's answer on {what}", ANSWER_DEADLINE_S) from None
+        except OSError as error:
+            raise RunError(f"{what}: {error.strerror}") from None
 
     def mtus(self) -> dict[str, int]:
         """The MTU of each interface by its name. Raises RunError."""
@@ -273,13 +307,21 @@ class Kernel:
                 shown[socket.inet_ntoa(parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
         return shown
 
-    def queues(self) -> dict[int, list[Any]]:
-        """pyroute2's messages of all qdiscs, and of the classes of htb, by interface.
+    def queues(self, interfaces: Collection[int] | None = None) -> dict[int, list[Any]]:
+        """pyroute2's messages of the qdiscs, and of the classes of htb, by interface.
 
-        The kernel has no shorter dump. Raises RunError.
+        The kernel always tells all qdiscs, but to decode a message takes longer.
+
+        Args:
+            interfaces: whose qdiscs to decode, by index; None means all.
+
+        Raises:
+            RunError: the kernel refused.
         """
         shown: dict[int, list[Any]] = {}
         qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
+        if interfaces is not None:
+            qdiscs = [answer for answer in qdiscs if _interface(answer) in interfaces]
         for message in _decoded(qdiscs, "RTM_NEWQDISC"):
             shown.setdefault(message["index"], []).append(message)
         for index, messages in shown.items():
@@ -291,11 +333,16 @@ class Kernel:
 
 
 def _error_number(answer: netlink.Answer) -> int:
-    """The number in struct nlmsgerr; 0 if the kernel agreed."""
+    """The number with which an answer ends; 0 if the kernel agreed."""
     return -int(struct.unpack_from("=i", answer.body)[0])
 
 
-def _decoded(answers: Iterator[netlink.Answer], event: str) -> Iterator[Any]:
+def _interface(answer: netlink.Answer) -> int:
+    """The interface's index in struct tcmsg."""
+    return int(struct.unpack_from("=4xi", answer.body)[0])
+
+
+def _decoded(answers: Sequence[netlink.Answer], event: str) -> Iterator[Any]:
     for answer in answers:
         message = tcmsg(answer.whole)
         message.decode()

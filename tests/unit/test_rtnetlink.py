@@ -15,7 +15,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
-from outcast.errors import RunError
+from outcast.errors import DeadlineError, RunError
 
 CREATE, EXCLUSIVE, REPLACE = 0x400, 0x200, 0x100
 MULTI = 0x2
@@ -93,7 +93,12 @@ class FakeKernel:
         self.sent.append(message)
         self.left += self.answers(message)
 
+    def settimeout(self, _seconds: float) -> None:
+        pass
+
     def recv(self, _size: int) -> bytes:
+        if not self.left:
+            raise TimeoutError
         return self.left.pop(0)
 
     def close(self) -> None:
@@ -180,3 +185,44 @@ def test_a_dump_that_is_refused_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     kernel, _ = connected(monkeypatch, lambda _: [refused])
     with pytest.raises(RunError, match=r"^qdiscs: Operation not permitted$"):
         kernel.queues()
+
+
+def test_an_error_at_a_dump_s_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = netlink.message(netlink.DONE, MULTI, 0, struct.pack("=i", -12))
+    kernel, _ = connected(monkeypatch, lambda _: [done])
+    with pytest.raises(RunError, match=r"^interfaces: Cannot allocate memory$"):
+        kernel.mtus()
+
+
+def test_a_dump_during_which_something_changed_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = rtnetlink.add_veth_pair(rtnetlink.End("h1-eth0", 1500), rtnetlink.End("s1-eth1")).body
+    interrupted = netlink.message(16, MULTI | 0x10, 0, whole)
+    done = netlink.message(netlink.DONE, MULTI, 0, bytes(4))
+    dumps = [[interrupted + done], [netlink.message(16, MULTI, 0, whole) + done]]
+    kernel, fake = connected(monkeypatch, lambda _: dumps.pop(0))
+    assert kernel.mtus() == {"h1-eth0": 1500}
+    assert len(fake.sent) == 2
+    kernel, _ = connected(monkeypatch, lambda _: [interrupted + done])
+    with pytest.raises(RunError, match="they changed each time"):
+        kernel.mtus()
+
+
+def test_a_kernel_that_does_not_answer_is_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel, _ = connected(monkeypatch, lambda _: [])
+    with pytest.raises(DeadlineError, match="the kernel's answer on interface 7: up"):
+        kernel.do([rtnetlink.set_up(7)])
+
+
+def test_the_qdiscs_of_some_interfaces_alone_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def qdisc(interface: int) -> bytes:
+        return netlink.traffic_control(interface, 1) + netlink.encode(1, b"tbf\0")
+
+    kernel, _ = connected(monkeypatch, dump((36, qdisc(7)), (36, qdisc(8)), (36, qdisc(7))))
+    shown = kernel.queues({7, 9})
+    assert {index: len(messages) for index, messages in shown.items()} == {7: 2}
+    assert shown[7][0].get_attr("TCA_KIND") == "tbf"
+    assert shown[7][0]["event"] == "RTM_NEWQDISC"
