@@ -188,7 +188,7 @@ def of_lone(waits: pl.DataFrame, controls: Sequence[str]) -> dict[str, str]:
 
     total = pl.col("ms_per_flow").sum()
     return {
-        "controls": _listed([control.upper() for control in controls]),
+        "controls": _listed([_written(control) for control in controls]),
         "lone": each("2-hop", total),
         "lone blackout": f"{each('2-hop', share('blackout'))} %",
         "lone alone": f"{each('2-hop', share('hole'))} %",
@@ -197,6 +197,11 @@ def of_lone(waits: pl.DataFrame, controls: Sequence[str]) -> dict[str, str]:
         "rivals": each("6-hop", total),
         "rivals before": f"{each('6-hop', share('lost elsewhere'))} %",
     }
+
+
+def _written(control: str) -> str:
+    """A congestion control's name as papers write it."""
+    return "Reno" if control == "reno" else control.upper()
 
 
 def _listed(words: Sequence[str]) -> str:
