@@ -174,7 +174,7 @@ def main() -> None:
         f"python -m benchmarks.machines --runs {asked.runs} --seconds {asked.seconds:g} --write",
         f"{stored.state_of_code()}; {stored.machine()}",
         [HEAD, *(cells(title, machine, runs) for (title, machine), runs in made.items())],
-        {"agree": ", ".join(agreeing) or "none of them", "runs": str(asked.runs)},
+        {"agree": "; ".join(agreeing) or "none of them", "runs": str(asked.runs)},
     )
     print(entry.markdown())
     print(f"agree: {entry.values['agree']}")
