@@ -52,7 +52,7 @@ def test_waits_are_summed_for_each_control_in_order() -> None:
         orient="row",
     )
     told = causes.of_lone(waits, ["reno", "bic"])
-    assert told["controls"] == "RENO and BIC"
+    assert told["controls"] == "Reno and BIC"
     assert told["lone"] == "100 and 400"
     assert told["lone blackout"] == "80 and 75 %"
     assert told["lone tail"] == "20.0 and 0.0 %"
