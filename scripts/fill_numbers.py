@@ -80,7 +80,7 @@ def _reproduced(folder: Path) -> dict[str, str]:
     says of its runs. `P3.band` is the table of the row under all profiles that it was made under.
     """
     known: dict[str, str] = {}
-    shown = together.rows(docs.stored(folder.parent))
+    shown = docs.judged(folder.parent)
     for name, band in together.over_noise(shown).items():
         known[f"{name}.band"] = band_table(band)
     for row in shown:

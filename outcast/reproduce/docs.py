@@ -2,8 +2,8 @@
 
 Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
 those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
-recipe, the last folder counts. The page is written from docs/results/reproduction alone. All of its
-results have to be of one state (outcast/reproduce/state.py).
+recipe, the last folder counts. The page is written from docs/results/reproduction alone. Results of
+different states (outcast/reproduce/state.py) stand in different tables and are judged apart.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from outcast.reproduce.index import (
 from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result
+from outcast.reproduce.state import State
 from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
@@ -56,8 +57,16 @@ NOTE = "note.txt"
 """What the page says of results whose state was not recorded, in place of their state."""
 
 
-def markdown(results: Sequence[Result]) -> str:
-    """The results as Markdown: a table of all, and a section for each."""
+def markdown(results: Sequence[Result], picture: str = band_picture.FILE) -> str:
+    """Results of one state as Markdown: a table of all, and a section for each.
+
+    Args:
+        results: what is shown.
+        picture: the file of the picture over noise.
+
+    Raises:
+        ConfigError: they are of different states.
+    """
     shown = together.rows(results)
     lines = [
         together.control_text(shown),
@@ -77,7 +86,7 @@ def markdown(results: Sequence[Result]) -> str:
         )
     if bands:
         lines += ["", "## Over noise", "", ABOUT_BAND, ""]
-        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{band_picture.FILE})", ""]
+        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{picture})", ""]
         lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
         lines += [
@@ -131,17 +140,48 @@ def page(docs: Path = DOCS) -> str:
 
     Raises:
         InputError: a result cannot be read.
-        ConfigError: results are of different states.
     """
-    results = stored(docs)
+    most, *others = together.by_state(stored(docs)) or [[]]
     note = docs / RESULTS / NOTE
-    about = note.read_text(encoding="utf-8") if note.exists() else _state_text(results)
-    return f"{PREFACE}{about}\n{markdown(results)}"
+    about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
+    text = f"{PREFACE}{about}\n{markdown(most)}"
+    for number, results in enumerate(others, 2):
+        text += f"\n# Rows of another state\n\n{_apart_text(results)}\n"
+        text += markdown(results, _band_file(number))
+    return text
 
 
-def _state_text(results: Sequence[Result]) -> str:
+def _state_text(results: Sequence[Result], others: Sequence[Sequence[Result]]) -> str:
+    state = _state_of(results)
+    if state is None:
+        return ""
+    apart = [full_name(result) for group in others for result in group]
+    if not apart:
+        return f"All results are of {state}.\n"
+    return (
+        f"All results are of {state}, except those of [another state](#rows-of-another-state): "
+        f"{', '.join(apart)}.\n"
+    )
+
+
+def _apart_text(results: Sequence[Result]) -> str:
+    return (
+        f"These results are of {_state_of(results)}. They are judged apart from those above. A "
+        "value here and a value there differ by more than their experiments, so do not compare "
+        "them.\n"
+    )
+
+
+def _state_of(results: Sequence[Result]) -> State | None:
+    """What made all of these results. A computation has no kernel, so others come first."""
     emulated = [result for result in results if result.state.kernel is not None]
-    return f"All results are of {emulated[0].state}.\n" if emulated else ""
+    return (emulated or list(results))[0].state if results else None
+
+
+def _band_file(number: int) -> str:
+    """The file of the picture over noise of the states' NUMBERth group, which count from 1."""
+    name = Path(band_picture.FILE)
+    return name.name if number == 1 else f"{name.stem}-{number}{name.suffix}"
 
 
 def stored(docs: Path = DOCS) -> list[Result]:
@@ -151,6 +191,11 @@ def stored(docs: Path = DOCS) -> list[Result]:
     paths = [docs / RESULTS / f"{name}.json" for name in names]
     results = [handed_in.read_model(path, Result) for path in paths if path.exists()]
     return [_with_words_of(recipes[result.id], result) for result in results]
+
+
+def judged(docs: Path = DOCS) -> list[together.Row]:
+    """The stored results with the verdicts that the page shows. Each state is judged by itself."""
+    return [row for group in together.by_state(stored(docs)) for row in together.rows(group)]
 
 
 def _with_words_of(recipe: Recipe, result: Result) -> Result:
@@ -171,21 +216,26 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
 
     Raises:
         InputError: a result cannot be read.
-        ConfigError: the results, with those that stay, are of different states. Nothing is written.
+        ConfigError: a folder's results are of different states. Nothing is written.
     """
     recipes = load_all()
     new: dict[str, tuple[Path, Result]] = {}
     for folder in folders:
-        for result in reproduce.stored(folder, list(recipes.values())):
+        results = reproduce.stored(folder, list(recipes.values()))
+        together.require_one_state(results)
+        for result in results:
             new[_name(result.id, result.profile)] = (
                 folder,
                 _with_words_of(recipes[result.id], result),
             )
     staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
     everything = [*(result for _, result in new.values()), *staying]
-    together.require_one_state(everything)
-    shown = together.rows(everything)
-    pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(shown)}
+    groups = [together.rows(group) for group in together.by_state(everything)]
+    pictured = {
+        _name(row.result.id, row.result.profile)
+        for shown in groups
+        for row in together.with_sections(shown)
+    }
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     (docs / RESULTS).mkdir(parents=True, exist_ok=True)
@@ -194,8 +244,9 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
-    if bands := together.over_noise(shown):
-        band_picture.draw_band(bands, load_all(), images / band_picture.FILE)
+    for number, shown in enumerate(groups, 1):
+        if bands := together.over_noise(shown):
+            band_picture.draw_band(bands, load_all(), images / _band_file(number))
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)
     path = docs / "reproduction.md"

@@ -2,7 +2,7 @@
 
 A number of one state says nothing of another one: a change of the inner program, the kernel or the
 root changes the packets, and a change of the analysis changes what is counted. So a folder of
-results holds runs of one state, and a page shows results of one state.
+results holds runs of one state, and a table shows results of one state.
 """
 
 from __future__ import annotations

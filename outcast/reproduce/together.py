@@ -70,6 +70,19 @@ def require_one_state(results: Sequence[Result]) -> None:
                 )
 
 
+def by_state(results: Sequence[Result]) -> list[list[Result]]:
+    """The results by what made them, in groups that `rows` can judge; the largest comes first."""
+    groups: list[list[Result]] = []
+    for result in results:
+        for group in groups:
+            if all(other.state.is_same(result.state) for other in group):
+                group.append(result)
+                break
+        else:
+            groups.append([result])
+    return sorted(groups, key=len, reverse=True)
+
+
 def with_sections(shown: Sequence[Row]) -> list[Row]:
     """The rows that have a section of their own on a page.
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from outcast import cli
+from outcast.errors import ConfigError
 from outcast.reproduce import docs, recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,
@@ -345,6 +346,61 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         assert f"images/reproduction/P3@{profile}.png" in page
         picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
         assert picture.read_text() == profile
+
+
+def test_rows_of_another_state_stand_apart_and_are_judged_apart(tmp_path: Path) -> None:
+    later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, name, made_by, profile in (
+        (first, "P3", STATE, None),
+        (first, "P3", STATE, "exact"),
+        (first, "P4", STATE, None),
+        (first, "P5", STATE, "exact"),
+        (second, "P5", later, "exact"),
+        (second, "P5", later, "jitter"),
+        (second, "H6", later, None),
+    ):
+        place = reproduce.folder_of(folder, name, profile)
+        place.mkdir(parents=True)
+        result = make_result(name, Verdict.REPRODUCED, profile=profile)
+        write_result(place, result.model_copy(update={"state": made_by}))
+        (place / reproduce.FIGURE).write_text(f"{made_by.code} {name}")
+    target = tmp_path / "docs"
+    alone = docs.write([first], target).read_text(encoding="utf-8")
+    assert f"All results are of {STATE}.\n" in alone
+    assert "another state" not in alone
+    page = docs.write([second], target).read_text(encoding="utf-8")
+    above, below = page.split("\n# Rows of another state\n")
+    assert f"All results are of {STATE}, except those of [another state]" in above
+    assert "(#rows-of-another-state): H6, P5, exact, P5, jitter.\n" in above
+    assert f"These results are of {later}. They are judged apart" in below
+    # P5 was replaced: its old state is nowhere.
+    assert ("## P5" in above, "## P5-exact\n" in below, "## H6\n" in below) == (False, True, True)
+    assert "3 of 3 claims are judged together." in above
+    assert "3 of 3 claims are judged together." in below
+    images = target / docs.IMAGES
+    for name, text in (("over-noise.png", above), ("over-noise-2.png", below)):
+        assert f"]({docs.IMAGES}/{name})" in text
+        with Image.open(images / name) as image:
+            assert image.format == "PNG"
+    assert "P5: reproduced under exact, jitter" in below
+    assert [row.result.id for row in docs.judged(target)] == ["P3", "P4", "P3", "H6", "P5", "P5"]
+    # The page says the same again, from what is stored.
+    assert docs.page(target) == page
+    with pytest.raises(ConfigError, match="P3 is of"):
+        docs.markdown(docs.stored(target))
+
+
+def test_a_folder_of_two_states_is_not_stored(tmp_path: Path) -> None:
+    for name, code in (("P3", "c0de"), ("P4", "1ate")):
+        place = reproduce.folder_of(tmp_path, name, None)
+        place.mkdir()
+        made_by = STATE.model_copy(update={"code": code})
+        result = make_result(name, Verdict.REPRODUCED).model_copy(update={"state": made_by})
+        write_result(place, result)
+    with pytest.raises(ConfigError, match="P3 is of"):
+        docs.write([tmp_path], tmp_path / "docs")
+    assert not (tmp_path / "docs").exists()
 
 
 def test_a_stored_result_has_the_present_remarks_of_its_recipe(tmp_path: Path) -> None:
