@@ -20,6 +20,8 @@ from outcast.errors import CommandError, DeadlineError, FeatureMissingError, Run
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
+KILL_DEADLINE_S = 10.0
+"""How long a killed process may take to end. One that waits for a disk ends later (signal(7))."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _Given = TypeVar("_Given")
 
@@ -162,8 +164,10 @@ class SystemCommands:
     def __enter__(self) -> SystemCommands:
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.end_all()
+    def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
+        # An error of the block says more than that a killed process has not ended.
+        with contextlib.suppress(*([DeadlineError] if failed else [])):
+            self.end_all()
 
     def run(
         self,
@@ -225,11 +229,16 @@ class SystemCommands:
         return process
 
     def end_all(self) -> None:
-        """Kills what still runs. In a run that ends well nothing does."""
-        for process in reversed(self.started):
-            if process.popen.poll() is None:
-                process.popen.kill()
-                process.popen.wait()
+        """Kills what still runs. In a run that ends well nothing does.
+
+        Raises:
+            DeadlineError: a killed process has not ended, as while it waits for a disk.
+        """
+        running = [process for process in reversed(self.started) if process.popen.poll() is None]
+        for process in running:
+            process.popen.kill()
+        for process in running:
+            process.wait(KILL_DEADLINE_S)
 
 
 def _not_started(program: str, error: OSError) -> RunError | FeatureMissingError:

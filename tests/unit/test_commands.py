@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outcast import cli
 from outcast.emulation.commands import (
+    Process,
     SystemCommands,
     leave_working_folder,
     python_module,
@@ -172,6 +174,41 @@ def test_what_was_started_ends_with_the_block(tmp_path: Path) -> None:
         )
         assert process.popen.poll() is None
     assert process.popen.returncode == -signal.SIGKILL
+
+
+class Unending:
+    """Stands for a process that SIGKILL does not end, because it waits for a disk."""
+
+    returncode = None
+
+    def poll(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, deadline_s: float) -> int:
+        raise subprocess.TimeoutExpired("sleep", deadline_s)
+
+
+def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(
+    tmp_path: Path,
+) -> None:
+    def start() -> tuple[SystemCommands, Process]:
+        commands = SystemCommands()
+        files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+        ending = commands.spawn("a sleeper", ["sleep", "99"], **files)
+        unending: Any = Unending()
+        commands.started.append(Process("tcpdump on s1", ("tcpdump",), unending, **files))
+        return commands, ending
+
+    commands, ending = start()
+    with pytest.raises(DeadlineError, match="the end of tcpdump on s1"), commands:
+        pass
+    assert ending.wait(10.0) == -signal.SIGKILL
+    # What went wrong within the block says more.
+    commands, ending = start()
+    with pytest.raises(RunError, match="no room"), commands:
+        raise RunError("no room")
+    assert ending.wait(10.0) == -signal.SIGKILL
 
 
 def test_a_process_ends_with_a_killed_parent() -> None:
