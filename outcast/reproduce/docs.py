@@ -3,7 +3,7 @@
 Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
 those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
 recipe, the last folder counts. The page is written from docs/results/reproduction alone. Results of
-different states (outcast/reproduce/state.py) stand in different tables and are judged apart.
+different states (outcast/reproduce/state.py) stand in different tables, and are judged together.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from outcast.reproduce.pictures import band as band_picture
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result
 from outcast.reproduce.state import State
+from outcast.reproduce.together import Row
 from outcast.reproduce.verdict import verdict_text
 
 DOCS = Path("docs")
@@ -57,24 +58,31 @@ NOTE = "note.txt"
 """What the page says of results whose state was not recorded, in place of their state."""
 
 
-def markdown(results: Sequence[Result], picture: str = band_picture.FILE) -> str:
+def markdown(results: Sequence[Result]) -> str:
     """Results of one state as Markdown: a table of all, and a section for each.
-
-    Args:
-        results: what is shown.
-        picture: the file of the picture over noise.
 
     Raises:
         ConfigError: they are of different states.
     """
     shown = together.rows(results)
-    lines = [
-        together.control_text(shown),
-        "",
-        "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
-        "|" + "---|" * 7,
-    ]
-    own = together.with_sections(shown)
+    control = together.control_text(shown)
+    return f"{control}\n\n{_tables(shown, together.with_sections(shown), band_picture.FILE)}"
+
+
+def _tables(shown: Sequence[Row], own: Sequence[Row], picture: str) -> str:
+    """Rows of one state as Markdown.
+
+    Args:
+        shown: the rows.
+        own: those of them that have a section of their own.
+        picture: the file of their picture over noise.
+    """
+    lines = []
+    if own:
+        lines = [
+            "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
+            "|" + "---|" * 7,
+        ]
     bands = together.over_noise(shown)
     for row in own:
         result, main = row.result, row.result.claims[0]
@@ -85,7 +93,8 @@ def markdown(results: Sequence[Result], picture: str = band_picture.FILE) -> str
             f"| {row.tally} | {result.mode} |"
         )
     if bands:
-        lines += ["", "## Over noise", "", ABOUT_BAND, ""]
+        lines += [""] if lines else []
+        lines += ["## Over noise", "", ABOUT_BAND, ""]
         lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{picture})", ""]
         lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
@@ -141,41 +150,49 @@ def page(docs: Path = DOCS) -> str:
     Raises:
         InputError: a result cannot be read.
     """
-    most, *others = together.by_state(stored(docs)) or [[]]
+    shown = judged(docs)
+    own = together.with_sections(shown)
+    most, *others = together.by_state(shown) or [[]]
     note = docs / RESULTS / NOTE
     about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
-    text = f"{PREFACE}{about}\n{markdown(most)}"
-    for number, results in enumerate(others, 2):
-        text += f"\n# Rows of another state\n\n{_apart_text(results)}\n"
-        text += markdown(results, _band_file(number))
+    text = f"{PREFACE}{about}\n{together.control_text(shown)}\n\n"
+    text += _tables(most, [row for row in most if row in own], _band_file(1))
+    for number, group in enumerate(others, 2):
+        text += f"\n# Rows of another state\n\n{_apart_text(group)}\n"
+        text += _tables(group, [row for row in group if row in own], _band_file(number))
     return text
 
 
-def _state_text(results: Sequence[Result], others: Sequence[Sequence[Result]]) -> str:
-    state = _state_of(results)
+def _state_text(shown: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
+    state = _state_of(shown)
     if state is None:
         return ""
-    apart = [full_name(result) for group in others for result in group]
-    if not apart:
+    profiles: dict[str, list[str]] = {}
+    for row in (row for group in others for row in group):
+        profiles.setdefault(row.result.id, []).extend([row.result.profile or ""])
+    if not profiles:
         return f"All results are of {state}.\n"
+    apart = [
+        f"{name} under {', '.join(filter(None, under))}" if any(under) else name
+        for name, under in profiles.items()
+    ]
     return (
         f"All results are of {state}, except those of [another state](#rows-of-another-state): "
-        f"{', '.join(apart)}.\n"
+        f"{'; '.join(apart)}.\n"
     )
 
 
-def _apart_text(results: Sequence[Result]) -> str:
+def _apart_text(shown: Sequence[Row]) -> str:
     return (
-        f"These results are of {_state_of(results)}. They are judged apart from those above. A "
-        "value here and a value there differ by more than their experiments, so do not compare "
-        "them.\n"
+        f"These results are of {_state_of(shown)}. Do not compare their values with those above, "
+        "because other code made them.\n"
     )
 
 
-def _state_of(results: Sequence[Result]) -> State | None:
-    """What made all of these results. A computation has no kernel, so others come first."""
-    emulated = [result for result in results if result.state.kernel is not None]
-    return (emulated or list(results))[0].state if results else None
+def _state_of(shown: Sequence[Row]) -> State | None:
+    """What made the rows. A computation has no kernel, so it says less than a run."""
+    states = [row.result.state for row in shown]
+    return next((state for state in states if state.kernel is not None), None)
 
 
 def _band_file(number: int) -> str:
@@ -193,9 +210,9 @@ def stored(docs: Path = DOCS) -> list[Result]:
     return [_with_words_of(recipes[result.id], result) for result in results]
 
 
-def judged(docs: Path = DOCS) -> list[together.Row]:
-    """The stored results with the verdicts that the page shows. Each state is judged by itself."""
-    return [row for group in together.by_state(stored(docs)) for row in together.rows(group)]
+def judged(docs: Path = DOCS) -> list[Row]:
+    """The stored results with the verdicts that the page shows."""
+    return together.judge(stored(docs))
 
 
 def _with_words_of(recipe: Recipe, result: Result) -> Result:
@@ -230,12 +247,8 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
             )
     staying = [result for result in stored(docs) if _name(result.id, result.profile) not in new]
     everything = [*(result for _, result in new.values()), *staying]
-    groups = [together.rows(group) for group in together.by_state(everything)]
-    pictured = {
-        _name(row.result.id, row.result.profile)
-        for shown in groups
-        for row in together.with_sections(shown)
-    }
+    shown = together.judge(everything)
+    pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(shown)}
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
     (docs / RESULTS).mkdir(parents=True, exist_ok=True)
@@ -244,8 +257,8 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
-    for number, shown in enumerate(groups, 1):
-        if bands := together.over_noise(shown):
+    for number, group in enumerate(together.by_state(shown), 1):
+        if bands := together.over_noise(group):
             band_picture.draw_band(bands, load_all(), images / _band_file(number))
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)

@@ -70,16 +70,16 @@ def require_one_state(results: Sequence[Result]) -> None:
                 )
 
 
-def by_state(results: Sequence[Result]) -> list[list[Result]]:
-    """The results by what made them, in groups that `rows` can judge; the largest comes first."""
-    groups: list[list[Result]] = []
-    for result in results:
+def by_state(shown: Sequence[Row]) -> list[list[Row]]:
+    """The rows by what made their runs; the largest group comes first."""
+    groups: list[list[Row]] = []
+    for row in shown:
         for group in groups:
-            if all(other.state.is_same(result.state) for other in group):
-                group.append(result)
+            if all(other.result.state.is_same(row.result.state) for other in group):
+                group.append(row)
                 break
         else:
-            groups.append([result])
+            groups.append([row])
     return sorted(groups, key=len, reverse=True)
 
 
@@ -126,6 +126,14 @@ def rows(results: Sequence[Result]) -> list[Row]:
         ConfigError: they are of different states.
     """
     require_one_state(results)
+    return judge(results)
+
+
+def judge(results: Sequence[Result]) -> list[Row]:
+    """The results with the verdicts of a page that shows all of them, in tables of one state each.
+
+    A false discovery is one whatever the state, so all claims are judged together.
+    """
     known = [claim.p for result in results for claim in result.claims if claim.p is not None]
     adjusted = iter(adjust(known))
     return [

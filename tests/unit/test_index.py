@@ -348,14 +348,16 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(
         assert picture.read_text() == profile
 
 
-def test_rows_of_another_state_stand_apart_and_are_judged_apart(tmp_path: Path) -> None:
+def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, name, made_by, profile in (
         (first, "P3", STATE, None),
         (first, "P3", STATE, "exact"),
-        (first, "P4", STATE, None),
+        *((first, name, STATE, None) for name in ("P4", "P6", "P7", "P8")),
         (first, "P5", STATE, "exact"),
+        (second, "P4", later, "exact"),
+        (second, "P4", later, "jitter"),
         (second, "P5", later, "exact"),
         (second, "P5", later, "jitter"),
         (second, "H6", later, None),
@@ -372,19 +374,22 @@ def test_rows_of_another_state_stand_apart_and_are_judged_apart(tmp_path: Path) 
     page = docs.write([second], target).read_text(encoding="utf-8")
     above, below = page.split("\n# Rows of another state\n")
     assert f"All results are of {STATE}, except those of [another state]" in above
-    assert "(#rows-of-another-state): H6, P5, exact, P5, jitter.\n" in above
-    assert f"These results are of {later}. They are judged apart" in below
-    # P5 was replaced: its old state is nowhere.
+    assert (
+        "(#rows-of-another-state): H6; P4 under exact, jitter; P5 under exact, jitter.\n" in above
+    )
+    assert f"These results are of {later}. Do not compare" in below
+    # P5 was replaced: its old state is nowhere. P4 has a section above.
     assert ("## P5" in above, "## P5-exact\n" in below, "## H6\n" in below) == (False, True, True)
-    assert "3 of 3 claims are judged together." in above
-    assert "3 of 3 claims are judged together." in below
+    assert ("## P4\n" in above, "## P4" in below) == (True, False)
+    # A false discovery is one whatever the state.
+    assert "11 of 11 claims are judged together." in above
+    assert "judged together" not in below
     images = target / docs.IMAGES
     for name, text in (("over-noise.png", above), ("over-noise-2.png", below)):
         assert f"]({docs.IMAGES}/{name})" in text
         with Image.open(images / name) as image:
             assert image.format == "PNG"
     assert "P5: reproduced under exact, jitter" in below
-    assert [row.result.id for row in docs.judged(target)] == ["P3", "P4", "P3", "H6", "P5", "P5"]
     # The page says the same again, from what is stored.
     assert docs.page(target) == page
     with pytest.raises(ConfigError, match="P3 is of"):
