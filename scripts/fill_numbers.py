@@ -29,7 +29,7 @@ from outcast.reproduce.index import burst_text, interval_text, measured_text
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe
 from outcast.reproduce.result import number as show
-from outcast.reproduce.verdict import central, verdict_text
+from outcast.reproduce.verdict import Verdict, central, verdict_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -37,6 +37,8 @@ _MARK = re.compile(r"<!--=(?P<name>[^>]+?)-->(?P<text>.*?)<!--/-->", re.DOTALL)
 
 Values = Mapping[str, str]
 """The text of a value, by its name."""
+OUR_OWN = "F"
+"""The first letter of questions of our own; other recipes have a source's initial."""
 MISSING = "no result yet"
 """The text of a value whose recipe has no stored result."""
 
@@ -78,9 +80,14 @@ def _reproduced(folder: Path) -> dict[str, str]:
     `P3.1` is the value with its interval. A row that was made under a profile of noise which was
     asked for is `P3@exact`. `P3.state` says what made it, and `P3.regimes` what the noise meter
     says of its runs. `P3.band` is the table of the row under all profiles that it was made under.
+    `claims inconclusive`, or another verdict's name, is the table of all claims that have it.
     """
     known: dict[str, str] = {}
     shown = docs.judged(folder.parent)
+    for kind in Verdict:
+        known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
+            shown, kind
+        )
     for name, band in together.over_noise(shown).items():
         known[f"{name}.band"] = band_table(band)
     for row in shown:
@@ -97,6 +104,23 @@ def _reproduced(folder: Path) -> dict[str, str]:
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
         known |= of_points(name, result)
     return known
+
+
+def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
+    """All claims of sources that have a verdict with the noise that is the configurations' own."""
+    lines = ["| figure | claim | rule | measured |", "|" + "---|" * 4]
+    for row in shown:
+        result = row.result
+        if result.profile is not None or result.id.startswith(OUR_OWN):
+            continue
+        link = f"[{result.id}](reproduction.md#{result.id.lower()})"
+        for claim in row.claims:
+            if claim.verdict is kind:
+                record = claim.record.model_copy(update={"stationary": None})
+                lines.append(
+                    f"| {link} | {record.text} | {record.rule} | {measured_text(record)} |"
+                )
+    return "\n".join(lines)
 
 
 def band_table(band: Sequence[together.Row]) -> str:

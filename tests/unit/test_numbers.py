@@ -10,6 +10,7 @@ from outcast.errors import ConfigError
 from outcast.reproduce import docs, together
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import describe
+from outcast.reproduce.verdict import Verdict
 from scripts import fill_numbers as numbers
 
 HINT = "run: python -m scripts.fill_numbers"
@@ -77,6 +78,34 @@ def test_a_row_under_several_profiles_is_a_table() -> None:
     assert table[0].startswith(f"| noise | {stored.claims[0].text} |")
     assert [line.split(" | ")[0] for line in table[2:]] == ["| `exact`", "| `jitter`"]
     assert table[2].endswith("mixed: 3, unknown: 2 |")
+
+
+def test_the_findings_name_every_claim_that_is_contradicted() -> None:
+    rows = docs.judged(numbers.ROOT / "docs")
+    page = (numbers.ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    names = {
+        f"{row.result.id}.{number}.verdict"
+        for row in rows
+        for number, claim in enumerate(row.claims, 1)
+        if row.result.profile is None and claim.verdict is Verdict.CONTRADICTED
+    }
+    assert names
+    assert names <= set(numbers.named(page))
+
+
+def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_noise() -> None:
+    stored = docs.stored(numbers.ROOT / "docs")[0]
+    claim = stored.claims[0].model_copy(update={"verdict": Verdict.INCONCLUSIVE, "p": None})
+    made = [
+        stored.model_copy(update={"id": name, "profile": profile, "claims": [claim]})
+        for name, profile in (("P3", None), ("P3", "exact"), ("F1", None))
+    ]
+    rows = together.judge(made)
+    head, _, *lines = numbers.of_verdict(rows, Verdict.INCONCLUSIVE).splitlines()
+    assert head == "| figure | claim | rule | measured |"
+    (line,) = lines
+    assert line.startswith(f"| [P3](reproduction.md#p3) | {claim.text} | {claim.rule} | ")
+    assert len(numbers.of_verdict(rows, Verdict.CONTRADICTED).splitlines()) == 2
 
 
 def test_the_state_of_a_value_is_that_of_its_row() -> None:
