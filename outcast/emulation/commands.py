@@ -90,13 +90,14 @@ class Process:
 
         Raises:
             CommandError: it has already ended.
+            DeadlineError: it reads nothing any more, and does not end.
         """
         assert self.popen.stdin is not None
         try:
             self.popen.stdin.write(f"{line}\n".encode())
             self.popen.stdin.close()
         except BrokenPipeError:
-            status = self.popen.wait()
+            status = self.wait(KILL_DEADLINE_S)
             raise CommandError(self.argv, status, self.errors() or self.output()) from None
 
     def require_alive(self) -> None:
@@ -195,7 +196,9 @@ class SystemCommands:
             output, errors = popen.communicate(stdin, timeout=deadline_s)
         except subprocess.TimeoutExpired:
             popen.kill()
-            popen.communicate()
+            # What it has started may hold its output open.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                popen.communicate(timeout=KILL_DEADLINE_S)
             raise DeadlineError(f"the end of {' '.join(argv)}", deadline_s) from None
         if popen.returncode:
             raise CommandError(argv, popen.returncode, errors or output)
@@ -232,13 +235,20 @@ class SystemCommands:
         """Kills what still runs. In a run that ends well nothing does.
 
         Raises:
-            DeadlineError: a killed process has not ended, as while it waits for a disk.
+            DeadlineError: killed processes have not ended, as while they wait for a disk.
         """
         running = [process for process in reversed(self.started) if process.popen.poll() is None]
         for process in running:
             process.popen.kill()
+        end = time.monotonic() + KILL_DEADLINE_S
+        late = []
         for process in running:
-            process.wait(KILL_DEADLINE_S)
+            try:
+                process.popen.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                late.append(process.name)
+        if late:
+            raise DeadlineError(f"the end of {', '.join(late)} after SIGKILL", KILL_DEADLINE_S)
 
 
 def _not_started(program: str, error: OSError) -> RunError | FeatureMissingError:

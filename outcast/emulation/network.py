@@ -25,7 +25,7 @@ from pyroute2 import IPRoute
 
 from outcast.emulation import arrivals, cards, queues, rtnetlink, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
-from outcast.errors import ReadBackError
+from outcast.errors import ReadBackError, RunError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.links import Link as LinkSettings
@@ -436,7 +436,9 @@ class Network:
     def _counters(self, interfaces: Collection[str]) -> dict[str, dict[str, int]]:
         wanted = set(interfaces)
         names = {index: name for name, index in self._index.items() if name in wanted}
-        counted = rtnetlink.interface_counters()
+        counted = self._root.counters()
+        if gone := [name for index, name in names.items() if index not in counted]:
+            raise RunError(f"counters of interfaces: the kernel has none of {', '.join(gone)}")
         return {name: counted[index] for index, name in names.items()}
 
     def losses(self) -> dict[str, dict[Cause, int]]:
@@ -453,7 +455,7 @@ class Network:
         for host in self.plan.hosts:
             with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
-                counted = rtnetlink.interface_counters(index)[index]
+                counted = kernel.counters(index)[index]
                 lost[f"{host}-eth0"] = _lost(kernel.queues({index}).get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, shown).items():
             lost[self.plan.port(node, neighbour)]["link"] = count

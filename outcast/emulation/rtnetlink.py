@@ -191,6 +191,7 @@ class Kernel:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.settimeout(ANSWER_DEADLINE_S)
+        self._sequence = 0
 
     def __enter__(self) -> Kernel:
         return self
@@ -213,25 +214,32 @@ class Kernel:
         """
         for first in range(0, len(requests), _REQUESTS_AT_ONCE):
             together = requests[first : first + _REQUESTS_AT_ONCE]
-            self._socket.send(
-                b"".join(
-                    netlink.message(
-                        asked.kind, netlink.REQUEST | netlink.ACK | asked.flags, place, asked.body
-                    )
-                    for place, asked in enumerate(together)
+            numbers = self._numbers(len(together))
+            sent = [
+                netlink.message(
+                    asked.kind, netlink.REQUEST | netlink.ACK | asked.flags, number, asked.body
                 )
-            )
+                for number, asked in zip(numbers, together, strict=True)
+            ]
+            self._send(together[0].what, b"".join(sent))
             refused: dict[int, int] = {}
             answered = 0
             while answered < len(together):
-                for answer in self._receive(together[0].what):
+                for answer in self._receive(together[answered].what, numbers):
                     if answer.kind == netlink.ERROR:
                         answered += 1
                         if number := _error_number(answer):
                             refused[answer.sequence] = number
             if refused:
-                place = min(refused)
-                raise RunError(f"{together[place].what}: {os.strerror(refused[place])}")
+                number = min(refused)
+                asked = together[number - numbers.start]
+                raise RunError(f"{asked.what}: {os.strerror(refused[number])}")
+
+    def _numbers(self, count: int) -> range:
+        """The sequence numbers of the next messages. No other message of this socket has them."""
+        numbers = range(self._sequence + 1, self._sequence + 1 + count)
+        self._sequence += count
+        return numbers
 
     def _dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
         """The messages by which the kernel tells all that it has of a kind.
@@ -243,34 +251,58 @@ class Kernel:
             RunError: the kernel refused, or what it tells changes all the time.
         """
         for _ in range(_MOST_DUMPS):
-            self._socket.send(netlink.message(kind, netlink.REQUEST | netlink.DUMP, 0, body))
-            told, is_interrupted = self._told(what)
+            numbers = self._numbers(1)
+            flags = netlink.REQUEST | netlink.DUMP
+            self._send(what, netlink.message(kind, flags, numbers.start, body))
+            told, is_interrupted = self._told(what, numbers)
             if not is_interrupted:
                 return told
         raise RunError(f"{what}: they changed each time while the kernel told them")
 
-    def _told(self, what: str) -> tuple[list[netlink.Answer], bool]:
+    def _ask(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
+        """The one message by which the kernel answers. Raises DeadlineError or RunError."""
+        numbers = self._numbers(1)
+        self._send(what, netlink.message(kind, netlink.REQUEST, numbers.start, body))
+        while not (answers := self._receive(what, numbers)):
+            pass
+        for answer in answers:
+            if answer.kind == netlink.ERROR:
+                raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
+        return answers
+
+    def _told(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
         """What one dump tells, and whether something may be missing."""
         told: list[netlink.Answer] = []
         is_interrupted = False
         while True:
-            for answer in self._receive(what):
+            for answer in self._receive(what, numbers):
                 is_interrupted |= bool(answer.flags & netlink.INTERRUPTED)
-                if answer.kind not in (netlink.ERROR, netlink.DONE):
-                    told.append(answer)
-                elif number := _error_number(answer):
-                    raise RunError(f"{what}: {os.strerror(number)}")
-                else:
+                if answer.kind == netlink.ERROR or (
+                    answer.kind == netlink.DONE and _error_number(answer)
+                ):
+                    raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
+                if answer.kind == netlink.DONE:
                     return told, is_interrupted
+                told.append(answer)
 
-    def _receive(self, what: str) -> Iterator[netlink.Answer]:
+    def _send(self, what: str, message: bytes) -> None:
+        try:
+            self._socket.send(message)
+        except TimeoutError:
+            raise DeadlineError(f"the kernel to take {what}", ANSWER_DEADLINE_S) from None
+        except OSError as error:
+            raise RunError(f"{what}: {error.strerror}") from None
+
+    def _receive(self, what: str, numbers: range) -> list[netlink.Answer]:
+        """The next answers. Those to other requests, which an error cut short, are left out."""
         # The kernel tells at most 32 KiB at once (netlink_recvmsg in af_netlink.c).
         try:
-            return netlink.messages(self._socket.recv(_RECEIVE_BYTES))
+            received = self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError:
             raise DeadlineError(f"the kernel's answer on {what}", ANSWER_DEADLINE_S) from None
         except OSError as error:
             raise RunError(f"{what}: {error.strerror}") from None
+        return [answer for answer in netlink.messages(received) if answer.sequence in numbers]
 
     def mtus(self) -> dict[str, int]:
         """The MTU of each interface by its name. Raises RunError."""
@@ -306,6 +338,31 @@ class Kernel:
             if index == interface and _NDA_LLADDR in parts:
                 shown[socket.inet_ntoa(parts[_NDA_DST])] = parts[_NDA_LLADDR].hex(":")
         return shown
+
+    def counters(self, interface: int | None = None) -> dict[int, dict[str, int]]:
+        """COUNTERS of interfaces by their index, as ip-link(8) shows them.
+
+        Args:
+            interface: the index of the one that is asked for; None asks for all.
+
+        Raises:
+            RunError: the kernel refused.
+        """
+        what, mask = "counters of interfaces", 1 << (_IFLA_STATS_LINK_64 - 1)
+        body = _STATS_MESSAGE.pack(0, interface or 0, mask)
+        if interface is None:
+            answers = self._dump(what, netlink.RTM_GETSTATS, body)
+        else:
+            answers = self._ask(what, netlink.RTM_GETSTATS, body)
+        counted = {}
+        for answer in answers:
+            _, index, _ = _STATS_MESSAGE.unpack_from(answer.body)
+            stats = netlink.attribute(answer.body[_STATS_MESSAGE.size :], _IFLA_STATS_LINK_64)
+            if stats is None:
+                raise RunError(f"{what}: the kernel counts nothing for interface {index}")
+            values = struct.unpack_from(f"={len(COUNTERS)}Q", stats)
+            counted[index] = dict(zip(COUNTERS, values, strict=True))
+        return counted
 
     def queues(self, interfaces: Collection[int] | None = None) -> dict[int, list[Any]]:
         """pyroute2's messages of the qdiscs, and of the classes of htb, by interface.
@@ -348,35 +405,3 @@ def _decoded(answers: Sequence[netlink.Answer], event: str) -> Iterator[Any]:
         message.decode()
         message["event"] = event
         yield message
-
-
-def interface_counters(interface: int = 0) -> dict[int, dict[str, int]]:
-    """The kernel's counters of interfaces in the calling thread's network namespace, by index.
-
-    Args:
-        interface: the index of the one that is asked for; 0 asks for all.
-
-    Returns:
-        COUNTERS of each, as ip-link(8) shows them.
-
-    Raises:
-        RunError: the kernel refused.
-    """
-    body = _STATS_MESSAGE.pack(0, interface, 1 << (_IFLA_STATS_LINK_64 - 1))
-    flags = netlink.REQUEST | (0 if interface else netlink.DUMP)
-    counted: dict[int, dict[str, int]] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
-        asked.send(netlink.message(netlink.RTM_GETSTATS, flags, 1, body))
-        while True:
-            for answer in netlink.messages(asked.recv(_RECEIVE_BYTES)):
-                if answer.kind == netlink.DONE:
-                    return counted
-                if answer.kind == netlink.ERROR:
-                    number = _error_number(answer)
-                    raise RunError(f"counters of interfaces: {os.strerror(number)}")
-                _, index, _ = _STATS_MESSAGE.unpack_from(answer.body)
-                stats = netlink.attribute(answer.body[_STATS_MESSAGE.size :], _IFLA_STATS_LINK_64)
-                values = struct.unpack_from(f"={len(COUNTERS)}Q", stats or b"")
-                counted[index] = dict(zip(COUNTERS, values, strict=True))
-            if interface:
-                return counted

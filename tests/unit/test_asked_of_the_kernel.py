@@ -30,6 +30,9 @@ class FakeKernel:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def settimeout(self, _seconds: float) -> None:
+        pass
+
     def send(self, message: bytes) -> None:
         self.sent += message
 
@@ -50,7 +53,7 @@ def test_counters_of_interfaces_are_read_from_several_messages(
     done = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
     kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + done)
     monkeypatch.setattr(socket, "socket", lambda *_: kernel)
-    counted = rtnetlink.interface_counters()
+    counted = rtnetlink.Kernel().counters()
     assert list(counted) == [1, 7, 9]
     # The order of struct rtnl_link_stats64.
     assert counted[7] == {
@@ -63,11 +66,21 @@ def test_counters_of_interfaces_are_read_from_several_messages(
 def test_one_interface_is_asked_for_alone_and_a_refusal_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = FakeKernel(stats(7, 1), netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -19)))
-    monkeypatch.setattr(socket, "socket", lambda *_: kernel)
-    assert list(rtnetlink.interface_counters(7)) == [7]
+    fake = FakeKernel(stats(7, 1), netlink.message(netlink.ERROR, 0, 2, struct.pack("=i", -19)))
+    monkeypatch.setattr(socket, "socket", lambda *_: fake)
+    kernel = rtnetlink.Kernel()
+    assert list(kernel.counters(7)) == [7]
     with pytest.raises(RunError, match="counters of interfaces: No such device"):
-        rtnetlink.interface_counters(8)
+        kernel.counters(8)
+
+
+def test_an_interface_that_the_kernel_does_not_count_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without = netlink.message(92, 0x2, 1, struct.pack("=BxxxII", 0, 7, 0))
+    monkeypatch.setattr(socket, "socket", lambda *_: FakeKernel(without))
+    with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
+        rtnetlink.Kernel().counters(7)
 
 
 def answering(folder: Path, *pieces: bytes) -> list[bytes]:

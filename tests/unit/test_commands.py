@@ -201,7 +201,7 @@ def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(
         return commands, ending
 
     commands, ending = start()
-    with pytest.raises(DeadlineError, match="the end of tcpdump on s1"), commands:
+    with pytest.raises(DeadlineError, match="the end of tcpdump on s1 after SIGKILL"), commands:
         pass
     assert ending.wait(10.0) == -signal.SIGKILL
     # What went wrong within the block says more.

@@ -147,8 +147,8 @@ def test_the_first_request_that_is_refused_is_named(monkeypatch: pytest.MonkeyPa
 
 def dump(*bodies: tuple[int, bytes]) -> Callable[[bytes], list[bytes]]:
     """Answers a dump by two reads, the second of which ends it."""
-    first, *others = (netlink.message(kind, MULTI, 0, body) for kind, body in bodies)
-    done = netlink.message(netlink.DONE, MULTI, 0, bytes(4))
+    first, *others = (netlink.message(kind, MULTI, 1, body) for kind, body in bodies)
+    done = netlink.message(netlink.DONE, MULTI, 1, bytes(4))
     return lambda _: [first, b"".join(others) + done]
 
 
@@ -181,14 +181,14 @@ def test_mtus_are_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dump_that_is_refused_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = netlink.message(netlink.ERROR, 0, 0, struct.pack("=i", -1))
+    refused = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -1))
     kernel, _ = connected(monkeypatch, lambda _: [refused])
     with pytest.raises(RunError, match=r"^qdiscs: Operation not permitted$"):
         kernel.queues()
 
 
 def test_an_error_at_a_dump_s_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = netlink.message(netlink.DONE, MULTI, 0, struct.pack("=i", -12))
+    done = netlink.message(netlink.DONE, MULTI, 1, struct.pack("=i", -12))
     kernel, _ = connected(monkeypatch, lambda _: [done])
     with pytest.raises(RunError, match=r"^interfaces: Cannot allocate memory$"):
         kernel.mtus()
@@ -198,13 +198,17 @@ def test_a_dump_during_which_something_changed_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = rtnetlink.add_veth_pair(rtnetlink.End("h1-eth0", 1500), rtnetlink.End("s1-eth1")).body
-    interrupted = netlink.message(16, MULTI | 0x10, 0, whole)
-    done = netlink.message(netlink.DONE, MULTI, 0, bytes(4))
-    dumps = [[interrupted + done], [netlink.message(16, MULTI, 0, whole) + done]]
-    kernel, fake = connected(monkeypatch, lambda _: dumps.pop(0))
+
+    def told(message: bytes, flags: int) -> list[bytes]:
+        (asked,) = netlink.messages(message)
+        link = netlink.message(16, MULTI | flags, asked.sequence, whole)
+        return [link + netlink.message(netlink.DONE, MULTI, asked.sequence, bytes(4))]
+
+    flags = [0x10, 0]
+    kernel, fake = connected(monkeypatch, lambda message: told(message, flags.pop(0)))
     assert kernel.mtus() == {"h1-eth0": 1500}
     assert len(fake.sent) == 2
-    kernel, _ = connected(monkeypatch, lambda _: [interrupted + done])
+    kernel, _ = connected(monkeypatch, lambda message: told(message, 0x10))
     with pytest.raises(RunError, match="they changed each time"):
         kernel.mtus()
 
@@ -214,6 +218,31 @@ def test_a_kernel_that_does_not_answer_is_not_awaited_for_ever(
 ) -> None:
     kernel, _ = connected(monkeypatch, lambda _: [])
     with pytest.raises(DeadlineError, match="the kernel's answer on interface 7: up"):
+        kernel.do([rtnetlink.set_up(7)])
+
+
+def test_answers_to_an_earlier_request_are_none_of_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An acknowledgement that came late would otherwise end a dump as if it were whole."""
+    kernel, fake = connected(monkeypatch, lambda _: [])
+    with pytest.raises(DeadlineError):
+        kernel.do([rtnetlink.set_up(7)])
+    late = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", 0))
+    whole = rtnetlink.add_veth_pair(rtnetlink.End("h1-eth0", 1500), rtnetlink.End("s1-eth1")).body
+    link = netlink.message(16, MULTI, 2, whole)
+    fake.left = [late, link, netlink.message(netlink.DONE, MULTI, 2, bytes(4))]
+    assert kernel.mtus() == {"h1-eth0": 1500}
+
+
+def test_what_the_kernel_does_not_take_is_an_error_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_message: bytes) -> list[bytes]:
+        raise OSError(105, "No buffer space available")
+
+    kernel, _ = connected(monkeypatch, full)
+    with pytest.raises(RunError, match=r"^interface 7: up: No buffer space available$"):
         kernel.do([rtnetlink.set_up(7)])
 
 
