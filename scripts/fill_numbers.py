@@ -88,8 +88,10 @@ def _reproduced(folder: Path) -> dict[str, str]:
         known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
             shown, kind
         )
-    for name, band in together.over_noise(shown).items():
-        known[f"{name}.band"] = band_table(band)
+    for group in reversed(together.by_state(shown)):
+        for name, band in together.over_noise(group).items():
+            known[f"{name}.band"] = band_table(band)
+            known[f"{name}.band.state"] = str(band[0].result.state)
     for row in shown:
         result = row.result
         name = result.id if result.profile is None else f"{result.id}@{result.profile}"
@@ -107,13 +109,19 @@ def _reproduced(folder: Path) -> dict[str, str]:
 
 
 def of_verdict(shown: Sequence[together.Row], kind: Verdict) -> str:
-    """All claims of sources that have a verdict with the noise that is the configurations' own."""
+    """All claims of sources that have a verdict with the noise that is the configurations' own.
+
+    Claims whose runs another commit made name that.
+    """
     lines = ["| figure | claim | rule | measured |", "|" + "---|" * 4]
-    for row in shown:
+    most, *others = together.by_state(shown) or [[]]
+    for row in (row for group in (most, *others) for row in group):
         result = row.result
         if result.profile is not None or result.id.startswith(OUR_OWN):
             continue
         link = f"[{result.id}](reproduction.md#{result.id.lower()})"
+        if row not in most:
+            link += f" (commit {(result.state.commit or 'unknown')[:12]})"
         for claim in row.claims:
             if claim.verdict is kind:
                 record = claim.record.model_copy(update={"stationary": None})
@@ -218,7 +226,9 @@ def named(text: str) -> list[str]:
 
 def state_of(name: str, known: Values) -> str | None:
     """The name of the value that says what made another value; None if nothing does."""
-    state = f"{re.split('[.:]', name)[0]}.state"
+    # A row under all profiles can be of another state than the row with its own noise.
+    of_band = f"{name}.state" if name.endswith(".band") else ""
+    state = of_band if of_band in known else f"{re.split('[.:]', name)[0]}.state"
     return state if state in known and name != state else None
 
 

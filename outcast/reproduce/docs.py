@@ -65,25 +65,24 @@ def markdown(results: Sequence[Result]) -> str:
         ConfigError: they are of different states.
     """
     shown = together.rows(results)
-    control = together.control_text(shown)
-    return f"{control}\n\n{_tables(shown, together.with_sections(shown), band_picture.FILE)}"
+    return f"{together.control_text(shown)}\n\n{_tables(shown, together.with_sections(shown), 1)}"
 
 
-def _tables(shown: Sequence[Row], own: Sequence[Row], picture: str) -> str:
+def _tables(shown: Sequence[Row], with_sections: Sequence[Row], number: int) -> str:
     """Rows of one state as Markdown.
 
     Args:
         shown: the rows.
-        own: those of them that have a section of their own.
-        picture: the file of their picture over noise.
+        with_sections: the rows of all states that have a section of their own.
+        number: the state's number; the largest group of rows has 1.
     """
+    own, bands = _own(shown, with_sections), _bands(shown, with_sections)
     lines = []
     if own:
         lines = [
             "| id | experiment | reported | main claim, measured | verdict | claims | mode |",
             "|" + "---|" * 7,
         ]
-    bands = together.over_noise(shown)
     for row in own:
         result, main = row.result, row.result.claims[0]
         lines.append(
@@ -94,8 +93,8 @@ def _tables(shown: Sequence[Row], own: Sequence[Row], picture: str) -> str:
         )
     if bands:
         lines += [""] if lines else []
-        lines += ["## Over noise", "", ABOUT_BAND, ""]
-        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{picture})", ""]
+        lines += [f"## Over noise{_numbered(', another state', number)}", "", ABOUT_BAND, ""]
+        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{_band_file(number)})", ""]
         lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
         lines += [
@@ -151,35 +150,64 @@ def page(docs: Path = DOCS) -> str:
         InputError: a result cannot be read.
     """
     shown = judged(docs)
-    own = together.with_sections(shown)
+    with_sections = together.with_sections(shown)
     most, *others = together.by_state(shown) or [[]]
     note = docs / RESULTS / NOTE
     about = note.read_text(encoding="utf-8") if note.exists() else _state_text(most, others)
     text = f"{PREFACE}{about}\n{together.control_text(shown)}\n\n"
-    text += _tables(most, [row for row in most if row in own], _band_file(1))
+    text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
-        text += f"\n# Rows of another state\n\n{_apart_text(group)}\n"
-        text += _tables(group, [row for row in group if row in own], _band_file(number))
+        text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"
+        text += _tables(group, with_sections, number)
     return text
+
+
+def _own(shown: Sequence[Row], with_sections: Sequence[Row]) -> list[Row]:
+    return [row for row in shown if row in with_sections]
+
+
+def _bands(shown: Sequence[Row], with_sections: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows over noise of one state, so that a row without a section is in a table too."""
+    own = _own(shown, with_sections)
+    return {
+        name: band
+        for name, band in together.over_noise(shown, least=1).items()
+        if len(band) > 1 or band[0] not in own
+    }
+
+
+def _numbered(text: str, number: int) -> str:
+    """What tells the headings of other states from those of the first."""
+    return "" if number == 1 else text if number == 2 else f"{text}, {number}"
+
+
+def _apart_heading(number: int) -> str:
+    return f"Rows{_numbered(' of another state', number)}"
 
 
 def _state_text(shown: Sequence[Row], others: Sequence[Sequence[Row]]) -> str:
     state = _state_of(shown)
     if state is None:
         return ""
-    profiles: dict[str, list[str]] = {}
-    for row in (row for group in others for row in group):
-        profiles.setdefault(row.result.id, []).extend([row.result.profile or ""])
-    if not profiles:
-        return f"All results are of {state}.\n"
-    apart = [
-        f"{name} under {', '.join(filter(None, under))}" if any(under) else name
-        for name, under in profiles.items()
-    ]
-    return (
-        f"All results are of {state}, except those of [another state](#rows-of-another-state): "
-        f"{'; '.join(apart)}.\n"
-    )
+    apart = []
+    for number, group in enumerate(others, 2):
+        heading = _apart_heading(number)
+        link = f"#{heading.lower().replace(',', '').replace(' ', '-')}"
+        apart.append(f"[{heading.lower()}]({link}): {_names(group)}")
+    return f"All results are of {state}{', except '.join(['', *apart])}.\n"
+
+
+def _names(shown: Sequence[Row]) -> str:
+    """What rows are called: their figures, with the profiles that were asked for."""
+    profiles: dict[str, list[str | None]] = {}
+    for row in shown:
+        profiles.setdefault(row.result.id, []).append(row.result.profile)
+    names = []
+    for name, under in profiles.items():
+        own = ["its own noise"] if None in under else []
+        named = [profile for profile in under if profile is not None]
+        names.append(f"{name} under {', '.join([*own, *named])}" if named else name)
+    return "; ".join(names)
 
 
 def _apart_text(shown: Sequence[Row]) -> str:
@@ -192,7 +220,7 @@ def _apart_text(shown: Sequence[Row]) -> str:
 def _state_of(shown: Sequence[Row]) -> State | None:
     """What made the rows. A computation has no kernel, so it says less than a run."""
     states = [row.result.state for row in shown]
-    return next((state for state in states if state.kernel is not None), None)
+    return next((state for state in states if state.kernel is not None), next(iter(states), None))
 
 
 def _band_file(number: int) -> str:
@@ -257,14 +285,25 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure
             shutil.copyfile(figure, images / f"{name}.png")
-    for number, group in enumerate(together.by_state(shown), 1):
-        if bands := together.over_noise(group):
-            band_picture.draw_band(bands, load_all(), images / _band_file(number))
+    _draw_bands(docs)
     if new:
         (docs / RESULTS / NOTE).unlink(missing_ok=True)
     path = docs / "reproduction.md"
     write_text(path, page(docs))
     return path
+
+
+def _draw_bands(docs: Path) -> None:
+    """Draws the pictures over noise of the page anew, because states can come and go."""
+    images = docs / IMAGES
+    name = Path(band_picture.FILE)
+    for old in images.glob(f"{name.stem}*{name.suffix}"):
+        old.unlink()
+    shown = judged(docs)
+    with_sections = together.with_sections(shown)
+    for number, group in enumerate(together.by_state(shown), 1):
+        if bands := _bands(group, with_sections):
+            band_picture.draw_band(bands, load_all(), images / _band_file(number))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -24,6 +24,11 @@ FILE = "state.json"
 _OURS = Path(__file__).resolve().parents[2]
 _ROOMS = ("experiment", "plan", "networks", "records", "emulation", "analysis", "engines")
 """The rooms of `outcast` that decide a run's packets or its numbers."""
+_FILES = (
+    *("netlink.py", "units.py", "reproduce/intervals.py", "reproduce/measures.py"),
+    *("reproduce/model.py", "reproduce/verdict.py"),
+)
+"""Single files of `outcast` that do too."""
 _PACKAGES = ("controllers", "topologies")
 _SHOWN = 12
 """Digits of a hash that tell states apart."""
@@ -82,13 +87,18 @@ def present(folder: Path = _OURS, run: Programs | None = None) -> MadeBy:
     for top in (*rooms, *(folder / name for name in _PACKAGES)):
         for path in sorted(top.rglob("*")):
             if path.suffix in (".py", ".c", ".h", ".patch", ".config", ".json"):
-                name = path.relative_to(folder).as_posix()
-                digest.update(f"{name}\n".encode() + path.read_bytes())
+                _add(digest, path, folder)
+    for path in (folder / "outcast" / name for name in _FILES):
+        _add(digest, path, folder)
     return MadeBy(
         outcast=__version__,
         commit=_commit(folder, run or SystemPrograms()),
         code=digest.hexdigest()[:_SHOWN],
     )
+
+
+def _add(digest: hashlib._Hash, path: Path, folder: Path) -> None:
+    digest.update(f"{path.relative_to(folder).as_posix()}\n".encode() + path.read_bytes())
 
 
 def _commit(folder: Path, run: Programs) -> str | None:

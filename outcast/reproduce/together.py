@@ -71,16 +71,21 @@ def require_one_state(results: Sequence[Result]) -> None:
 
 
 def by_state(shown: Sequence[Row]) -> list[list[Row]]:
-    """The rows by what made their runs; the largest group comes first."""
+    """The rows by what made their runs; the largest group comes first.
+
+    A computation has no kernel, so it joins a group that has one.
+    """
     groups: list[list[Row]] = []
-    for row in shown:
+    order = {id(row): place for place, row in enumerate(shown)}
+    for row in sorted(shown, key=lambda row: row.result.state.kernel is None):
         for group in groups:
             if all(other.result.state.is_same(row.result.state) for other in group):
                 group.append(row)
                 break
         else:
             groups.append([row])
-    return sorted(groups, key=len, reverse=True)
+    groups = [sorted(group, key=lambda row: order[id(row)]) for group in groups]
+    return sorted(groups, key=lambda group: (-len(group), str(group[0].result.state)))
 
 
 def with_sections(shown: Sequence[Row]) -> list[Row]:
@@ -92,8 +97,8 @@ def with_sections(shown: Sequence[Row]) -> list[Row]:
     return [row for row in shown if row.result.profile is None or row.result.id not in by_default]
 
 
-def over_noise(shown: Sequence[Row]) -> dict[str, list[Row]]:
-    """By recipe, its rows under each profile of noise; only recipes with two profiles or more."""
+def over_noise(shown: Sequence[Row], least: int = 2) -> dict[str, list[Row]]:
+    """By recipe, its rows under each profile of noise; only recipes with `least` profiles."""
     order = list(PROFILES)
     bands: dict[str, dict[str, Row]] = {}
     # A row for which the profile was asked wins over one that has it by default.
@@ -102,7 +107,7 @@ def over_noise(shown: Sequence[Row]) -> dict[str, list[Row]]:
     return {
         name: [band[noise] for noise in sorted(band, key=lambda noise: _place(order, noise))]
         for name, band in bands.items()
-        if len(band) > 1
+        if len(band) >= least
     }
 
 
@@ -176,8 +181,14 @@ def control_text(shown: Sequence[Row]) -> str:
     ]
     if not judged:
         return "No claim has a p, so the verdicts are not controlled for false discoveries."
+    among = (
+        ", those under every profile of noise among them"
+        if any(row.result.profile is not None for row in shown)
+        else ""
+    )
     return (
-        f"{len(judged)} of {len(claims)} claims are judged together. The false discovery rate is "
-        f"held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. By their own "
-        f"intervals {len(lost)} of them would have another verdict; they count as inconclusive."
+        f"{len(judged)} of {len(claims)} claims are judged together{among}. The false discovery "
+        f"rate is held at {100 * RATE:g} % by the procedure of Benjamini and Yekutieli. By their "
+        f"own intervals {len(lost)} of them would have another verdict; they count as "
+        "inconclusive."
     )

@@ -354,12 +354,13 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     for folder, name, made_by, profile in (
         (first, "P3", STATE, None),
         (first, "P3", STATE, "exact"),
-        *((first, name, STATE, None) for name in ("P4", "P6", "P7", "P8")),
+        *((first, name, STATE, None) for name in ("P4", "P6", "P7", "P8", "P10")),
         (first, "P5", STATE, "exact"),
         (second, "P4", later, "exact"),
         (second, "P4", later, "jitter"),
         (second, "P5", later, "exact"),
         (second, "P5", later, "jitter"),
+        (second, "P6", later, "exact"),
         (second, "H6", later, None),
     ):
         place = reproduce.folder_of(folder, name, profile)
@@ -373,16 +374,18 @@ def test_rows_of_another_state_stand_apart(tmp_path: Path) -> None:
     assert "another state" not in alone
     page = docs.write([second], target).read_text(encoding="utf-8")
     above, below = page.split("\n# Rows of another state\n")
-    assert f"All results are of {STATE}, except those of [another state]" in above
-    assert (
-        "(#rows-of-another-state): H6; P4 under exact, jitter; P5 under exact, jitter.\n" in above
-    )
+    assert f"All results are of {STATE}, except [rows of another state]" in above
+    apart = "H6; P4 under exact, jitter; P5 under exact, jitter; P6 under exact"
+    assert f"(#rows-of-another-state): {apart}.\n" in above
     assert f"These results are of {later}. Do not compare" in below
     # P5 was replaced: its old state is nowhere. P4 has a section above.
     assert ("## P5" in above, "## P5-exact\n" in below, "## H6\n" in below) == (False, True, True)
     assert ("## P4\n" in above, "## P4" in below) == (True, False)
+    # P6's only row of this state is in a table too.
+    assert "| P6 | exact | 6.5 [5, 9] |" in below
+    assert "\n## Over noise, another state\n" in below
     # A false discovery is one whatever the state.
-    assert "11 of 11 claims are judged together." in above
+    assert "13 of 13 claims are judged together, those under every profile" in above
     assert "judged together" not in below
     images = target / docs.IMAGES
     for name, text in (("over-noise.png", above), ("over-noise-2.png", below)):

@@ -34,6 +34,9 @@ class FakeGit:
 def checkout(folder: Path) -> Path:
     (folder / "outcast/analysis").mkdir(parents=True)
     (folder / "outcast/view").mkdir()
+    (folder / "outcast/reproduce").mkdir()
+    for name in state._FILES:
+        (folder / "outcast" / name).write_text("b = 1\n")
     (folder / ".git").mkdir()
     (folder / "outcast/analysis/a.py").write_text("a = 1\n")
     (folder / "outcast/view/v.py").write_text("v = 1\n")
@@ -48,7 +51,10 @@ def test_the_code_is_that_which_decides_numbers(tmp_path: Path) -> None:
     (folder / "outcast/view/v.py").write_text("v = 2\n")
     assert state.present(folder, git) == first
     (folder / "outcast/analysis/a.py").write_text("a = 2\n")
-    assert state.present(folder, git).code != first.code
+    second = state.present(folder, git)
+    assert second.code != first.code
+    (folder / "outcast/netlink.py").write_text("b = 2\n")
+    assert state.present(folder, git).code != second.code
 
 
 def test_a_commit_with_changes_says_so_and_no_checkout_has_none(tmp_path: Path) -> None:
