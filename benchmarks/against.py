@@ -251,7 +251,15 @@ def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Find
         if alone and together and alone.wall_s and together.wall_s:
             quotients.append(alone.wall_s / together.wall_s)
     if quotients:
-        found.values[TWO_AT_A_TIME] = f"{median(quotients):.2f}"
+        found.values[TWO_AT_A_TIME] = two_at_a_time(median(quotients))
+
+
+def two_at_a_time(quotient: float) -> str:
+    """The throughput of two runs at a time over that of one, and whether it can be true."""
+    shown = f"{quotient:.2f}"
+    if quotient <= 2:
+        return shown
+    return f"{shown} (two cannot do more than double, so the machine's speed changed meanwhile)"
 
 
 def _of_one(cost: Cost | None, runs: int) -> Cost | None:

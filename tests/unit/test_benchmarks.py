@@ -86,6 +86,11 @@ def test_parts_of_the_same_states_are_one_table() -> None:
     assert against.merged(one, other) == other
 
 
+def test_a_throughput_that_cannot_be_true_says_so() -> None:
+    assert against.two_at_a_time(1.874) == "1.87"
+    assert against.two_at_a_time(2.37).startswith("2.37 (two cannot do more than double")
+
+
 def test_the_page_takes_what_the_benchmark_can_store() -> None:
     page = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
     # The other tables have rows of other states, which `--table` stored.
