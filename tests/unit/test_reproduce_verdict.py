@@ -192,7 +192,7 @@ def result_of(*claims: tuple[float | None, Verdict | None]) -> Any:
         for p, verdict in claims
     ]
     state = State(outcast="0", commit=None, code="c0de", kernel=None, root=None)
-    return together.Result.model_construct(id="X", claims=records, state=state)
+    return together.Result.model_construct(id="X", claims=records, state=state, profile=None)
 
 
 def test_false_discoveries_among_all_claims_of_a_page_are_controlled() -> None:
