@@ -83,6 +83,8 @@ def _reproduced(folder: Path) -> dict[str, str]:
     `claims inconclusive`, or another verdict's name, is the table of all claims that have it.
     """
     known: dict[str, str] = {}
+    # Reading all recipes takes longer than all the rest.
+    recipes = load_all()
     shown = docs.judged(folder.parent)
     for kind in Verdict:
         known[f"claims {verdict_text(kind).removeprefix('same direction, ')}"] = of_verdict(
@@ -104,7 +106,7 @@ def _reproduced(folder: Path) -> dict[str, str]:
             known[f"{name}.{number}"] = measured_text(record)
             known[f"{name}.{number}.value"] = "-" if record.mean is None else show(record.mean)
             known[f"{name}.{number}.verdict"] = verdict_text(claim.verdict)
-        known |= of_points(name, result)
+        known |= of_points(name, result, recipes[result.id])
     return known
 
 
@@ -150,12 +152,12 @@ def _regimes(result: Result) -> str:
     return ", ".join(f"{regime}: {count}" for regime, count in result.regimes.items())
 
 
-def of_points(name: str, result: Result) -> dict[str, str]:
+def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
     """Of every point the main claim's measure: `F4:LABEL`, its `.least` and its `.greatest` run.
 
     `F4.points` is the table of them all.
     """
-    main = next(iter(load_all()[result.id].claims)).measure
+    main = next(iter(recipe.claims)).measure
     known: dict[str, str] = {}
     lines = [f"| | {describe(main)} |", "|---|---|"]
     for point in result.points:

@@ -123,7 +123,9 @@ def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs() -> None:
         point.model_copy(update={"values": {measure: [0.1, 0.2, 0.4, None]}})
         for point in stored.points
     ]
-    known = numbers.of_points("P", stored.model_copy(update={"points": points}))
+    known = numbers.of_points(
+        "P", stored.model_copy(update={"points": points}), load_all()[stored.id]
+    )
     assert known[f"P:{label}"].startswith("0.2 [")
     assert (known[f"P:{label}.least"], known[f"P:{label}.greatest"]) == ("0.1", "0.4")
     assert f"| {label} | {known[f'P:{label}']} |" in known["P.points"]
