@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -13,13 +13,18 @@ from outcast.emulation.commands import Commands, Process, wait_until
 from outcast.errors import RunError
 from outcast.records.run_directory import CaptureRecord, RunDirectory
 
+Engine = Literal["realtime", "virtual"]
+
 SNAPLEN_BYTES = 128
 """Room for Ethernet, IPv4 and TCP headers with all options that Linux sends: 14 + 20 + 60. In
 theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 """Sizes of the headers of a capture's file and of each packet in it (pcap-savefile(5))."""
-BUFFER_KIB_EACH = 64 * 1024
+BUFFER_KIB_EACH: Mapping[Engine, int] = {"realtime": 64 * 1024, "virtual": 8 * 1024}
+"""The ring of one tcpdump. Under virtual time no packet comes while tcpdump reads, so a ring needs
+room for the packets of one instant. The kernel writes to all of it at the start, and for 64 MiB
+that takes as long as a tenth of the set-up."""
 BUFFER_KIB_TOTAL = 1024 * 1024
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 60.0
@@ -39,10 +44,10 @@ class Capture:
 
 
 def start(
-    ports: Sequence[tuple[str, str]], folder: Path, logs: Path, commands: Commands
+    ports: Sequence[tuple[str, str]], engine: Engine, folder: Path, logs: Path, commands: Commands
 ) -> list[Capture]:
     """Starts one tcpdump for each (port, direction) and waits until all listen."""
-    buffer_kib = min(BUFFER_KIB_EACH, BUFFER_KIB_TOTAL // max(1, len(ports)))
+    buffer_kib = min(BUFFER_KIB_EACH[engine], BUFFER_KIB_TOTAL // max(1, len(ports)))
     captures = []
     for port, direction in ports:
         file = folder / f"{port}.{direction}.pcap"
@@ -82,18 +87,19 @@ class Captures:
     def __init__(
         self,
         ports: Sequence[tuple[str, str]],
+        engine: Engine,
         directory: RunDirectory,
         logs: Path,
         commands: Commands,
     ) -> None:
-        self._ports, self._directory = ports, directory
+        self._ports, self._engine, self._directory = ports, engine, directory
         self._logs, self._commands = logs, commands
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
 
     def __enter__(self) -> Captures:
         folder = self._directory.captures
-        self._captures = start(self._ports, folder, self._logs, self._commands)
+        self._captures = start(self._ports, self._engine, folder, self._logs, self._commands)
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:

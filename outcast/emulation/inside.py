@@ -251,7 +251,7 @@ class _Run:
             self.experiment, self.plan, self.directory, self.scratch, self.commands
         )
         captures = capture.Captures(
-            self.plan.capture_ports, self.directory, self.scratch, self.commands
+            self.plan.capture_ports, self.engine, self.directory, self.scratch, self.commands
         )
         core = max(os.sched_getaffinity(0))
         load = LoadMeter(lambda: read_load(switches.pid, core))
