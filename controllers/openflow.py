@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from importlib import import_module
+from importlib import import_module, util
 from typing import Any
 
 FRAMEWORKS = ("ryu", "os_ken")
@@ -28,7 +28,7 @@ def _import_framework(name: str) -> Any:
     with warnings.catch_warnings():
         # eventlet warns about itself, and Ryu's imports warn too.
         warnings.simplefilter("ignore")
-        if name == "ryu":
+        if name == "ryu" and util.find_spec(name) is not None:
             _make_ryu_importable()
         return import_module(f"{name}.base.app_manager")
 

@@ -1,21 +1,44 @@
-"""Packages whose `__init__` imports far more than a program uses.
+"""Packages and modules of which a program uses a small part, or nothing at all.
 
 networkx imports 287 modules for one class, and pyroute2 all of its protocols. In the guest of the
-virtual engine each module costs a millisecond, in every run. A package that was slimmed has the
-members of some of its parts. Whatever else is asked of it makes it import itself as usual.
+virtual engine each module costs a millisecond, in every run. There are two remedies:
+
+- `slim`: a package has the members of some of its parts. Whatever else is asked of it makes it
+  import itself as usual.
+- `later`: a module is imported when a program first asks it for a member. An `import` alone does
+  not ask.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module, util
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 GRAPHS = ("networkx", ("exception", "utils.backends", "utils.misc", "convert", "classes"))
 """What `slim` is given for `networkx.Graph` alone."""
 ROUTING_SOCKETS = ("pyroute2", ("iproute",))
 """What it is given for `pyroute2.IPRoute` alone."""
+
+OPENFLOW = (
+    *("asyncio", "pickle", "rfc3986", "stevedore"),
+    *("eventlet.green.ssl", "eventlet.websocket", "eventlet.wsgi"),
+    *(
+        f"{framework}{name}"
+        for framework in ("ryu", "os_ken")
+        for name in (
+            "",
+            ".lib.packet",
+            ".lib.packet.packet",
+            *(f".ofproto.ofproto_v1_{minor}_parser" for minor in (0, 2, 4)),
+        )
+    ),
+)
+"""What `later` is given where OpenFlow 1.3 and 1.5 alone are spoken, and no packet is parsed."""
 
 
 def slim(package: str, parts: Sequence[str]) -> None:
@@ -39,7 +62,7 @@ def slim(package: str, parts: Sequence[str]) -> None:
         nonlocal is_whole
         # Before that, Python asks for modules that it then imports.
         if not is_ready or is_whole:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise _no_attribute(package, name)
         is_whole = True
         loader.exec_module(module)
         return getattr(module, name)
@@ -57,3 +80,76 @@ def slim(package: str, parts: Sequence[str]) -> None:
             del sys.modules[name]
         return
     is_ready = True
+
+
+def later(*names: str) -> None:
+    """Makes these modules import themselves when they are first asked for a member.
+
+    A package that is asked for one of its modules imports that alone. To list the members of a
+    module does not ask it. `importlib.util.LazyLoader` is no help, because for its modules even
+    `inspect.isclass` does.
+
+    Args:
+        names: modules and packages. Those that are imported already, or do not exist, are not
+            changed by this.
+    """
+    sys.meta_path.insert(0, _Later(frozenset(names)))
+
+
+class _Later(MetaPathFinder):
+    """Finds some modules as Python does, and gives them a loader that waits."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if name not in self._names:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WaitingLoader(spec.loader)
+        return spec
+
+
+class _WaitingLoader(Loader):
+    """Executes a module when it is asked for a member that it does not have."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """See `importlib.abc.Loader`."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `importlib.abc.Loader`."""
+        vars(module)["__getattr__"] = _executing(module, self._loader)
+
+
+def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
+    """The function that Python calls for a member which the module does not have (PEP 562)."""
+    is_executed = False
+
+    def missing(name: str) -> Any:
+        nonlocal is_executed
+        # Python asks every module for its path, and takes this answer for a module's.
+        if is_executed or name == "__path__":
+            raise _no_attribute(module.__name__, name)
+        below = f"{module.__name__}.{name}"
+        if "__path__" in vars(module) and not name.startswith("__") and util.find_spec(below):
+            return import_module(below)
+        is_executed = True
+        if module.__spec__ is not None:
+            module.__spec__.loader = loader
+        module.__loader__ = loader
+        loader.exec_module(module)
+        return getattr(module, name)
+
+    return missing
+
+
+def _no_attribute(module: str, name: str) -> AttributeError:
+    return AttributeError(f"module {module!r} has no attribute {name!r}")

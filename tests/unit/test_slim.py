@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
+
+import pytest
 
 SCRIPT = """
 import sys
@@ -55,3 +58,72 @@ def test_a_version_without_the_parts_is_imported_as_usual(tmp_path: Path) -> Non
     assert run(f"{script}print(n.Graph, n.NetworkXError)", tmp_path) == (
         "whole <class 'ValueError'>\n"
     )
+
+
+WAITING = """
+import inspect
+import sys
+from controllers import slim
+slim.later("waits", "waits.below", "waits.no_such_thing")
+import waits
+from waits import below
+assert not any(inspect.isclass(member) for _, member in inspect.getmembers(waits))
+assert not hasattr(below, "__path__")
+print(sys.said)
+assert below.NAME == "below" and below.__file__.endswith("below.py")
+print(sys.said)
+assert waits.NAME == "waits"
+print(sys.said)
+try:
+    waits.no_such_thing
+except AttributeError as error:
+    print(error)
+try:
+    import waits.no_such_thing
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path: Path) -> None:
+    (tmp_path / "waits").mkdir()
+    for name in ("__init__", "below"):
+        (tmp_path / "waits" / f"{name}.py").write_text(
+            "import sys\nNAME = __name__.rpartition('.')[2]\nsys.said += NAME\n"
+        )
+    assert run(f"import sys; sys.said = ''\n{WAITING}", tmp_path).splitlines() == [
+        "",
+        "below",
+        "belowwaits",
+        "module 'waits' has no attribute 'no_such_thing'",
+        "No module named 'waits.no_such_thing'",
+    ]
+
+
+def test_what_waits_says_why_it_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_library\n")
+    script = "from controllers import slim; slim.later('broken'); import broken\n"
+    asked = "try:\n  broken.x\nexcept ImportError as error:\n  print(error)"
+    assert run(f"{script}{asked}", tmp_path) == "No module named 'no_such_library'\n"
+
+
+@pytest.mark.parametrize(
+    "framework", [name for name in ("ryu", "os_ken") if util.find_spec(name) is not None]
+)
+def test_a_controller_imports_no_packet_and_no_protocol_that_it_does_not_speak(
+    framework: str, tmp_path: Path
+) -> None:
+    script = f"""
+import os, sys
+os.environ["OUTCAST_OPENFLOW"] = {framework!r}
+from controllers import slim
+slim.later(*slim.OPENFLOW)
+from controllers import openflow
+assert openflow.framework == {framework!r}
+unused = ("lib.packet.tcp", "lib.packet.bgp")
+print([name for name in unused if f"{framework}.{{name}}" in sys.modules])
+for minor in (0, 2, 4):
+    parser = sys.modules[f"{framework}.ofproto.ofproto_v1_{{minor}}_parser"]
+    print("OFPHello" in vars(parser))
+"""
+    assert run(script, tmp_path) == "[]\nFalse\nFalse\nFalse\n"
