@@ -19,10 +19,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from controllers import slim
+from controllers import bytecode, slim
 
 # All that is imported stays. A tenth of the time would go to looking for garbage in it.
 gc.disable()
+bytecode.use()
 slim.slim(*slim.GRAPHS)
 slim.later(*slim.OPENFLOW)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, util
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -108,10 +108,13 @@ class _Later(MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if name not in self._names:
             return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _WaitingLoader(spec.loader)
-        return spec
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _WaitingLoader(spec.loader)
+                return spec
+        return None
 
 
 class _WaitingLoader(Loader):

@@ -10,10 +10,11 @@ import gc
 import os
 import sys
 
-from controllers import slim
+from controllers import bytecode, slim
 
 # All that is imported stays. A tenth of the time would go to looking for garbage in it.
 gc.disable()
+bytecode.use()
 slim.slim(*slim.GRAPHS)
 slim.slim(*slim.ROUTING_SOCKETS)
 

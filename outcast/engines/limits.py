@@ -7,14 +7,15 @@ asks for:
 
 ```
                                           processes   descriptors   asked for
-fig3c           13 flows, 3 captures          22           906         2146
-t15-incast      41 generators, 41 captures    87           980         2439
-p-ports-k8      113 flows, 3 captures        122          1206         2596
+fig3c           13 flows, 3 captures          23           268         2146
+t15-incast      41 generators, 41 captures    88           347         2439
+p-ports-k8      113 flows, 3 captures        123           568         2596
 ```
 
-About 840 are files of Python and its packages. Where networkx or pyroute2 have to be imported as a
-whole (controllers/slim.py) they are about 1340, and another Python may read more. So that many and
-half as much again are asked for.
+Where the guest sees this machine's own root, Python has no file with all bytecode
+(controllers/bytecode.py) and reads about 640 files more. Where networkx or pyroute2 have to be
+imported as a whole (controllers/slim.py) it reads 500 more, and another Python may read still more.
+So FILES and half as much again are asked for.
 """
 
 from __future__ import annotations
