@@ -21,8 +21,6 @@ from typing import Any
 
 GRAPHS = ("networkx", ("exception", "utils.backends", "utils.misc", "convert", "classes"))
 """What `slim` is given for `networkx.Graph` alone."""
-ROUTING_SOCKETS = ("pyroute2", ("iproute",))
-"""What it is given for `pyroute2.IPRoute` alone."""
 
 OPENFLOW = (
     *("asyncio", "pickle", "rfc3986", "stevedore"),

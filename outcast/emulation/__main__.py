@@ -16,7 +16,7 @@ from controllers import bytecode, slim
 gc.disable()
 bytecode.use()
 slim.slim(*slim.GRAPHS)
-slim.slim(*slim.ROUTING_SOCKETS)
+slim.later("pyroute2")
 
 from outcast.emulation import inside  # noqa: E402
 

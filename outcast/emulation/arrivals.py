@@ -13,15 +13,17 @@ the host changes but by the time at which it answers. The ifb device goes with t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
 from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.plan.noise import IFB_OF_HOST, Span
+
+if TYPE_CHECKING:
+    from pyroute2.iproute import IPRoute
 
 SLOT_HANDLE = 1
 LIMIT_PACKETS = 100_000

@@ -28,15 +28,17 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
 from outcast.emulation import netem, rtnetlink, transport
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.plan.noise import BURST_UNIT_NS, CARD_ENDS, Span, interval_ns
+
+if TYPE_CHECKING:
+    from pyroute2.iproute import IPRoute
 
 _SLOT_HANDLE = 1
 _LIMIT_PACKETS = 100_000

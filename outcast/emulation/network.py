@@ -21,7 +21,6 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
-from pyroute2 import IPRoute
 
 from outcast.emulation import arrivals, cards, queues, rtnetlink, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
@@ -372,6 +371,9 @@ class Network:
             with entered(self.netns(host)):
                 self._tc([request])
                 if interrupts is not None or throttle is not None:
+                    # Imported here, because runs without noise of hosts do not need it.
+                    from pyroute2.iproute import IPRoute
+
                     with IPRoute() as netlink:
                         if interrupts is not None:
                             arrivals.hold_back(netlink, request.port, interrupts)

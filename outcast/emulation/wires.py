@@ -21,8 +21,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyroute2 import IPRoute
-
 from outcast import netlink
 from outcast.emulation import netem
 from outcast.emulation.commands import Commands
@@ -80,6 +78,9 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
         netem.replace_root(
             name, LOSS_HANDLE, delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, loss=loss
         )
+        # Imported here, because runs without losses do not need it.
+        from pyroute2.iproute import IPRoute
+
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
             shown = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]

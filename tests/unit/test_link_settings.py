@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroute2 import iproute
 
 from outcast import netlink, workflow
 from outcast.analysis.run_analysis import elsewhere
@@ -348,7 +349,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     whole, plan = resolved(own)
     kernel = FakeKernel(worsen)
     monkeypatch.setattr(rtnetlink, "replace_qdisc", kernel.replace_qdisc)
-    monkeypatch.setattr(wires, "IPRoute", lambda: kernel)
+    monkeypatch.setattr(iproute, "IPRoute", lambda: kernel)
     settings = wires.start_losing(whole, plan)
     seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
     return settings, seeds

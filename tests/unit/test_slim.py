@@ -13,8 +13,10 @@ SCRIPT = """
 import sys
 from controllers import slim
 slim.slim(*slim.GRAPHS)
-slim.slim(*slim.ROUTING_SOCKETS)
+slim.later("pyroute2")
 import networkx, pyroute2
+from pyroute2.iproute import IPRoute
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 graph = networkx.Graph()
 graph.add_node(1, kind="host")
 graph.add_edge(1, 2, ports={1: 0, 2: 1})
@@ -22,7 +24,7 @@ graph.add_edge(2, 3)
 assert graph.degree(2) == 2 and list(graph.adj[1]) == [2] and graph.nodes[1]["kind"] == "host"
 assert "networkx.algorithms" not in sys.modules
 assert "pyroute2.ndb.main" not in sys.modules
-assert pyroute2.IPRoute.__module__.startswith("pyroute2.iproute")
+assert IPRoute.__module__.startswith("pyroute2.iproute")
 # What else is asked for is there, too.
 assert networkx.shortest_path(graph, 1, 3) == [1, 2, 3]
 assert pyroute2.NDB
