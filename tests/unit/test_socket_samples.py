@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast.analysis.measure.congestion import last_total, sampled_spread, synchronisation
-from outcast.analysis.measure.port_samples import port_table
+from outcast.analysis.measure.port_samples import _shown, port_table
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.errors import InputError
+from outcast.experiment.queues import KINDS
+from outcast.records.queue_statistics import statistics
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import Sample, SamplesWriter
 
@@ -125,6 +129,32 @@ def test_a_queue_over_time(tmp_path: Path) -> None:
     broken = stored(tmp_path / "q.zst", samples[1:2], ["s1-eth1"])
     with pytest.raises(InputError, match="s1-eth1: "):
         port_table(broken, 100)
+
+
+@pytest.mark.parametrize("kind", sorted(qdisc for kind in KINDS for qdisc in kind.counters))
+def test_statistics_are_read_as_pyroute2_reads_them(kind: str) -> None:
+    draw = random.Random(kind)
+    for length in (160, 400):
+        basic = attribute(1, struct.pack("=QII", draw.getrandbits(60), draw.getrandbits(32), 0))
+        queue = attribute(3, struct.pack("=5I", *(draw.getrandbits(32) for _ in range(5))))
+        # In cake's own statistics pyroute2 looks for attributes.
+        own = attribute(4, attribute(9, draw.randbytes(length - 4)))
+        body = struct.pack("=BBHiIII", 0, 0, 0, 5, 3 << 16, 0, 0)
+        body += attribute(1, kind.encode() + b"\0")
+        body += attribute(7, basic + own + queue + attribute(8, bytes(8)))
+        raw = struct.pack("=IHHII", 16 + len(body), 36, 0, 0, 0) + body
+        by_pyroute2 = tcmsg(raw)
+        by_pyroute2.decode()
+        by_pyroute2["event"] = "RTM_NEWQDISC"
+        shaper = qdisc("tbf", 2, (9000, 6), (2, 3028, 4, 0, 7))
+        ours, theirs = (statistics([_shown(shaper), leaf]) for leaf in (_shown(raw), by_pyroute2))
+        assert ours == theirs
+
+
+def test_a_sample_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    samples = [Sample(1, 0, qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))[:20])]
+    with pytest.raises(InputError, match="s1-eth1: a message of the kernel is cut off"):
+        port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 0)
 
 
 def windows(*of_flow: list[int]) -> pl.DataFrame:
