@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from controllers import slim
 from outcast import __version__, files
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
@@ -89,6 +90,8 @@ class _Verbs(click.Group):
 @click.version_option(__version__, prog_name="outcast")
 def whole() -> None:
     """Reproduces the TCP Outcast problem, and any many-to-one unfairness at a switch."""
+    # Planning, and reading a plan, take only its class Graph. This process is nobody else's.
+    slim.slim(*slim.GRAPHS)
 
 
 def main(argv: list[str] | None = None) -> None:

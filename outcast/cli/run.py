@@ -11,12 +11,12 @@ import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import UntrustedError
-from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from outcast.experiment import Experiment
+    from outcast.records.run_directory import RunDirectory
 
 
 @click.command(
@@ -87,6 +87,8 @@ def command(
         if earlier is not None:
             _compare(earlier, run.directory, console)
     if verify_replay:
+        from outcast.records.run_directory import RunDirectory
+
         with TemporaryDirectory(prefix="outcast-replay-") as folder:
             again = making.make(chosen, Path(folder) / "again", progress=False)
             _compare(run.directory, RunDirectory(again), console)

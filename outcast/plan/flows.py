@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import networkx as nx
-
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
@@ -162,8 +160,17 @@ def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
 
 
 def _distances(graph: Graph, dst: str) -> dict[str, int]:
-    """The number of links on a shortest path from each node to a host."""
-    return dict(nx.single_source_shortest_path_length(graph, dst))
+    """The number of links on a shortest path from each node to a host.
+
+    By hand, because networkx has to import all of its algorithms for it.
+    """
+    found = {dst: 0}
+    for node in (reached := [dst]):
+        for neighbour in graph.adj[node]:
+            if neighbour not in found:
+                found[neighbour] = found[node] + 1
+                reached.append(neighbour)
+    return found
 
 
 def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:

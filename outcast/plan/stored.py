@@ -176,11 +176,17 @@ def _network_document(graph: graphs.Graph) -> dict[str, Any]:
 
     Interfaces are made in that order, so a run of a stored plan makes them as the first one did.
     """
-    earlier: nx.DiGraph[frozenset[str]] = nx.DiGraph()
+    # networkx has to import all of its algorithms to sort. The inner program sorts nothing.
+    from graphlib import TopologicalSorter
+
+    earlier: TopologicalSorter[frozenset[str]] = TopologicalSorter()
     for node in graph:
         links = [frozenset((node, neighbour)) for neighbour in graph.adj[node]]
-        nx.add_path(earlier, links)
-    place = {link: number for number, link in enumerate(nx.topological_sort(earlier))}
+        for link in links[:1]:
+            earlier.add(link)
+        for link, after in pairwise(links):
+            earlier.add(after, link)
+    place = {link: number for number, link in enumerate(earlier.static_order())}
     edges = sorted(graph.edges(data=True), key=lambda edge: place[frozenset(edge[:2])])
     return {
         "nodes": [{"id": name, **data} for name, data in graph.nodes(data=True)],

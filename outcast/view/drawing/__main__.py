@@ -20,9 +20,13 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
-from outcast.emulation.commands import end_with_parent
-from outcast.errors import OutcastError, gist, how_ended
-from outcast.records.run_directory import RunDirectory
+from controllers import slim
+
+slim.slim(*slim.GRAPHS)
+
+from outcast.emulation.commands import end_with_parent  # noqa: E402
+from outcast.errors import OutcastError, gist, how_ended  # noqa: E402
+from outcast.records.run_directory import RunDirectory  # noqa: E402
 
 _REPORT = "report"
 _LONGEST = (_REPORT, "noise", "drops", "link", "goodput", "chains")
