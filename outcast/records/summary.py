@@ -10,6 +10,10 @@ from outcast import handed_in
 from outcast.experiment import GroupKind
 from outcast.records.run_directory import Cause
 
+SHORT_BYTES = 100_000
+LONG_BYTES = 10_000_000
+"""Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -14,11 +14,7 @@ from outcast.analysis.measure.streams import stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.records import generated as results
 from outcast.records.generated import Completed
-from outcast.records.summary import CompletionSummary, TimesSummary
-
-SHORT_BYTES = 100_000
-LONG_BYTES = 10_000_000
-"""Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
+from outcast.records.summary import LONG_BYTES, SHORT_BYTES, CompletionSummary, TimesSummary
 
 _SCHEMA = {
     "flow": pl.Int32,

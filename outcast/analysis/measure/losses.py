@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.run_analysis import Analysis, PortAnalysis
 from outcast.records.captures import AnyManifest
 from outcast.records.link_rate import down_spans_ns
 from outcast.records.run_directory import Cause, LinkRecord
 from outcast.records.summary import LossSummary, PortLosses
+
+if TYPE_CHECKING:
+    # A process that draws needs only the names of causes, and no reader of captures.
+    from outcast.analysis.run_analysis import Analysis, PortAnalysis
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
 """nstat(8)'s counters of packets that reached a host whose sockets had no room for them."""

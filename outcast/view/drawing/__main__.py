@@ -37,13 +37,18 @@ _LARGE_BYTES = 64 << 20
 
 
 def _get_ready() -> None:
-    """Imports what has no threads, as polars has, and draws a small figure.
+    """Imports what all processes need and has no threads, as polars has, and draws a small figure.
 
     The first figure loads fonts and much of matplotlib.
     """
     import matplotlib
-    import numba  # noqa: F401
+    import rich.console
+    import rich.table  # noqa: F401
     from matplotlib.figure import Figure
+
+    from outcast.analysis import statistics  # noqa: F401
+    from outcast.analysis.measure import phase, sent_again  # noqa: F401
+    from outcast.records import captures, summary  # noqa: F401
 
     with matplotlib.rc_context():
         # As `styled` does, which imports threads.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.analysis.measure.completions import LONG_BYTES, SHORT_BYTES
 from outcast.records.run import Run
+from outcast.records.summary import LONG_BYTES, SHORT_BYTES
 from outcast.view.figures.parts import draw_shares
 from outcast.view.figures.style import OWN, Canvas, heading, nothing
 from outcast.view.palette import BLUE, GREEN, VERMILION
