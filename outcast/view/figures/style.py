@@ -23,6 +23,7 @@ from PIL import Image
 
 from outcast import files
 from outcast.errors import ConfigError, InputError
+from outcast.view.figures.layout import Layout
 from outcast.view.palette import GREY
 
 STYLE: dict[Any, Any] = {
@@ -147,7 +148,7 @@ class Canvas:
                 self.figure.set_layout_engine("constrained")
             # A SubFigure has every method of a Figure that pictures use.
             return cast(Figure, self.figure)
-        return ShownFigure(figsize=inches, layout="constrained")
+        return ShownFigure(figsize=inches, layout=Layout())
 
 
 OWN = Canvas()
