@@ -2,81 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.progress import Progress as Bar
-
-from outcast.api.kernel import build_shown
 from outcast.api.progress import is_shown, note
 from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
-from outcast.engines.kernel import build as kernel_build
 from outcast.engines.kernel import cache as kernels
-from outcast.engines.root import build, cache, mininet_package
-from outcast.engines.root.cache import Root
+from outcast.engines.root import cache, mininet_package
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment import Experiment
-from outcast.view.terminal.console import NotebookLine, PlainConsole
-
-_NAMES: dict[Kind, str] = {"runtime": "the guest's root", "build": "the root with the compiler"}
-_STAGES = {
-    "fetch": "fetching packages for",
-    "wheels": "fetching wheels for",
-    "compile": "compiling the Python code of",
-    "check": "checking",
-}
-
-
-def build_root_shown(kind: Kind = "runtime", **options: Any) -> Root:
-    """Makes a root, and shows the progress on standard error.
-
-    Args:
-        kind: which root.
-        options: those of `build.build`.
-    """
-    console = PlainConsole(stderr=True)
-    notebook = NotebookLine() if console.is_jupyter else None
-    shown = ""
-    with Bar(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=None)
-
-        def on_progress(progress: build.Progress) -> None:
-            nonlocal shown
-            text = f"{_STAGES[progress.stage]} {_NAMES[kind]}"
-            bar.update(
-                task, description=text, completed=progress.done, total=progress.total or None
-            )
-            if notebook is not None:
-                notebook.update(f"{text} {progress.done or ''}")
-            elif not console.is_terminal and text != shown:
-                console.print(text)
-            shown = text
-
-        return build.build(kind, on_progress=on_progress, **options)
 
 
 def provide(experiment: Experiment, progress: bool | None = None) -> None:
     """Makes the virtual engine's kernel and root if the experiment can use them and they lack.
 
     Before that, the experiment is planned, because a wrong one should not be refused after
-    minutes. A root that is there is compared with the list of its files.
+    minutes. A root that the run uses is compared with the list of its files.
 
     Args:
         experiment: its engine says whether they are needed, or `auto` could use them.
@@ -109,6 +49,12 @@ def provide(experiment: Experiment, progress: bool | None = None) -> None:
         from outcast.plan.make import make_plan
 
         make_plan(experiment)
+    # Few runs need these, and all would wait for their imports.
+    from outcast.api.kernel import build_shown
+    from outcast.api.root import build_root_shown
+    from outcast.engines.kernel import build as kernel_build
+    from outcast.engines.root import build
+
     show = is_shown(progress)
     unfit = shipped.misfit("kernels", kernels.pinned_key())
     if unfit:
@@ -136,6 +82,9 @@ def provide_mininet(progress: bool | None = None) -> None:
     Raises:
         FeatureMissingError, RootError: as `build.build` of the root.
     """
+    from outcast.api.root import build_root_shown
+    from outcast.engines.root import build
+
     note(progress, "planning needs Mininet, which the guest's root has: making that first, once")
     if is_shown(progress):
         build_root_shown()
@@ -146,7 +95,8 @@ def provide_mininet(progress: bool | None = None) -> None:
 def _verify_roots(experiment: Experiment) -> None:
     if experiment.guest.root == "host":
         return
-    for kind in ("runtime", "build"):
+    kinds: list[Kind] = ["runtime", "build"] if _compiles(experiment) else ["runtime"]
+    for kind in kinds:
         root = cache.find(kind)
         if root is not None:
             cache.verify(root)
@@ -155,12 +105,22 @@ def _verify_roots(experiment: Experiment) -> None:
 def _lacking_roots(experiment: Experiment) -> list[Kind]:
     if experiment.guest.root == "host":
         return []
-    compiler = cache.pinned_key("build")
     lacking: list[Kind] = [] if cache.find() is not None else ["runtime"]
-    # Once our programs are compiled, nothing needs the compiler.
-    if compiler is not None and helpers.find(compiler) is None and cache.find("build") is None:
+    if _lacks_programs() and cache.find("build") is None:
         lacking.append("build")
     return lacking
+
+
+def _compiles(experiment: Experiment) -> bool:
+    """Whether the root with the compiler is used: for our programs, a kernel, or its modules."""
+    has_modules = experiment.kernel is not None and bool(experiment.kernel.modules)
+    return has_modules or _lacks_programs() or _lacks_kernel(experiment)
+
+
+def _lacks_programs() -> bool:
+    """Whether our programs have to be compiled. Once they are, they need no compiler."""
+    compiler = cache.pinned_key("build")
+    return compiler is not None and helpers.find(compiler) is None
 
 
 def _lacks_kernel(experiment: Experiment) -> bool:

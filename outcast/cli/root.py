@@ -53,7 +53,7 @@ def build_roots(
 
     Besides the guest's root there is one with a compiler, for the kernel and our programs.
     """
-    from outcast.api.guest import build_root_shown
+    from outcast.api.root import build_root_shown
 
     kinds: tuple[Kind, ...] = ("runtime", "build")
     for kind in kinds:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from outcast.api import guest
+from outcast.engines.kernel import build as kernel_build
+from outcast.engines.root import build as root_build
 from outcast.engines.root.cache import Root
 from outcast.errors import ConfigError, FeatureMissingError, RootError
 from outcast.experiment import Experiment
@@ -40,8 +42,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": None)
     monkeypatch.setattr(guest.kernels, "find", lambda: None)
     monkeypatch.setattr(guest.helpers, "find", lambda compiler: None)
-    monkeypatch.setattr(guest.build, "build", machine.build_root)
-    monkeypatch.setattr(guest.kernel_build, "build", machine.build_kernel)
+    monkeypatch.setattr(root_build, "build", machine.build_root)
+    monkeypatch.setattr(kernel_build, "build", machine.build_kernel)
     return machine
 
 
@@ -128,3 +130,19 @@ def test_a_damaged_root_is_refused(
     with pytest.raises(RootError, match=r"is damaged: files\.tsv .* build --again"):
         guest.provide(fig3c(engine=engine), progress=False)
     guest.provide(fig3c(**{"engine": engine, "guest.root": "host"}), progress=False)
+
+
+def test_the_root_with_the_compiler_is_verified_where_something_is_compiled(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    verified: list[str] = []
+    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": Root(tmp_path, kind, "", {}))
+    monkeypatch.setattr(guest.cache, "verify", lambda root: verified.append(root.key))
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert verified == ["runtime", "build"]
+    monkeypatch.setattr(guest.helpers, "find", lambda compiler: {"stream": b""})
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert verified[2:] == ["runtime", "build"], "the kernel is missing"
+    monkeypatch.setattr(guest.kernels, "find", lambda: object())
+    guest.provide(fig3c(engine="virtual"), progress=False)
+    assert verified[4:] == ["runtime"]
