@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from outcast.analysis.compiled import Array
 from outcast.analysis.measure.phase import Contests, contests
 from outcast.records.run import Run
 from outcast.records.run_directory import QueueRecord
@@ -29,9 +32,9 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws where in a packet time packets reached the full queue, and which of them were lost."""
     record = run.manifest.bottlenecks[0]
     seen = contests_by_port(run)
-    if not 0 < len(seen) <= MOST_PORTS:
+    ports = ports_shown(seen)
+    if not ports:
         return None
-    ports = sorted(seen, key=lambda port: seen[port].queued_ns.size)
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
     figure = on.new((4.2 * len(ports), 5.8))
     # Room for the clocks' labels, which stand outside of what the layout knows.
@@ -50,14 +53,26 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
         )
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    jitter_ns = record.queue.jitter_ns or 0
-    known = f" (times known to {jitter_ns / 1e3:.2g} us)" if jitter_ns else ""
     heading(
         figure,
         f"{run.summary.name}: who takes the free place at {record.egress}?\n"
-        f"arrivals at the full queue, within a packet time of {run.frame_ns / 1e3:.2f} us{known}",
+        f"arrivals at the full queue, within {packet_time(run)}",
     )
     return figure
+
+
+def packet_time(run: Run) -> str:
+    """The turn of a clock in words."""
+    jitter_ns = run.manifest.bottlenecks[0].queue.jitter_ns or 0
+    known = f" (times known to {jitter_ns / 1e3:.2g} us)" if jitter_ns else ""
+    return f"a packet time of {run.frame_ns / 1e3:.2f} us{known}"
+
+
+def ports_shown(seen: Mapping[str, Contests]) -> list[str]:
+    """The ports that have a clock, the one with the fewest packets first; none if too many."""
+    if len(seen) > MOST_PORTS:
+        return []
+    return sorted(seen, key=lambda port: seen[port].queued_ns.size)
 
 
 def contests_by_port(run: Run) -> dict[str, Contests]:
@@ -115,17 +130,27 @@ def _clock(axes: Axes) -> None:
     axes.plot([0, 0], [0, 1.2], color="black", lw=0.8)
 
 
-def _dots(axes: Axes, seen: Contests, colour: str) -> None:
-    """A dot for each packet, in the ring of its verdict; from inside to outside the run goes on."""
+def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
+    """The dots of packets that were lost, or of those that were forwarded.
+
+    From inside to outside the run goes on.
+
+    Returns angles in radians and distances from the middle.
+    """
+    low, high = LOST if lost else FORWARDED
     begin, end = seen.queued_ns[0], seen.queued_ns[-1]
-    done = (seen.queued_ns - begin) / max(1, end - begin)
-    for lost, (low, high), dot, shade, label in (
-        (False, FORWARDED, "o", colour, "forwarded (inner ring)"),
-        (True, LOST, "x", "black", "lost (outer ring)"),
+    rows = np.flatnonzero(seen.lost == lost)
+    rows = rows[:: max(1, -(-rows.size // MOST_DOTS))]
+    done = (seen.queued_ns[rows] - begin) / max(1, end - begin)
+    return 2 * np.pi * seen.phase[rows], low + (high - low) * done
+
+
+def _dots(axes: Axes, seen: Contests, colour: str) -> None:
+    for lost, dot, shade, label in (
+        (False, "o", colour, "forwarded (inner ring)"),
+        (True, "x", "black", "lost (outer ring)"),
     ):
-        rows = np.flatnonzero(seen.lost == lost)
-        rows = rows[:: max(1, -(-rows.size // MOST_DOTS))]
         axes.scatter(
-            2 * np.pi * seen.phase[rows], low + (high - low) * done[rows],
+            *ring(seen, lost),
             s=9, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
         )  # fmt: skip
