@@ -259,7 +259,9 @@ def _importing(on_event: OnEvent) -> OnEvent:
     def take(event: Mapping[str, Any]) -> None:
         on_event(event)
         if event.get("phase") == "setup":
-            from outcast.analysis import run_analysis  # noqa: F401
+            from outcast import analysis
+
+            analysis.get_ready()
 
     return take
 

@@ -60,6 +60,13 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     return summary
 
 
+def get_ready() -> None:
+    """Imports what `compute` and `write` need, which takes longer than a small run's analysis."""
+    from outcast.analysis import run_analysis, run_summary, run_tables  # noqa: F401
+    from outcast.analysis.trace import senders, tables  # noqa: F401
+    from outcast.records.tables import refusing  # noqa: F401
+
+
 def analyze(directory: RunDirectory) -> Summary:
     """`compute`, then `write`. The same directory gives the same summary, byte for byte."""
     return write(directory, compute(directory))

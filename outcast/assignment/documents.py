@@ -53,10 +53,10 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, file: Path) -> Document:
     """The text of a file of YAML that holds a mapping. Raises ConfigError."""
-    tree = reader.parse_yaml(text, str(file))
+    tree, lines = reader.parse_with_lines(text, str(file))
     if not isinstance(tree, dict):
         raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
-    return Document(file, tree, reader.lines_of(text))
+    return Document(file, tree, lines)
 
 
 def as_model(document: Document, model: type[_Model], tags: frozenset[str] = frozenset()) -> _Model:

@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(invoke(argv))
 
 
-_MANY_OBJECTS = 50_000
+_MANY_OBJECTS = 300_000
 """So many new objects start a search for garbage; Python's own number is 700."""
 
 

@@ -169,10 +169,10 @@ def read(path: Path, overrides: Overrides = ()) -> Source:
 
 def of_text(text: str, path: Path) -> Source:
     """The text of a configuration, whose file is or will be `path`. Raises ConfigError."""
-    tree = parse_yaml(text, str(path))
+    tree, lines = parse_with_lines(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of keys is needed (name, topology, links, ...)")
-    return Source(tree, str(path), lines_of(text), folder=path.parent, files_from=path.parent)
+    return Source(tree, str(path), lines, folder=path.parent, files_from=path.parent)
 
 
 def _shipped(path: Path) -> Path | None:
@@ -188,8 +188,20 @@ def _shipped(path: Path) -> Path | None:
 
 def parse_yaml(text: str, where: str) -> Any:
     """A text of YAML in which no key stands twice. Raises ConfigError, with the line."""
+    return parse_with_lines(text, where)[0]
+
+
+def parse_with_lines(text: str, where: str) -> tuple[Any, dict[Location, int]]:
+    """What `parse_yaml` returns, and the line of every key and list item, counted from 1."""
     try:
-        return yaml.load(text, _UniqueKeyLoader)  # a SafeLoader
+        loader = _UniqueKeyLoader(text)
+        try:
+            node = loader.get_single_node()
+            # Before anything is made of the nodes, because that merges some of them.
+            lines = _lines(node)
+            return None if node is None else loader.construct_document(node), lines
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(handed_in.yaml_refusal(where, error)) from None
 
@@ -267,8 +279,7 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
-def lines_of(text: str) -> dict[Location, int]:
-    """The line of every key and list item, counted from 1."""
+def _lines(document: yaml.Node | None) -> dict[Location, int]:
     lines: dict[Location, int] = {}
 
     def walk(node: yaml.Node | None, at: Location) -> None:
@@ -281,7 +292,7 @@ def lines_of(text: str) -> dict[Location, int]:
                 lines[(*at, index)] = value.start_mark.line + 1
                 walk(value, (*at, index))
 
-    walk(yaml.compose(text, handed_in.YamlLoader), ())
+    walk(document, ())
     return lines
 
 
