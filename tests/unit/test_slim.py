@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 SCRIPT = """
 import sys
 from controllers import slim
@@ -129,3 +130,24 @@ for minor in (0, 2, 4):
     print("OFPHello" in vars(parser))
 """
     assert run(script, tmp_path) == "[]\nFalse\nFalse\nFalse\n"
+
+
+def test_a_run_plans_with_a_slim_networkx_and_imports_no_builder() -> None:
+    """None of these is used before the guest boots, and each would be waited for."""
+    code = (
+        "import sys\n"
+        "import outcast.cli, outcast.cli.run\n"
+        "outcast.cli.whole.callback()\n"
+        "from outcast import workflow\n"
+        "from outcast.api import experiments, guest, making\n"
+        "from outcast.engines import choice, virtual\n"
+        "from outcast.plan import stored\n"
+        "from outcast.plan.make import make_plan\n"
+        f"chosen = experiments.load({str(FIG3C)!r})\n"
+        "stored.dumps(make_plan(workflow.resolve(chosen, 'virtual')))\n"
+        "for name in ('networkx.algorithms', 'pyroute2', 'outcast.engines.kernel.build',\n"
+        "             'outcast.engines.root.build', 'outcast.engines.realtime'):\n"
+        "    assert name not in sys.modules, name\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
