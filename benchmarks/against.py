@@ -61,13 +61,15 @@ NETWORKS = {
 }
 """Pods of a fat-tree, 6-hop flows besides the 2-hop flow, and the duration."""
 PARTS = ("single", "sweep", *NETWORKS, "ns3")
+COMPUTED_STEPS = 100_000_000
 NO_VALUE, NONE_DIFFERS = "-", "none"
 TWO_AT_A_TIME, NS3, FAULTS, DIFFERENT = "two at a time", "ns-3", "page faults", "different"
+COMPUTING = "computing at a time"
 VALUES = (
     "",
     ".state",
     ".command",
-    *(f".{name}" for name in (TWO_AT_A_TIME, NS3, FAULTS, DIFFERENT)),
+    *(f".{name}" for name in (TWO_AT_A_TIME, COMPUTING, NS3, FAULTS, DIFFERENT)),
 )
 """What pages can take, behind NAME: the table, what made it, and single values."""
 
@@ -224,8 +226,9 @@ def _measure_run(
 
 def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Findings) -> None:
     """Sweeps with one run and with two runs at a time; costs are of one run."""
-    quotients = []
+    quotients, computing = [], []
     for _ in range(asked.repetitions):
+        computing.append(computing_throughput())
         took: dict[int, Pair] = {}
         with tempfile.TemporaryDirectory(prefix="outcast-against-") as name:
             for jobs in (1, 2):
@@ -252,6 +255,23 @@ def measure_sweep(states: Sequence[Path], asked: argparse.Namespace, found: Find
             quotients.append(alone.wall_s / together.wall_s)
     if quotients:
         found.values[TWO_AT_A_TIME] = two_at_a_time(median(quotients))
+        found.values[COMPUTING] = f"{median(computing):.2f}"
+
+
+def computing_throughput() -> float:
+    """The throughput of two processes that only compute over that of one.
+
+    Where two cores of a machine share parts of a processor, nothing that computes reaches 2.
+    """
+    took = []
+    for count in (1, 2):
+        began = time.monotonic()
+        argv = [sys.executable, "-I", "-S", "-c", f"for _ in range({COMPUTED_STEPS}): pass"]
+        processes = [subprocess.Popen(argv) for _ in range(count)]
+        for process in processes:
+            process.wait(DEADLINE_S)
+        took.append(time.monotonic() - began)
+    return 2 * took[0] / took[1]
 
 
 def two_at_a_time(quotient: float) -> str:
