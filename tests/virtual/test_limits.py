@@ -25,7 +25,7 @@ CONFIG = ROOT / "configs/fig3c.yaml"
 SHORT = ("duration=100ms", "analysis={}")
 USUAL_OPEN_FILES = 1024
 """The soft limit of nearly every machine."""
-LOW_OPEN_FILES = 512
+LOW_OPEN_FILES = 200
 """Less than a run of figure 3(c) needs."""
 
 
