@@ -87,10 +87,12 @@ OURS = Recipe(
     fragment=FOLDER / "fragment.config",
     patches=tuple(sorted((FOLDER / "patches").glob("*.patch"))),
     # Events of TCP and the queues differ with Linux's version, and runs without events need none.
+    # The last one only saves time.
     optional=(
         "0010-events-say-whose-packet.patch",
         "0011-events-of-tcp.patch",
         "0013-drops-below-netem.patch",
+        "0014-um-fault-around.patch",
     ),
 )
 """The recipe that the virtual engine uses."""
