@@ -146,7 +146,12 @@ def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
         if module.__spec__ is not None:
             module.__spec__.loader = loader
         module.__loader__ = loader
-        loader.exec_module(module)
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            # Whoever asks next is told the same, and not that there is no such member.
+            is_executed = False
+            raise
         return getattr(module, name)
 
     return missing

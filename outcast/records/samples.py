@@ -30,6 +30,9 @@ PORTS_FILE = "ports.zst"
 MOST_BYTES = 1 << 30
 """The most bytes of a decompressed file of samples. There is a limit, because it is read whole."""
 
+_MOST_T_NS = 1 << 62
+"""Differences of times below it fit 64 bits."""
+
 _LENGTH = struct.Struct("<I")
 _RECORD = struct.Struct("<qII")
 _LEVEL = 1
@@ -115,18 +118,28 @@ def read_samples(path: Path) -> SamplesFile:
             raise ValueError(f"stands for more than {MOST_BYTES >> 20} MiB")
         (length,) = _LENGTH.unpack_from(data)
         header = handed_in.parse_json(data[_LENGTH.size : _LENGTH.size + length].decode())
-        sources = tuple(str(source) for source in header["sources"])
-        samples = tuple(_records(data, _LENGTH.size + length))
-        return SamplesFile(int(header["every_ns"]), sources, samples)
+        every_ns, sources = header["every_ns"], header["sources"]
+        if type(every_ns) is not int or every_ns < 1:
+            raise ValueError("every_ns is not a time above 0")
+        if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+            raise ValueError("the sources are not a list of names")
+        samples = tuple(_records(data, _LENGTH.size + length, len(sources)))
+        return SamplesFile(every_ns, tuple(sources), samples)
     except (OSError, zstandard.ZstdError, struct.error, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: no file of samples: {error}") from None
 
 
-def _records(data: bytes, at: int) -> Iterator[Sample]:
+def _records(data: bytes, at: int, sources: int) -> Iterator[Sample]:
     while at < len(data):
+        if at + _RECORD.size > len(data):
+            raise ValueError("cut off inside a record")
         t_ns, source, length = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         if at + length > len(data):
             raise ValueError("cut off inside a record")
+        if source >= sources:
+            raise ValueError(f"a sample of source {source}; allowed are 0 to {sources - 1}")
+        if not 0 <= t_ns < _MOST_T_NS:
+            raise ValueError(f"a sample at {t_ns} ns; allowed is a time after 1970 and before 2116")
         yield Sample(t_ns, source, data[at : at + length])
         at += length

@@ -157,6 +157,30 @@ def test_a_sample_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 0)
 
 
+def test_a_message_without_its_counters_is_refused(tmp_path: Path) -> None:
+    whole = qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))
+    kind_at, stats_at, queue_at = 36, 44, 44 + 4 + 20
+    for at, problem in (
+        (kind_at, "a message of the kernel lacks TCA_KIND"),
+        (stats_at, "a message of the kernel lacks TCA_STATS2"),
+        (queue_at, "a message of the kernel lacks TCA_STATS_QUEUE"),
+    ):
+        changed = bytearray(whole)
+        changed[at + 2 : at + 4] = struct.pack("=H", 99)
+        path = stored(tmp_path / "p.zst", [Sample(1, 0, bytes(changed))], ["s1-eth1"])
+        with pytest.raises(InputError, match=f"s1-eth1: {problem}"):
+            port_table(path, 0)
+
+
+def test_counters_beyond_the_table_are_refused(tmp_path: Path) -> None:
+    many = qdisc("tbf", 2, (2**63, 1), (1, 1, 1, 1, 1))
+    with pytest.raises(InputError, match="TCA_STATS_BASIC counts 9223372036854775808"):
+        port_table(stored(tmp_path / "p.zst", [Sample(1, 0, many)], ["s1-eth1"]), 0)
+    fast = answer(rate=("<Q", 160, 2**61))
+    with pytest.raises(InputError, match="delivery_rate: 2305843009213693952 bytes/s"):
+        socket_table(stored(tmp_path / "s.zst", [Sample(1, 0, fast)], ["3"]), [flow(3)], 0)
+
+
 def windows(*of_flow: list[int]) -> pl.DataFrame:
     return pl.concat(
         pl.DataFrame({"t": range(len(values)), "flow": [number] * len(values), "cwnd": values})

@@ -37,6 +37,7 @@ _COUNTERS = {
 }
 """Attributes of TCA_STATS2 with their types, layouts and fields (uapi/linux/gen_stats.h)."""
 _TCA_STATS_APP = 4
+_MOST = 2**63 - 1
 
 
 def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
@@ -51,8 +52,8 @@ def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
         time, and how many packets were dropped, marked and sent since the queue was made.
 
     Raises:
-        InputError: if the file cannot be read, or if a sample is cut off or of another kind of
-            queue.
+        InputError: if the file cannot be read, or if a sample is cut off, lacks a counter or is of
+            another kind of queue.
     """
     file = read_samples(path)
     shown: dict[tuple[int, int], list[bytes]] = defaultdict(list)
@@ -67,6 +68,8 @@ def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
             raise InputError(f"{path}: {source}: {error}") from None
         except struct.error:
             raise InputError(f"{path}: {source}: a message of the kernel is cut off") from None
+        except ValueError as error:
+            raise InputError(f"{path}: {source}: {error}") from None
         rows.append({"t": t_ns, "port": source, **numbers})
     schema = {"t": pl.Int64, "port": pl.String, **dict.fromkeys(_COLUMNS, pl.Int64)}
     return pl.DataFrame(rows, schema=schema)
@@ -84,23 +87,34 @@ class _Shown(dict[str, Any]):
 
 
 def _shown(message: bytes) -> _Shown:
-    """What a message of RTM_NEWQDISC says. Raises struct.error where it is cut off."""
+    """What a message of RTM_NEWQDISC says.
+
+    Raises:
+        struct.error: it is cut off.
+        ValueError: it lacks its kind or a counter, or a counter is beyond what a table holds.
+    """
     _, _, handle = _MESSAGE.unpack_from(message)
-    shown = _Shown(event="RTM_NEWQDISC", handle=handle)
     of_qdisc = message[_MESSAGE.size :]
-    if kind := netlink.attribute(of_qdisc, _TCA_KIND):
-        shown["TCA_KIND"] = kind.rstrip(b"\0").decode()
-    if counted := netlink.attribute(of_qdisc, _TCA_STATS2):
-        shown["TCA_STATS2"] = _of_statistics(counted)
-    return shown
+    kind = _required(of_qdisc, _TCA_KIND, "TCA_KIND").rstrip(b"\0").decode("ascii", "replace")
+    counted = _of_statistics(_required(of_qdisc, _TCA_STATS2, "TCA_STATS2"))
+    return _Shown(event="RTM_NEWQDISC", handle=handle, TCA_KIND=kind, TCA_STATS2=counted)
 
 
 def _of_statistics(raw: bytes) -> _Shown:
-    """The attributes of TCA_STATS2."""
+    """The attributes of TCA_STATS2. Raises what `_shown` does."""
     shown = _Shown()
     for name, (kind, form, fields) in _COUNTERS.items():
-        if (value := netlink.attribute(raw, kind)) is not None:
-            shown[name] = dict(zip(fields, form.unpack_from(value), strict=True))
+        counters = form.unpack_from(_required(raw, kind, name))
+        if max(counters) > _MOST:
+            raise ValueError(f"{name} counts {max(counters)}; allowed is what 63 bits hold")
+        shown[name] = dict(zip(fields, counters, strict=True))
     if (own := netlink.attribute(raw, _TCA_STATS_APP)) is not None:
         shown["TCA_STATS_APP"] = own.hex(":")
     return shown
+
+
+def _required(raw: bytes, kind: int, name: str) -> bytes:
+    value = netlink.attribute(raw, kind)
+    if value is None:
+        raise ValueError(f"a message of the kernel lacks {name}")
+    return value

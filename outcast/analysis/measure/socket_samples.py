@@ -24,6 +24,8 @@ _INET_DIAG_INFO, _INET_DIAG_DCTCPINFO = 2, 9
 _INFO_BYTES = 248
 _UNSET_SSTHRESH = 0x7FFFFFFF
 _UNLIMITED_RATE = 2**64 - 1
+_MOST_RATE = 2**60 - 1
+"""In bytes per second; the table has bits."""
 _DCTCP_ALPHA_ONE = 1024
 CA_STATES = ("open", "disorder", "cwr", "recovery", "loss")
 """enum tcp_ca_state (linux/tcp.h)."""
@@ -84,7 +86,8 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         `ssthresh` is null until it is set.
 
     Raises:
-        InputError: if the file cannot be read, or has flows that are not in `flows`.
+        InputError: if the file cannot be read, has flows that are not in `flows`, or has a rate
+            that no table holds.
     """
     file = read_samples(path)
     known = {record.flow: record for record in flows}
@@ -103,6 +106,13 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         infos += info[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0")
         alphas.append(_dctcp_alpha(by_kind.get(_INET_DIAG_DCTCPINFO)))
     info_table = np.frombuffer(bytes(infos), _INFO)
+    for name in ("pacing_rate_bps", "delivery_rate_bps"):
+        rates = info_table[name][info_table[name] != _UNLIMITED_RATE]
+        if rates.size and int(rates.max()) > _MOST_RATE:
+            raise InputError(
+                f"{path}: {name.removesuffix('_bps')}: {rates.max()} bytes/s; allowed is less than "
+                "2^60, or no limit"
+            )
     size = min(sizes, default=_INFO_BYTES)
     columns = {
         name: pl.Series(info_table[name])
@@ -128,7 +138,9 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         pacing_rate_bps=pl.when(pl.col("pacing_rate_bps") < _UNLIMITED_RATE).then(
             pl.col("pacing_rate_bps").cast(pl.Int64) * 8
         ),
-        delivery_rate_bps=pl.col("delivery_rate_bps").cast(pl.Int64) * 8,
+        delivery_rate_bps=pl.when(pl.col("delivery_rate_bps") < _UNLIMITED_RATE).then(
+            pl.col("delivery_rate_bps").cast(pl.Int64) * 8
+        ),
     )
 
 
