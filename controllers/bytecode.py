@@ -10,7 +10,8 @@ elsewhere Python imports as usual. It has, in this order:
 - the bytecode of all modules, as `marshal` writes it.
 
 `python -m controllers.bytecode MODULE` lists what could be in the file: all that MODULE imports, a
-line for each, with its name, 1 for a package, and the paths of source and bytecode between tabs.
+JSON array on a line for each, with its name, whether it is a package, and the paths of source and
+bytecode.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def main() -> None:
         spec = getattr(module, "__spec__", None)
         # A module that waits to be imported has another loader.
         if spec is not None and spec.name == name and isinstance(spec.loader, SourceFileLoader):
-            is_package = int(spec.submodule_search_locations is not None)
-            print(name, is_package, spec.origin, spec.cached, sep="\t")
+            is_package = spec.submodule_search_locations is not None
+            print(json.dumps([name, is_package, spec.origin, spec.cached]))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module, util
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
@@ -133,25 +134,38 @@ class _WaitingLoader(Loader):
 def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
     """The function that Python calls for a member which the module does not have (PEP 562)."""
     is_executed = False
+    # Another thread may ask while the module executes itself.
+    lock = RLock()
 
     def missing(name: str) -> Any:
         nonlocal is_executed
         # Python asks every module for its path, and takes this answer for a module's.
-        if is_executed or name == "__path__":
+        if name == "__path__":
             raise _no_attribute(module.__name__, name)
-        below = f"{module.__name__}.{name}"
-        if "__path__" in vars(module) and not name.startswith("__") and util.find_spec(below):
-            return import_module(below)
-        is_executed = True
-        if module.__spec__ is not None:
-            module.__spec__.loader = loader
-        module.__loader__ = loader
-        try:
-            loader.exec_module(module)
-        except BaseException:
-            # Whoever asks next is told the same, and not that there is no such member.
-            is_executed = False
-            raise
+        with lock:
+            if is_executed:
+                if name in vars(module):
+                    return vars(module)[name]
+                raise _no_attribute(module.__name__, name)
+            below = f"{module.__name__}.{name}"
+            if "__path__" in vars(module) and not name.startswith("__") and util.find_spec(below):
+                return import_module(below)
+            is_executed = True
+            before = dict(vars(module))
+            if module.__spec__ is not None:
+                module.__spec__.loader = loader
+            module.__loader__ = loader
+            try:
+                loader.exec_module(module)
+            except BaseException as error:
+                # Whoever asks next is told the same, and finds no part of the module.
+                vars(module).clear()
+                vars(module).update(before)
+                is_executed = False
+                if isinstance(error, AttributeError):
+                    # Python would take it for the answer that there is no such member.
+                    raise ImportError(f"{module.__name__}: {error}") from error
+                raise
         return getattr(module, name)
 
     return missing

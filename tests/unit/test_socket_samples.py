@@ -152,9 +152,13 @@ def test_statistics_are_read_as_pyroute2_reads_them(kind: str) -> None:
 
 
 def test_a_sample_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    samples = [Sample(1, 0, qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))[:20])]
-    with pytest.raises(InputError, match="s1-eth1: a message of the kernel is cut off"):
-        port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 0)
+    for length in (20, -4):
+        samples = [Sample(1, 0, qdisc("tbf", 2, (1, 1), (1, 1, 1, 1, 1))[:length])]
+        with pytest.raises(InputError, match="s1-eth1: a message of the kernel is cut off"):
+            port_table(stored(tmp_path / "p.zst", samples, ["s1-eth1"]), 0)
+    samples = [Sample(1, 0, answer(**FIELDS)[:-4])]  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"s\.zst: a message of the kernel is cut off"):
+        socket_table(stored(tmp_path / "s.zst", samples, ["3"]), [flow(3)], 0)
 
 
 def test_a_message_without_its_counters_is_refused(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ _COLUMNS = (
     "overlimits",
 )
 
-_MESSAGE = struct.Struct("=16x B3xiI8x")
-"""struct nlmsghdr, of which nothing is read, and struct tcmsg (rtnetlink(7)) up to the handle."""
+_MESSAGE = struct.Struct("=I12x B3xiI8x")
+"""struct nlmsghdr, of which its length is read, and struct tcmsg (rtnetlink(7)) to the handle."""
 _TCA_KIND, _TCA_STATS2 = 1, 7
 _COUNTERS = {
     "TCA_STATS_BASIC": (1, struct.Struct("=QI"), ("bytes", "packets")),
@@ -93,7 +93,9 @@ def _shown(message: bytes) -> _Shown:
         struct.error: it is cut off.
         ValueError: it lacks its kind or a counter, or a counter is beyond what a table holds.
     """
-    _, _, handle = _MESSAGE.unpack_from(message)
+    length, _, _, handle = _MESSAGE.unpack_from(message)
+    if length > len(message):
+        raise struct.error
     of_qdisc = message[_MESSAGE.size :]
     kind = _required(of_qdisc, _TCA_KIND, "TCA_KIND").rstrip(b"\0").decode("ascii", "replace")
     counted = _of_statistics(_required(of_qdisc, _TCA_STATS2, "TCA_STATS2"))

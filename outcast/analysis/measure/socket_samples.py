@@ -86,8 +86,8 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         `ssthresh` is null until it is set.
 
     Raises:
-        InputError: if the file cannot be read, has flows that are not in `flows`, or has a rate
-            that no table holds.
+        InputError: if the file cannot be read, has flows that are not in `flows`, a message that is
+            cut off, or a rate that no table holds.
     """
     file = read_samples(path)
     known = {record.flow: record for record in flows}
@@ -97,6 +97,8 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
         raise InputError(f"{path}: tells of flows that the manifest does not have") from None
     rows, infos, sizes, alphas = [], bytearray(), [], []
     for sample in file.samples:
+        if int.from_bytes(sample.message[:4], "little") > len(sample.message):
+            raise InputError(f"{path}: a message of the kernel is cut off")
         by_kind = dict(attributes(sample.message[_ATTRIBUTES_AT:]))
         info = by_kind.get(_INET_DIAG_INFO)
         if info is None:  # A socket in TIME_WAIT keeps only its addresses.

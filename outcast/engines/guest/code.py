@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -188,13 +189,13 @@ def _imported(layer: Path, root: Root, run: Programs) -> dict[str, bytecode.Modu
         except CommandError as error:
             raise RootError(f"the guest's root cannot import our code: {error}") from None
         # A library may warn between the lines.
-        lines = [line.split("\t") for line in said.splitlines() if line.count("\t") == 3]
-        for name, is_package, source, cached in lines:
+        lines = [line for line in said.splitlines() if line.startswith("[")]
+        for name, is_package, source, cached in map(json.loads, lines):
             for folder in (layer, root.folder):
                 if Path(source).is_relative_to(folder) and Path(cached).is_file():
                     modules[name] = bytecode.Module(
                         f"/{Path(source).relative_to(folder)}",
-                        is_package == "1",
+                        is_package,
                         Path(cached).read_bytes()[_PYC_HEADER_BYTES:],
                     )
     return modules

@@ -92,8 +92,8 @@ def build(
     except OSError as error:
         why = files.describe(files.named(error, folder) or error)
         raise RootError(
-            f"the guest's root cannot be written: {why}; both roots take {ROOM_MB} MB; make room, "
-            "or let XDG_CACHE_HOME name a folder with room"
+            f"the guest's root cannot be written: {why}; both roots take {ROOM_MB} MB; let "
+            "XDG_CACHE_HOME name a folder with room that you can write to"
         ) from None
 
 

@@ -126,7 +126,7 @@ def _queue(
             color=VERMILION,
         )
     if record.queue.drops == "later":
-        upper.set_ylabel(f"{upper.get_ylabel()}, of what it forwarded")
+        upper.set_ylabel(f"{upper.get_ylabel()},\nof what it forwarded")
     upper.set_title(title, fontsize=9)
     draw_events(lower, events, [*record.ingress, record.egress], zero_ns, scale)
     lower.set_xlim((low - zero_ns) / scale, (high - zero_ns) / scale)
