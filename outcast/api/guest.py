@@ -114,7 +114,17 @@ def _lacking_roots(experiment: Experiment) -> list[Kind]:
 def _compiles(experiment: Experiment) -> bool:
     """Whether the root with the compiler is used: for our programs, a kernel, or its modules."""
     has_modules = experiment.kernel is not None and bool(experiment.kernel.modules)
-    return has_modules or _lacks_programs() or _lacks_kernel(experiment)
+    return (
+        has_modules or _sweeps_kernels(experiment) or _lacks_programs() or _lacks_kernel(experiment)
+    )
+
+
+def _sweeps_kernels(experiment: Experiment) -> bool:
+    """Whether a sweep's runs may have other modules of their own."""
+    if experiment.sweep is None:
+        return False
+    keys = {*experiment.sweep.lists, *(key for point in experiment.sweep.points for key in point)}
+    return any(key.split(".")[0] == "kernel" for key in keys)
 
 
 def _lacks_programs() -> bool:

@@ -55,7 +55,20 @@ def _twin(figure: Figure) -> None:
     axes.twinx().set_ylabel("at the right")
 
 
-FIGURES = [_three_rows, _legend_sticks_out, _legends_outside, _subfigures, _clock, _twin]
+def _words(figure: Figure) -> None:
+    figure.subplots().bar(["one word", "another word"], [1, 2])
+
+
+def _colorbar(figure: Figure) -> None:
+    axes = figure.subplots()
+    image = axes.imshow([[1, 2e6], [3, 4]], aspect="auto")
+    figure.colorbar(image, ax=axes, label="of the colours")
+
+
+FIGURES = [
+    *(_three_rows, _legend_sticks_out, _legends_outside, _subfigures, _clock, _twin, _words),
+    _colorbar,
+]
 
 
 @pytest.mark.parametrize("inches", [(8, 5.2), (3.5, 4)])

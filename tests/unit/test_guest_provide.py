@@ -146,3 +146,7 @@ def test_the_root_with_the_compiler_is_verified_where_something_is_compiled(
     monkeypatch.setattr(guest.kernels, "find", lambda: object())
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert verified[4:] == ["runtime"]
+    for swept in ({"kernel.modules": [[]]}, {"points": [{"kernel.modules": []}]}):
+        verified.clear()
+        guest.provide(fig3c(engine="virtual", sweep=swept), progress=False)
+        assert verified == ["runtime", "build"], "a run of the sweep may have modules"

@@ -20,6 +20,9 @@ from matplotlib.transforms import Bbox, BboxBase
 
 Measure = Callable[..., BboxBase | None]
 
+_COLORBAR = "<colorbar>"
+"""The label that matplotlib gives to a colorbar's axes."""
+
 
 class Layout(ConstrainedLayoutEngine):
     """matplotlib's constrained layout, which measures a panel again only if its ticks change."""
@@ -27,6 +30,9 @@ class Layout(ConstrainedLayoutEngine):
     def execute(self, fig: Figure) -> Any:
         """Arranges the figure. Returns what matplotlib's engine returns."""
         panels = fig.axes
+        if any(axes.get_label() == _COLORBAR for axes in panels):
+            # What stands around it changes with the panel that it belongs to.
+            return super().execute(fig)
         for axes in panels:
             axes.get_tightbbox = _once(axes)  # type: ignore[assignment]
         try:
@@ -62,7 +68,8 @@ def _once(axes: Axes) -> Measure:
 
 
 def _ticks(axes: Axes) -> list[list[float]]:
-    return [axis.get_majorticklocs().tolist() for axis in (axes.xaxis, axes.yaxis)]
+    # Some locators give a list and others an array.
+    return [list(map(float, axis.get_majorticklocs())) for axis in (axes.xaxis, axes.yaxis)]
 
 
 @contextmanager
