@@ -138,8 +138,10 @@ def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
     Returns angles in radians and distances from the middle.
     """
     low, high = LOST if lost else FORWARDED
+    rows = np.flatnonzero((seen.lost == lost) & np.isfinite(seen.phase))
+    if not rows.size:
+        return np.empty(0), np.empty(0)
     begin, end = seen.queued_ns[0], seen.queued_ns[-1]
-    rows = np.flatnonzero(seen.lost == lost)
     rows = rows[:: max(1, -(-rows.size // MOST_DOTS))]
     done = (seen.queued_ns[rows] - begin) / max(1, end - begin)
     return 2 * np.pi * seen.phase[rows], low + (high - low) * done
