@@ -151,24 +151,35 @@ def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
             if "__path__" in vars(module) and not name.startswith("__") and util.find_spec(below):
                 return import_module(below)
             is_executed = True
-            before = dict(vars(module))
-            if module.__spec__ is not None:
-                module.__spec__.loader = loader
-            module.__loader__ = loader
             try:
-                loader.exec_module(module)
-            except BaseException as error:
-                # Whoever asks next is told the same, and finds no part of the module.
-                vars(module).clear()
-                vars(module).update(before)
+                _execute(module, loader)
+            except BaseException:
                 is_executed = False
-                if isinstance(error, AttributeError):
-                    # Python would take it for the answer that there is no such member.
-                    raise ImportError(f"{module.__name__}: {error}") from error
                 raise
         return getattr(module, name)
 
     return missing
+
+
+def _execute(module: ModuleType, loader: Loader) -> None:
+    """Executes a module that has waited.
+
+    If that fails, the module waits again, so that whoever asks next is told the same and finds no
+    part of it.
+    """
+    before = dict(vars(module))
+    if module.__spec__ is not None:
+        module.__spec__.loader = loader
+    module.__loader__ = loader
+    try:
+        loader.exec_module(module)
+    except BaseException as error:
+        vars(module).clear()
+        vars(module).update(before)
+        if isinstance(error, AttributeError):
+            # Python would take it for the answer that the module has no such member.
+            raise ImportError(f"{module.__name__}: {error}") from error
+        raise
 
 
 def _no_attribute(module: str, name: str) -> AttributeError:

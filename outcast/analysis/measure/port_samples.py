@@ -64,11 +64,9 @@ def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
         source = file.sources[number]
         try:
             numbers = statistics([_shown(message) for message in messages])
-        except ReadBackError as error:
-            raise InputError(f"{path}: {source}: {error}") from None
         except struct.error:
             raise InputError(f"{path}: {source}: a message of the kernel is cut off") from None
-        except ValueError as error:
+        except (ReadBackError, ValueError) as error:
             raise InputError(f"{path}: {source}: {error}") from None
         rows.append({"t": t_ns, "port": source, **numbers})
     schema = {"t": pl.Int64, "port": pl.String, **dict.fromkeys(_COLUMNS, pl.Int64)}
