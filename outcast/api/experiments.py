@@ -47,7 +47,7 @@ def checked(source: Source) -> Experiment:
     from outcast.plan.make import make_plan
 
     whole = resolve.experiment_of(source)
-    make_plan(whole, where=source.where)
+    make_plan(whole, source.located)
     return whole
 
 

@@ -43,7 +43,7 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 
     source = experiment.read(config, overrides)
     chosen = resolve.experiment_of(source)
-    plan = make_plan(chosen, where=source.where)
+    plan = make_plan(chosen, source.located)
     if png is not None:
         drawing.draw(plan, png, chosen.name, chosen.analysis.group_by)
         terminal.echo_path(png)

@@ -86,11 +86,24 @@ class Source:
         for length in range(len(at), 0, -1):
             if at[:length] in self.overridden:
                 return self.overridden[at[:length]]
+        below = [name for spot, name in self.overridden.items() if spot[: len(at)] == at]
+        return self._line(at, below)
+
+    def located(self, refusal: str) -> str:
+        """A refusal that begins with a key, with the key's line and every override before it.
+
+        It is for what is wrong with several keys together, such as flows in too small a topology.
+        """
+        key = refusal.partition(":")[0].split(".")
+        at = tuple(int(part) if part.isdecimal() else part for part in key)
+        return f"{self._line(at, list(self.overridden.values()))}: {refusal}"
+
+    def _line(self, at: Location, overrides: Sequence[str]) -> str:
+        """The file, the line of what stands at `at` or above it, and these overrides."""
         numbers = (self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines)
         line = next(numbers, None)
         place = f"{self.file}:{line}" if line else self.file
-        below = [name for spot, name in self.overridden.items() if spot[: len(at)] == at]
-        return f"{place} with {', '.join(below)}" if below else place
+        return f"{place} with {', '.join(overrides)}" if overrides else place
 
     @classmethod
     def of(cls, experiment: Experiment) -> Source:

@@ -5,7 +5,7 @@ Pure: nothing here asks the kernel, so `outcast topo` and the tests need no root
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -38,12 +38,16 @@ from outcast.plan.schedule import Generated
 from outcast.plan.topology import make_graph, make_topo
 
 
-def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
+def _in_config(refusal: str) -> str:
+    return f"config.yaml: {refusal}"
+
+
+def make_plan(experiment: Experiment, located: Callable[[str], str] = _in_config) -> Plan:
     """The plan of an experiment.
 
     Args:
         experiment: what is asked for.
-        where: the file that an error names first.
+        located: puts the file, and the line if it is known, before an error that begins with a key.
 
     Raises:
         ConfigError: the flows, queues or captures do not fit the topology.
@@ -101,7 +105,7 @@ def make_plan(experiment: Experiment, where: str = "config.yaml") -> Plan:
         _check_blackout(experiment, bottleneck)
         _check_groups(experiment, plan)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(located(str(error))) from None
     return replace(plan, capture_ports=captures)
 
 

@@ -100,7 +100,7 @@ def test_an_override_that_the_network_does_not_fit_is_blamed(
 ) -> None:
     status, _, err = run(capsys, verb, str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.hosts=77")
     assert status == 2
-    assert "fig3c.yaml with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
+    assert "fig3c.yaml:9 with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
 
 
 def test_help_names_every_verb() -> None:

@@ -71,6 +71,17 @@ def test_flows_that_do_not_fit(override: str, reason: str) -> None:
         plan_of("fattree-12", override)
 
 
+def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(configs.find("fig3c").read_text().replace("hosts: 12", "hosts: 99"))
+    with pytest.raises(ConfigError, match=r"c\.yaml:10: flows\.1\.hosts: 99 senders asked for"):
+        outcast.load(path)
+    with pytest.raises(
+        ConfigError, match=r"c\.yaml:10 with override topology\.k: flows\.1\.hosts: 99 senders"
+    ):
+        outcast.load(path, {"topology.k": 6})
+
+
 def test_more_captures() -> None:
     everything = plan_of("linear-12", "capture.ports=all").capture_ports
     assert len(everything) == len(set(everything)) == 2 * (3 + 13)

@@ -212,7 +212,10 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
         )
     text = ""
     if isinstance(mean, float):
-        text = f"On average {mean:.1f} % of the bottleneck's rate was used."
+        text = (
+            f"On average {mean:.1f} % of the bottleneck's rate was used in the "
+            f"{run.summary.duration_s:g} s of the experiment."
+        )
         told = (text,)
     chart = None
     if lines:
@@ -288,8 +291,11 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         "other": "generated traffic",
         "settings": "own settings",
     }
+    traffic = run.manifest.traffic
+    whole_s = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
     listed = table(
-        "What each link carried, and for how many flows; a row for each direction",
+        "What each link carried, and for how many flows; a row for each direction. Utilisation is "
+        f"over the {whole_s:.3g} s until the last flow had ended",
         [heads.get(name, name) for name in shown],
         _rows(ordered),
         numbers_from=texts,
