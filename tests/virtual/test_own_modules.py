@@ -74,7 +74,7 @@ def test_cubic_under_another_name_sends_the_same_packets(
 
 
 def test_a_qdisc_of_ones_own_is_studied_like_any(config: Path, tmp_path: Path) -> None:
-    module = f"kernel.modules=[{SCH_MINE}]"
+    module = f'kernel.modules=["{SCH_MINE}"]'
     run(config, tmp_path / "mine", module, "queue={kind: custom, qdisc: mine, options: [20]}")
     effective = manifest_of(tmp_path / "mine")["effective"]
     assert effective["bottleneck.qdisc 3:"] == "mine"
