@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from controllers.graph import Graph
 from controllers.routes import Routes, hash_parameter
@@ -142,7 +143,7 @@ def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
 
 _NO_ENTRY = re.compile("(OFPST|NXST)_FLOW|table_id=254,")
 """A heading, or an entry of the table that controllers cannot see (TBL_INTERNAL of ofproto)."""
-_STATISTICS = ("duration", "n_packets", "n_bytes")
+_STATISTICS = re.compile("(duration|n_packets|n_bytes)=[^,]*, *")
 
 
 def parse_dump(dump: str) -> frozenset[Entry]:
@@ -154,11 +155,13 @@ def parse_dump(dump: str) -> frozenset[Entry]:
     Raises:
         ValueError: a line has a form that no entry of `planned` has; it is quoted.
     """
-    lines = (line.strip() for line in dump.splitlines())
+    lines = (_STATISTICS.sub("", line).strip() for line in dump.splitlines())
     return frozenset(_parse_line(line) for line in lines if line and not _NO_ENTRY.match(line))
 
 
+@lru_cache(1 << 14)
 def _parse_line(line: str) -> Entry:
+    """An entry from its line without statistics. Many switches have the same ones."""
     match, _, actions = line.partition("actions=")
     fields = [field for field in re.split("[, ]+", match) if field]
     values = dict(field.split("=", 1) for field in fields if "=" in field)
@@ -168,8 +171,7 @@ def _parse_line(line: str) -> Entry:
     # ovs-ofctl leaves out the priority 32768.
     priority = int(values.pop("priority", "32768"))
     in_port = values.pop("in_port", None)
-    for name in ("cookie", *_STATISTICS):
-        values.pop(name, None)
+    values.pop("cookie", None)
     action = re.fullmatch("output:([0-9]+)|group:([0-9]+)|(IN_PORT)|drop", actions)
     if values or flags - {protocol} or action is None or (protocol and destination is None):
         raise ValueError(f"unexpected flow entry: {line}")

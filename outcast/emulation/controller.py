@@ -6,7 +6,7 @@ import errno
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +106,13 @@ class Controller:
 
 
 def verify_tables(
-    plan: Plan, dump_flows: Callable[[str], str], commands: Commands
+    plan: Plan, dump_flows: Callable[[Sequence[str]], Iterable[str]], commands: Commands
 ) -> dict[str, frozenset[entries.Entry]]:
     """Checks that every switch holds the planned entries and groups, and no others.
 
     Args:
         plan: what is planned.
-        dump_flows: a switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
+        dump_flows: each switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
         commands: starts ovs-ofctl(8), which prints the groups.
 
     Returns:
@@ -124,12 +124,13 @@ def verify_tables(
     tables = {}
     groups = entries.planned_groups(plan.graph, plan.routes)
     ofctl = ["ovs-ofctl", "-O", plan.openflow]
-    for switch, planned in entries.planned(plan.graph, plan.routes).items():
-        tables[switch] = entries.parse_dump(dump_flows(switch))
-        _compare(switch, "flow table", planned, tables[switch])
+    planned = entries.planned(plan.graph, plan.routes)
+    for switch, dump in zip(planned, dump_flows(list(planned)), strict=True):
+        tables[switch] = entries.parse_dump(dump)
+        _compare(switch, "flow table", planned[switch], tables[switch])
         if plan.routes.choices:
-            dump = commands.run([*ofctl, "dump-groups", switch])
-            _compare(switch, "group table", groups[switch], entries.parse_groups(dump))
+            shown = commands.run([*ofctl, "dump-groups", switch])
+            _compare(switch, "group table", groups[switch], entries.parse_groups(shown))
     return tables
 
 

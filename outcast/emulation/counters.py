@@ -42,7 +42,7 @@ def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[st
     `rx_packets` and `tx_packets` are the interface's own. They show whether a capture is complete.
     """
     interfaces = network.interface_counters()
-    shown = network.shown_queues(ports)
+    shown = network.counted_by_queues(ports)
     return {
         port: {
             **queues.counters(shown[port]),

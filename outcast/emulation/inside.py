@@ -30,6 +30,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -342,9 +343,7 @@ class _Run:
         Raises:
             ReadBackError: where they differ.
         """
-        tables = verify_tables(
-            self.plan, lambda switch: switches.ask("bridge/dump-flows", switch), self.commands
-        )
+        tables = verify_tables(self.plan, partial(switches.ask, "bridge/dump-flows"), self.commands)
         forwards = "Open vSwitch"
         if switches.datapath == "netdev":
             forwarding.install(self.plan, tables, self.commands)

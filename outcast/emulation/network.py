@@ -34,6 +34,7 @@ from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.paths import port_name
 from outcast.plan.topology import make_topo
 from outcast.records.effective import HostSettings, QueueSettings
+from outcast.records.queue_statistics import Shown
 from outcast.records.run_directory import Cause
 
 _LOOPBACK = 1
@@ -417,10 +418,15 @@ class Network:
         for request in requested:
             queues.set_by_netlink(request)
 
-    def shown_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Any]]:
-        """The netlink messages of the qdiscs and classes of these switch ports, or of every one."""
+    def shown_queues(self) -> dict[str, list[Any]]:
+        """The netlink messages of the qdiscs and classes of every switch port."""
+        shown = self._root.queues(set(self._index.values()))
+        return {port: shown.get(number, []) for port, number in self._index.items()}
+
+    def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
+        """What the qdiscs of these switch ports have counted, or those of every one."""
         index = self._index if ports is None else {port: self._index[port] for port in ports}
-        shown = self._root.queues(set(index.values()))
+        shown = self._root.statistics(set(index.values()))
         return {port: shown.get(number, []) for port, number in index.items()}
 
     def transmitted(self) -> dict[str, int]:
@@ -452,13 +458,13 @@ class Network:
         Raises:
             ReadBackError: a port has no queue of ours.
         """
-        interfaces, shown = self.interface_counters(), self.shown_queues()
+        interfaces, shown = self.interface_counters(), self.counted_by_queues()
         lost = {port: _lost(shown[port], interfaces[port]) for port in self.plan.switch_ports()}
         for host in self.plan.hosts:
             with entered(self.netns(host)), rtnetlink.Kernel() as kernel:
                 index = socket.if_nametoindex(f"{host}-eth0")
                 counted = kernel.counters(index)[index]
-                lost[f"{host}-eth0"] = _lost(kernel.queues({index}).get(index, []), counted)
+                lost[f"{host}-eth0"] = _lost(kernel.statistics({index}).get(index, []), counted)
         for (node, neighbour), count in wires.lost(self.plan, shown).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
         return lost

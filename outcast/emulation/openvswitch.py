@@ -6,13 +6,13 @@ The tools never talk to the machine's Open vSwitch, because they all follow OVS_
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import struct
-from collections.abc import Mapping
+from codecs import getincrementaldecoder
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,10 +104,11 @@ class OpenVSwitch:
         """The process number of ovs-vswitchd, once it is started."""
         return self._processes[-1].popen.pid
 
-    def ask(self, method: str, argument: str) -> str:
-        """What `ovs-appctl METHOD ARGUMENT` prints, without starting a program.
+    def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
+        """What `ovs-appctl METHOD ARGUMENT` prints for each argument, without starting a program.
 
-        It is a request in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)).
+        These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
+        one connection, because for each connection ovs-vswitchd looks at every bridge and port.
 
         Raises:
             RunError: ovs-vswitchd refused, or gave no answer in time.
@@ -121,14 +122,19 @@ class OpenVSwitch:
             control.settimeout(ANSWER_DEADLINE_S)
             try:
                 _connect(control, path)
-                request = {"id": 0, "method": method, "params": [argument]}
-                control.sendall(json.dumps(request).encode())
-                reply = _answer(control)
+                requests = [
+                    {"id": number, "method": method, "params": [argument]}
+                    for number, argument in enumerate(arguments)
+                ]
+                control.sendall("".join(map(json.dumps, requests)).encode())
+                for argument, reply in zip(arguments, _answers(control), strict=False):
+                    if reply.get("error") is not None:
+                        raise RunError(
+                            f"ovs-vswitchd refused {method} {argument}: {reply['error']}"
+                        )
+                    yield str(reply["result"])
             except OSError as error:
                 raise RunError(f"ovs-vswitchd, asked for {method}: {error}") from None
-        if reply.get("error") is not None:
-            raise RunError(f"ovs-vswitchd refused {method} {argument}: {reply['error']}")
-        return str(reply["result"])
 
     def require_alive(self) -> None:
         """Raises CommandError where a daemon has died."""
@@ -145,16 +151,20 @@ def _connect(control: socket.socket, path: Path) -> None:
         os.close(folder)
 
 
-def _answer(control: socket.socket) -> dict[str, Any]:
-    """The object of JSON that comes by a connection. Raises OSError where none comes."""
-    text = b""
-    while received := control.recv(_ANSWER_BYTES):
-        text += received
-        # Only its last bracket tells that it is whole.
-        if received.endswith(b"}"):
-            with contextlib.suppress(ValueError):
-                return dict(json.loads(text))
-    raise OSError("it gave no answer")
+def _answers(control: socket.socket) -> Iterator[dict[str, Any]]:
+    """The objects of JSON that come by a connection. Raises OSError where none comes any more."""
+    decoder, utf8, text = json.JSONDecoder(), getincrementaldecoder("utf-8")(), ""
+    while True:
+        try:
+            answer, end = decoder.raw_decode(text)
+        except ValueError:
+            received = control.recv(_ANSWER_BYTES)
+            if not received:
+                raise OSError("it gave no answer") from None
+            text += utf8.decode(received)
+        else:
+            yield answer
+            text = text[end:].lstrip()
 
 
 def has_kernel_module() -> bool:

@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
 from outcast.errors import DeadlineError, FeatureMissingError, RunError
+from outcast.records.queue_statistics import Shown, read_message
 
 
 def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
@@ -376,10 +377,7 @@ class Kernel:
             RunError: the kernel refused.
         """
         shown: dict[int, list[Any]] = {}
-        qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
-        if interfaces is not None:
-            qdiscs = [answer for answer in qdiscs if _interface(answer) in interfaces]
-        for message in _decoded(qdiscs, "RTM_NEWQDISC"):
+        for message in _decoded(self._qdiscs(interfaces), "RTM_NEWQDISC"):
             shown.setdefault(message["index"], []).append(message)
         for index, messages in shown.items():
             if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
@@ -387,6 +385,29 @@ class Kernel:
                 classes = self._dump("classes", netlink.RTM_GETTCLASS, body)
                 messages += _decoded(classes, "RTM_NEWTCLASS")
         return shown
+
+    def statistics(self, interfaces: Collection[int] | None = None) -> dict[int, list[Shown]]:
+        """What the qdiscs of these interfaces have counted, by the interface's index.
+
+        It takes a tenth of the time of `queues`.
+
+        Raises:
+            RunError: the kernel refused, or what it tells cannot be read.
+        """
+        shown: dict[int, list[Shown]] = {}
+        for answer in self._qdiscs(interfaces):
+            try:
+                message = read_message(answer.whole)
+            except (struct.error, ValueError) as error:
+                raise RunError(f"statistics of qdiscs: {error or 'cut off'}") from None
+            shown.setdefault(_interface(answer), []).append(message)
+        return shown
+
+    def _qdiscs(self, interfaces: Collection[int] | None) -> list[netlink.Answer]:
+        qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
+        if interfaces is None:
+            return qdiscs
+        return [answer for answer in qdiscs if _interface(answer) in interfaces]
 
 
 def _error_number(answer: netlink.Answer) -> int:

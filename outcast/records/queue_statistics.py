@@ -7,6 +7,7 @@ queue refused, one dropped while queued, and one dropped when its turn came.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +21,75 @@ _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.
 _MARKS = ("marked", "marked_at_threshold")
 
 
+_MESSAGE = struct.Struct("=I12x B3xiI8x")
+"""struct nlmsghdr, of which its length is read, and struct tcmsg (rtnetlink(7)) to the handle."""
+_TCA_KIND, _TCA_STATS2 = 1, 7
+_COUNTERS = {
+    "TCA_STATS_BASIC": (1, struct.Struct("=QI"), ("bytes", "packets")),
+    "TCA_STATS_QUEUE": (
+        3,
+        struct.Struct("=5I"),
+        ("qlen", "backlog", "drops", "requeues", "overlimits"),
+    ),
+}
+"""Attributes of TCA_STATS2 with their types, layouts and fields (uapi/linux/gen_stats.h)."""
+_TCA_STATS_APP = 4
+_MOST = 2**63 - 1
+
+
+class Shown(dict[str, Any]):
+    """A qdisc's message, as far as its statistics are read, in the form of pyroute2's.
+
+    pyroute2 itself would take a tenth of an analysis of a small run, most of it to be imported, and
+    ten times as long for a message.
+    """
+
+    def get_attr(self, name: str) -> Any:
+        """An attribute by its name; None where there is none."""
+        return self.get(name)
+
+
+def read_message(message: bytes) -> Shown:
+    """What a message of RTM_NEWQDISC says.
+
+    Raises:
+        struct.error: it is cut off.
+        ValueError: it lacks its kind or a counter, or a counter is beyond what a table holds.
+    """
+    length, _, _, handle = _MESSAGE.unpack_from(message)
+    if length > len(message):
+        raise struct.error
+    of_qdisc = message[_MESSAGE.size :]
+    kind = _required(of_qdisc, _TCA_KIND, "TCA_KIND").rstrip(b"\0").decode("ascii", "replace")
+    counted = _of_statistics(_required(of_qdisc, _TCA_STATS2, "TCA_STATS2"))
+    return Shown(event="RTM_NEWQDISC", handle=handle, TCA_KIND=kind, TCA_STATS2=counted)
+
+
+def _of_statistics(raw: bytes) -> Shown:
+    """The attributes of TCA_STATS2. Raises what `read_message` does."""
+    shown = Shown()
+    for name, (kind, form, fields) in _COUNTERS.items():
+        values = form.unpack_from(_required(raw, kind, name))
+        if max(values) > _MOST:
+            raise ValueError(f"{name} counts {max(values)}; allowed is what 63 bits hold")
+        shown[name] = dict(zip(fields, values, strict=True))
+    if (own := netlink.attribute(raw, _TCA_STATS_APP)) is not None:
+        shown["TCA_STATS_APP"] = own.hex(":")
+    return shown
+
+
+def _required(raw: bytes, kind: int, name: str) -> bytes:
+    value = netlink.attribute(raw, kind)
+    if value is None:
+        raise ValueError(f"a message of the kernel lacks {name}")
+    return value
+
+
 def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
 
     Args:
-        shown: pyroute2's answer to RTM_GETQDISC for this port.
+        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no shaper of ours.
@@ -50,7 +115,7 @@ def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     as it can.
 
     Args:
-        shown: pyroute2's answer to RTM_GETQDISC for this port.
+        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no shaper or no queue of ours.
@@ -68,7 +133,7 @@ def statistics(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns what a port's queue holds, and what it has counted since its qdiscs were made.
 
     Args:
-        shown: pyroute2's answer to RTM_GETQDISC for this port.
+        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Returns:
         - `backlog_bytes`, `backlog_packets`: what is queued now below the shaper.
@@ -101,7 +166,7 @@ def own_counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns the counters that only this kind of queue has; empty if the kind has none.
 
     Args:
-        shown: pyroute2's answer to RTM_GETQDISC for this port.
+        shown: the kernel's answer to RTM_GETQDISC for this port; see `read_message`.
 
     Raises:
         ReadBackError: the port has no queue of ours.

@@ -84,7 +84,7 @@ def test_an_interface_that_the_kernel_does_not_count_is_an_error(
 
 
 def answering(folder: Path, *pieces: bytes) -> list[bytes]:
-    """ovs-vswitchd's control socket, which answers one request; what it was asked."""
+    """ovs-vswitchd's control socket, which answers one connection; what it was asked."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "ovs-vswitchd.7.ctl"))
     listener.listen()
@@ -110,8 +110,28 @@ def test_open_vswitch_answers_in_pieces(tmp_path: Path) -> None:
         patch.chdir(folder)
         asked = answering(Path(), reply[:cut], reply[cut:])
     switches = OpenVSwitch(SystemCommands(), folder)
-    assert switches.ask("bridge/dump-flows", "s1") == "actions={1}"
+    assert list(switches.ask("bridge/dump-flows", ["s1"])) == ["actions={1}"]
     assert json.loads(asked[0]) == {"id": 0, "method": "bridge/dump-flows", "params": ["s1"]}
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_open_vswitch_is_asked_everything_by_one_connection(piece: int, tmp_path: Path) -> None:
+    said = ["", '"}{', "µ" * 9]
+    replies = [{"id": n, "result": text, "error": None} for n, text in enumerate(said)]
+    whole = "".join(json.dumps(reply, ensure_ascii=False) for reply in replies).encode()
+    pieces = [whole[at : at + piece] for at in range(0, len(whole), piece)]
+    asked = answering(tmp_path, *pieces)
+    switches = OpenVSwitch(SystemCommands(), tmp_path)
+    assert list(switches.ask("bridge/dump-flows", ["s1", "s2", "s3"])) == said
+    assert asked[0].count(b'"method": "bridge/dump-flows"') == 3
+
+
+def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path: Path) -> None:
+    answering(tmp_path, b'{"id":0,"result":"first","error":null}')
+    answers = OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1", "s2"])
+    assert next(answers) == "first"
+    with pytest.raises(RunError, match="it gave no answer"):
+        next(answers)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +148,9 @@ def test_open_vswitch_that_does_not_answer_is_an_error(
     monkeypatch.setattr(openvswitch, "ANSWER_DEADLINE_S", 5.0)
     answering(tmp_path, *pieces)
     with pytest.raises(RunError, match=said):
-        OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", "s1")
+        list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))
 
 
 def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="asked for bridge/dump-flows: its control socket is gone"):
-        OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", "s1")
+        list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))

@@ -12,11 +12,11 @@ import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast.analysis.measure.congestion import last_total, sampled_spread, synchronisation
-from outcast.analysis.measure.port_samples import _shown, port_table
+from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.socket_samples import socket_table
 from outcast.errors import InputError
 from outcast.experiment.queues import KINDS
-from outcast.records.queue_statistics import statistics
+from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.run_directory import FlowRecord
 from outcast.records.samples import Sample, SamplesWriter
 
@@ -147,7 +147,9 @@ def test_statistics_are_read_as_pyroute2_reads_them(kind: str) -> None:
         by_pyroute2.decode()
         by_pyroute2["event"] = "RTM_NEWQDISC"
         shaper = qdisc("tbf", 2, (9000, 6), (2, 3028, 4, 0, 7))
-        ours, theirs = (statistics([_shown(shaper), leaf]) for leaf in (_shown(raw), by_pyroute2))
+        ours, theirs = (
+            statistics([read_message(shaper), leaf]) for leaf in (read_message(raw), by_pyroute2)
+        )
         assert ours == theirs
 
 
