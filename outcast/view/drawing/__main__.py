@@ -29,7 +29,7 @@ from outcast.errors import OutcastError, gist, how_ended  # noqa: E402
 from outcast.records.run_directory import RunDirectory  # noqa: E402
 
 _REPORT = "report"
-_LONGEST = (_REPORT, "noise", "drops", "link", "goodput", "chains")
+_LONGEST = (_REPORT, "noise", "drops", "phase", "goodput", "chains", "queue", "link")
 """What takes longest comes first, so that all processes end at about the same time."""
 _MOST_PROCESSES = 4
 _LARGE_BYTES = 64 << 20
