@@ -89,8 +89,9 @@ install_packages() {
         "${missing[*]}$($virtual || echo '; with --virtual, python3 and python3-venv are enough')"
     say "system packages: installing ${missing[*]}"
     quietly as_root apt-get update
+    # A machine that has just started may be installing updates of its own.
     without_services quietly as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends "${missing[@]}"
+        apt-get install -y -o DPkg::Lock::Timeout=300 --no-install-recommends "${missing[@]}"
     if [[ " ${missing[*]} " == *" nginx-light "* && -d /run/systemd/system ]]; then
         quietly as_root systemctl disable nginx
     fi
