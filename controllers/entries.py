@@ -159,7 +159,7 @@ def parse_dump(dump: str) -> frozenset[Entry]:
     return frozenset(_parse_line(line) for line in lines if line and not _NO_ENTRY.match(line))
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 16)
 def _parse_line(line: str) -> Entry:
     """An entry from its line without statistics. Many switches have the same ones."""
     match, _, actions = line.partition("actions=")

@@ -153,7 +153,7 @@ def _connect(control: socket.socket, path: Path) -> None:
 
 def _answers(control: socket.socket) -> Iterator[dict[str, Any]]:
     """The objects of JSON that come by a connection. Raises OSError where none comes any more."""
-    decoder, utf8, text = json.JSONDecoder(), getincrementaldecoder("utf-8")(), ""
+    decoder, utf8, text = json.JSONDecoder(), getincrementaldecoder("utf-8")("replace"), ""
     while True:
         try:
             answer, end = decoder.raw_decode(text)
