@@ -8,6 +8,7 @@ depth, with finite numbers and text without control characters.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -110,8 +111,7 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
     while waiting:
         inner, level = waiting.pop()
         try:
-            entries = list(os.scandir(inner))
-            statuses = [entry.stat(follow_symlinks=False) for entry in entries]
+            entries = _statuses(inner)
         except OSError as error:
             raise InputError(f"{inner}: cannot be read: {reason(error)}") from None
         seen += len(entries)
@@ -119,8 +119,8 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
             raise InputError(
                 f"{folder}: holds more than {MOST_ENTRIES} files or {MOST_DEPTH} levels"
             )
-        for entry, status in zip(entries, statuses, strict=True):
-            path = inner / entry.name
+        for name, status in entries:
+            path = inner / name
             if stat.S_ISDIR(status.st_mode):
                 if most_levels is None or level < most_levels:
                     waiting.append((path, level + 1))
@@ -129,6 +129,19 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
                     f"{path}: is {file_kind(status.st_mode)}; allowed are files and folders"
                 )
             yield path, status
+
+
+def _statuses(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """The names in a folder, and what they are.
+
+    What goes away meanwhile is left out: the processes that draw a run write there at the same
+    time, and a file has a temporary name until it is complete.
+    """
+    statuses = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            statuses.append((entry.name, entry.stat(follow_symlinks=False)))
+    return statuses
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

@@ -204,6 +204,24 @@ MANIFEST_EDITS: list[tuple[str, object, str]] = [
 ]
 
 
+def test_a_file_that_goes_away_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "goes").write_text("as a figure's temporary file does")
+    (tmp_path / "stays").write_text("")
+    scan = os.scandir
+
+    def emptied(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        (tmp_path / "goes").unlink(missing_ok=True)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", emptied)
+    assert handed_in.plain_files(tmp_path) == [tmp_path / "stays"]
+    with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
+        handed_in.require_plain(tmp_path / "nowhere")
+
+
 @pytest.mark.parametrize(("key", "value", "said"), MANIFEST_EDITS)
 def test_values_of_a_manifest_have_bounds(
     key: str,
