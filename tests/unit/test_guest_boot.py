@@ -328,7 +328,9 @@ from outcast.engines.guest.boot import boot
 boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, on_line=print,
      memory_mib=1)
 """
-    parent = subprocess.Popen([sys.executable, "-c", code])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     try:
         until(pid.exists)
         until(lambda: bool(pid.read_text()))
