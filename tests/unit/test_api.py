@@ -153,7 +153,7 @@ def test_an_experiment_with_overrides() -> None:
         ({"queue.limit": "huge"}, r"^override queue\.limit: 'huge' is not a queue limit"),
         ({"queue": {"limit": "huge"}}, r"^override queue: queue\.kind"),
         ({"flows.9.hosts": 3}, r"^override flows\.9\.hosts: this list has no '9'"),
-        ({"flows.0.hosts": 99}, r"fig3c\.yaml with override flows\.0\.hosts: "),
+        ({"flows.0.hosts": 99}, r"fig3c\.yaml:\d+ with override flows\.0\.hosts: "),
         ({"seed": object()}, r"^override seed: object; allowed are text, numbers"),
         ({"links.rate": float("nan")}, r"^override links\.rate: NaN is not a number of JSON"),
         ({"name": "a\x1b[2J"}, r"^override name: .*control character"),
