@@ -143,7 +143,7 @@ def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
 
 _NO_ENTRY = re.compile("(OFPST|NXST)_FLOW|table_id=254,")
 """A heading, or an entry of the table that controllers cannot see (TBL_INTERNAL of ofproto)."""
-_STATISTICS = re.compile("(duration|n_packets|n_bytes)=[^,]*, *")
+_STATISTICS = re.compile("(?:duration=[0-9.]+s|n_packets=[0-9]+|n_bytes=[0-9]+), *")
 
 
 def parse_dump(dump: str) -> frozenset[Entry]:

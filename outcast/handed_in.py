@@ -138,9 +138,10 @@ def _statuses(folder: Path) -> list[tuple[str, os.stat_result]]:
     time, and a file has a temporary name until it is complete.
     """
     statuses = []
-    for entry in os.scandir(folder):
-        with contextlib.suppress(FileNotFoundError):
-            statuses.append((entry.name, entry.stat(follow_symlinks=False)))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                statuses.append((entry.name, entry.stat(follow_symlinks=False)))
     return statuses
 
 

@@ -25,6 +25,12 @@ START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 ANSWER_DEADLINE_S = 30.0
 _ANSWER_BYTES = 1 << 20
+_REQUESTS_AT_ONCE = 256
+"""Far fewer than fit into a socket's buffer, because ovs-vswitchd may answer the first before the
+last is sent, and then neither side would read."""
+_NEVER_MS = (1 << 31) - 1
+"""An interval in which ovs-vswitchd writes every port's counters into its database. Nobody reads
+them there, and to write them takes longer with each port (ovs-vswitchd.conf.db(5))."""
 
 Datapath = Literal["netdev", "system"]
 
@@ -54,7 +60,10 @@ class OpenVSwitch:
         self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
         self._wait_for(socket, "ovsdb-server's socket")
-        self._commands.run(["ovs-vsctl", "--timeout=20", "--no-wait", "init"])
+        self._commands.run(
+            ["ovs-vsctl", "--timeout=20", "--no-wait", "init", "--"]
+            + ["set", "Open_vSwitch", ".", f"other_config:stats-update-interval={_NEVER_MS}"]
+        )
         environment = {}
         if self.datapath == "netdev":
             shim = in_c.provide(in_c.BROADCASTS_ONLY, self._folder, self._commands)
@@ -122,17 +131,16 @@ class OpenVSwitch:
             control.settimeout(ANSWER_DEADLINE_S)
             try:
                 _connect(control, path)
-                requests = [
-                    {"id": number, "method": method, "params": [argument]}
-                    for number, argument in enumerate(arguments)
-                ]
-                control.sendall("".join(map(json.dumps, requests)).encode())
-                for argument, reply in zip(arguments, _answers(control), strict=False):
-                    if reply.get("error") is not None:
-                        raise RunError(
-                            f"ovs-vswitchd refused {method} {argument}: {reply['error']}"
-                        )
-                    yield str(reply["result"])
+                answers = _answers(control)
+                for first in range(0, len(arguments), _REQUESTS_AT_ONCE):
+                    numbers = range(len(arguments))[first : first + _REQUESTS_AT_ONCE]
+                    requests = [
+                        {"id": number, "method": method, "params": [arguments[number]]}
+                        for number in numbers
+                    ]
+                    control.sendall("".join(map(json.dumps, requests)).encode())
+                    for number in numbers:
+                        yield _result(next(answers), number, f"{method} {arguments[number]}")
             except OSError as error:
                 raise RunError(f"ovs-vswitchd, asked for {method}: {error}") from None
 
@@ -151,8 +159,17 @@ def _connect(control: socket.socket, path: Path) -> None:
         os.close(folder)
 
 
-def _answers(control: socket.socket) -> Iterator[dict[str, Any]]:
-    """The objects of JSON that come by a connection. Raises OSError where none comes any more."""
+def _result(answer: Any, number: int, asked: str) -> str:
+    """The text in the answer to a request. Raises RunError for a refusal or another answer."""
+    if not isinstance(answer, dict) or answer.get("id") != number:
+        raise RunError(f"ovs-vswitchd, asked for {asked}: its answer is to another request")
+    if answer.get("error") is not None:
+        raise RunError(f"ovs-vswitchd refused {asked}: {answer['error']}")
+    return str(answer.get("result"))
+
+
+def _answers(control: socket.socket) -> Iterator[Any]:
+    """The values of JSON that come by a connection. Raises OSError where none comes any more."""
     decoder, utf8, text = json.JSONDecoder(), getincrementaldecoder("utf-8")("replace"), ""
     while True:
         try:

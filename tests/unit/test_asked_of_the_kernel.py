@@ -83,8 +83,11 @@ def test_an_interface_that_the_kernel_does_not_count_is_an_error(
         rtnetlink.Kernel().counters(7)
 
 
-def answering(folder: Path, *pieces: bytes) -> list[bytes]:
-    """ovs-vswitchd's control socket, which answers one connection; what it was asked."""
+def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:
+    """ovs-vswitchd's control socket, which answers one connection; what it was asked.
+
+    It reads before the first piece, and where a piece is None.
+    """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "ovs-vswitchd.7.ctl"))
     listener.listen()
@@ -94,7 +97,10 @@ def answering(folder: Path, *pieces: bytes) -> list[bytes]:
         with listener, listener.accept()[0] as connection:
             asked.append(connection.recv(1 << 16))
             for piece in pieces:
-                connection.sendall(piece)
+                if piece is None:
+                    asked.append(connection.recv(1 << 16))
+                else:
+                    connection.sendall(piece)
 
     threading.Thread(target=answer, daemon=True).start()
     return asked
@@ -126,6 +132,19 @@ def test_open_vswitch_is_asked_everything_by_one_connection(piece: int, tmp_path
     assert asked[0].count(b'"method": "bridge/dump-flows"') == 3
 
 
+def test_open_vswitch_is_asked_many_things_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvswitch, "_REQUESTS_AT_ONCE", 2)
+    bridges = [f"s{number}" for number in range(4)]
+    replies = [{"id": n, "result": name, "error": None} for n, name in enumerate(bridges)]
+    parts = ["".join(map(json.dumps, part)).encode() for part in (replies[:2], replies[2:])]
+    asked = answering(tmp_path, parts[0], None, parts[1])
+    switches = OpenVSwitch(SystemCommands(), tmp_path)
+    assert list(switches.ask("bridge/dump-flows", bridges)) == bridges
+    assert [text.count(b"bridge/dump-flows") for text in asked] == [2, 2]
+
+
 def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path: Path) -> None:
     answering(tmp_path, b'{"id":0,"result":"first","error":null}')
     answers = OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1", "s2"])
@@ -140,6 +159,8 @@ def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path: Path
         ((b'{"id":0,"result":null,"error":"no such bridge"}',), "refused .* s1: no such bridge"),
         ((b'{"id":0,',), "it gave no answer"),
         ((), "it gave no answer"),
+        ((b'{"id":1,"result":"","error":null}',), "s1: its answer is to another request"),
+        ((b'["s1"]',), "s1: its answer is to another request"),
     ],
 )
 def test_open_vswitch_that_does_not_answer_is_an_error(
