@@ -75,6 +75,22 @@ as_owner() {
     fi
 }
 
+# A machine that has just started may be installing updates of its own. apt-get waits for dpkg's lock
+# alone, and fails at once where another holds that of the lists or of the archives.
+apt_get() {
+    local output status tries=30
+    while :; do
+        output=$(as_root env DEBIAN_FRONTEND=noninteractive apt-get \
+            -o DPkg::Lock::Timeout=300 "$@" 2>&1) && return
+        status=$?
+        [[ $output == *"Could not get lock"* || $output == *"Unable to lock"* ]] \
+            && [ $((tries -= 1)) -gt 0 ] || break
+        sleep 10
+    done
+    printf '%s\n' "$output"
+    return "$status"
+}
+
 install_packages() {
     local missing=() package
     for package in "${packages[@]}"; do
@@ -88,10 +104,8 @@ install_packages() {
     can_become_root || die "only root can install the Debian packages that are missing:" \
         "${missing[*]}$($virtual || echo '; with --virtual, python3 and python3-venv are enough')"
     say "system packages: installing ${missing[*]}"
-    quietly as_root apt-get update
-    # A machine that has just started may be installing updates of its own.
-    without_services quietly as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -o DPkg::Lock::Timeout=300 --no-install-recommends "${missing[@]}"
+    quietly apt_get update
+    without_services quietly apt_get install -y --no-install-recommends "${missing[@]}"
     if [[ " ${missing[*]} " == *" nginx-light "* && -d /run/systemd/system ]]; then
         quietly as_root systemctl disable nginx
     fi
