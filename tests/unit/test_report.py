@@ -277,6 +277,21 @@ def test_distrust_and_warnings_stand_at_the_top(run: RunDirectory) -> None:
     assert "Warning: the clock jumped" in before
 
 
+def test_the_utilisation_is_the_summarys(run: RunDirectory) -> None:
+    read = Run(run)
+    ((port, queue),) = read.summary.queue.items()
+    queues = {port: queue.model_copy(update={"utilisation": 0.4321})}
+    for interval, when in (("whole", "in the whole run"), ("all active", "while all flows were")):
+        update = {"queue": queues, "interval": interval}
+        text = report.make(with_records(read, summary=read.summary.model_copy(update=update)))
+        assert f"43.2% of the bottleneck's rate was used {when}" in text
+    queues["other"] = queues[port]
+    text = report.make(
+        with_records(read, summary=read.summary.model_copy(update={"queue": queues}))
+    )
+    assert f"{port} 43.2%, other 43.2%." in text
+
+
 def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path: Path) -> None:
     traffic = model.drop_tail(model.make_traffic(9, 600), 16_384, 10**9)
     directory = write_run(tmp_path / "run", traffic, 3_000_000)

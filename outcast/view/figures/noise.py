@@ -20,7 +20,7 @@ LEAST_SHARE = 0.01
 WITHIN = 1.5
 """Packets that come in less than so many packet times apart belong to one batch."""
 MOST_PORTS = 6
-"""Inputs in the figure; those with the most packets are chosen."""
+"""Inputs in the figure; those with the most packets are chosen, and at least LEAST_PACKETS."""
 
 
 def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
@@ -64,7 +64,8 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
     second.set_ylabel("packets in batches of this size\nor a larger one (%)")
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
-    inputs = "the inputs" if len(came) == len(ports) else f"{len(ports)} of {len(came)} inputs"
+    number = seen["ingress"].n_unique()
+    inputs = "the inputs" if number == len(ports) else f"{len(ports)} of {number} inputs"
     heading(figure, f"{run.summary.name}: gaps and batches at {inputs} of {record.egress}")
     return figure
 

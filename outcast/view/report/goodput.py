@@ -230,7 +230,7 @@ def _flows(run: Run, rates: dict[int, Array], fair_bps: float | None) -> Element
                 *of_run,
                 format_bps(row["goodput_bps"]),
                 "-" if share is None else f"{share:.1%}",
-                str(row["dropped"]),
+                f"{row['dropped']:,}",
                 str(row["longest_chain"]),
                 *counts,
             ]

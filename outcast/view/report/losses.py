@@ -165,7 +165,7 @@ def drops(run: Run) -> Element:
     if total:
         chart = charts.line_chart(
             f"Packets dropped, in bins of {edges_s[1] * 1e3:g} ms",
-            f"{total} packets dropped in all",
+            f"{total:,} packets dropped in all",
             edges_s,
             lines,
             "time (s)",
@@ -178,8 +178,8 @@ def drops(run: Run) -> Element:
             f"{part.packets:,}",
             f"{part.dropped:,}",
             f"{part.dropped / part.packets:.2%}" if part.packets else "-",
-            str(part.longest_chain),
-            str(part.blackouts),
+            f"{part.longest_chain:,}",
+            f"{part.blackouts:,}",
         ]
         for port, way in run.ways.items()
         for part in [run.summary.drops[port]]
@@ -204,5 +204,5 @@ def _chains(run: Run) -> Element | None:
     for port, way in run.ways.items():
         counts = chain_counts(run.summary.drops[port].chains, LONGEST)
         shown = [*counts[:columns], *counts[LONGEST:]] if longest > LONGEST else counts[:columns]
-        rows.append([way.label, *map(str, shown)])
+        rows.append([way.label, *(f"{count:,}" for count in shown)])
     return table("Number of chains by length: packets of a port dropped in a row", head, rows)

@@ -202,7 +202,6 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
     x, lines = _over_time(percent, "port", "utilisation", groups)
     # The end of the last bin makes the chart draw steps, because each value covers a bin.
     x = np.append(x, run.summary.duration_s) if x[-1] < run.summary.duration_s else x
-    mean = percent["utilisation"].mean()
     told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
     if run.captured is not None:
         told = (
@@ -210,12 +209,8 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
             element("code", "outcast join --rate"),
             " takes it.",
         )
-    text = ""
-    if isinstance(mean, float):
-        text = (
-            f"On average {mean:.1f} % of the bottleneck's rate was used in the "
-            f"{run.summary.duration_s:g} s of the experiment."
-        )
+    text = _shares(run)
+    if text:
         told = (text,)
     chart = None
     if lines:
@@ -223,6 +218,23 @@ def utilisation(run: Run, frame: pl.DataFrame) -> Element:
             "Utilisation of the bottleneck", text, x, lines, "time (s)", "%", top=105, height=160
         )
     return section("utilisation", "Utilisation", element("p", *told), chart)
+
+
+def _shares(run: Run) -> str:
+    """How much of each bottleneck's rate was used, as the summary has it; empty without a rate."""
+    shares = {
+        port: part.utilisation
+        for port, part in run.summary.queue.items()
+        if part.utilisation is not None
+    }
+    if not shares:
+        return ""
+    when = "in the whole run" if run.summary.interval == "whole" else "while all flows were active"
+    if len(shares) == 1:
+        (share,) = shares.values()
+        return f"{share:.1%} of the bottleneck's rate was used {when}."
+    listed = ", ".join(f"{port} {share:.1%}" for port, share in shares.items())
+    return f"So much of the bottlenecks' rates was used {when}: {listed}."
 
 
 def ports(run: Run, frame: pl.DataFrame) -> Element:

@@ -138,25 +138,27 @@ def _trust(run: Run) -> Element:
     good = capture.trusted
     packets = sum(part.packets for part in run.summary.drops.values())
     lines = [
-        f"Captures: tcpdump lost {capture.tcpdump_kernel_drops} packets.",
-        f"Counters: {capture.inferred_drops} drops were inferred from the captures, "
-        f"the queue itself counted {capture.qdisc_drops}"
-        + (f", the blackout's switch {capture.blackout_drops}" if capture.blackout_drops else "")
+        f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
+        f"Counters: {capture.inferred_drops:,} drops were inferred from the captures, "
+        f"the queue itself counted {capture.qdisc_drops:,}"
+        + (f", the blackout's switch {capture.blackout_drops:,}" if capture.blackout_drops else "")
         + (
-            f", {capture.link_down_drops} packets were lost while the link was down"
+            f", {capture.link_down_drops:,} packets were lost while the link was down"
             if capture.link_down_drops
             else ""
         )
         + ".",
-        f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight} was undecided "
-        f"at the end of the capture. {capture.unmatched} left and no capture saw them come in.",
+        f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight:,} was "
+        f"undecided at the end of the capture. {capture.unmatched:,} left and no capture saw them "
+        "come in.",
     ]
     lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
     doubtful = good and bool(run.summary.warnings)
     verdict = "Captures and counters agree" if good else "Captures and counters do not agree"
     if doubtful:
-        verdict += f", with {len(run.summary.warnings)} warning(s)"
+        number = len(run.summary.warnings)
+        verdict += ", with 1 warning" if number == 1 else f", with {number} warnings"
     return element(
         "section",
         element("h2", ("✓ " if good else "✗ ") + verdict, id="trust-title"),
