@@ -42,15 +42,13 @@ def main() -> int:
     of_earlier: list[float] = []
     rows: dict[Size, list[Measurement]] = defaultdict(list)
     for place, run in enumerate(runs):
-        if run.size.ports is None:
-            continue
         rows[run.size].append(run)
         of_model.append(taken_s(run) / measured.estimate(run.size, run.captures, []).wall_s)
         earlier = measured.estimate(run.size, run.captures, runs[:place])
         if earlier.runs:
             of_earlier.append(taken_s(run) / earlier.wall_s)
     print("engine    ports  flows  Gbit through  runs  took s  model s")
-    for size, alike in sorted(rows.items(), key=lambda row: (row[0].engine, row[0].ports or 0)):
+    for size, alike in sorted(rows.items(), key=lambda row: (row[0].engine, row[0].ports)):
         print(
             f"{size.engine:8} {size.ports:6} {size.flows:6} {size.bits / 1e9:13.2f} "
             f"{len(alike):5} {median(map(taken_s, alike)):7.1f} "

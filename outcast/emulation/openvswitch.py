@@ -61,8 +61,10 @@ class OpenVSwitch:
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
         self._wait_for(socket, "ovsdb-server's socket")
         self._commands.run(
-            ["ovs-vsctl", "--timeout=20", "--no-wait", "init", "--"]
-            + ["set", "Open_vSwitch", ".", f"other_config:stats-update-interval={_NEVER_MS}"]
+            [
+                *("ovs-vsctl", "--timeout=20", "--no-wait", "init", "--"),
+                *("set", "Open_vSwitch", ".", f"other_config:stats-update-interval={_NEVER_MS}"),
+            ]
         )
         environment = {}
         if self.datapath == "netdev":

@@ -102,12 +102,13 @@ def format_forecast(expected: Forecast, where: str) -> str:
         f"{format_bytes(expected.disk_bytes)} of disk, "
     )
     if expected.known:
-        far = ", much smaller or larger ones" if expected.far else ""
-        return f"{text}from {expected.known} runs measured on this machine{far}"
+        runs = "1 run" if expected.known == 1 else f"{expected.known} runs"
+        far = "; it is rough, because they were much smaller or larger" if expected.far else ""
+        return f"{text}from {runs} measured on this machine{far}"
     least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
     return (
         f"{text}by a model of networks, rates and durations, because this machine has measured no "
-        f"such run yet; {format_duration(least)} to {format_duration(most)} can be"
+        f"such run yet; it may be {format_duration(least)} to {format_duration(most)}"
     )
 
 

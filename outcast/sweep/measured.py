@@ -27,8 +27,6 @@ from outcast.records.run_directory import RunDirectory
 _NEAREST = 5
 _FAR = math.log(4)
 """A distance from here on is far: four times the flows, the traffic or the network."""
-_UNKNOWN = 0.5
-"""The distance that counts where one of two sizes does not tell how large its network is."""
 _MOST_LINES = 2000
 _WITH_TRAFFIC = ("traffic", "analysis")
 """The phases whose time grows with the traffic; that of the others grows with the network."""
@@ -45,7 +43,7 @@ BIT_BYTES = {"keep": 0.03, "compress": 0.015, "drop": 0.005}
 BASE_BYTES = 400e3
 """The model's bytes of every run besides."""
 USUAL_HOPS = 4.0
-"""Links on a path, where a size does not tell."""
+"""Links on a path, where there are no flows."""
 
 _Count = Annotated[int, Field(ge=1, le=10**9)]
 _Positive = Annotated[float, Field(ge=1e-3, le=1e18)]
@@ -61,36 +59,35 @@ class Size:
     Attributes:
         flows: the number of flows.
         bits: what the bottleneck can carry in the experiment's duration.
-        ports: the ports of all switches, and the hosts. Older measurements do not tell.
-        hops: the links on a flow's path, on average. Older measurements do not tell.
+        ports: the ports of all switches, and the hosts.
+        hops: the links on a flow's path, on average.
     """
 
     engine: Literal["realtime", "virtual"]
     flows: _Count
     bits: _Positive
     duration_s: _Seconds
-    ports: _Count | None = None
-    hops: _Positive | None = None
+    ports: _Count
+    hops: _Positive
 
     def distance(self, other: Size) -> float:
         """0 for equal sizes. A factor of e in flows, in bits, or in ports, counts as 1 each."""
-        network = _UNKNOWN
-        if self.ports is not None and other.ports is not None:
-            network = abs(math.log(self.ports / other.ports))
-        traffic = abs(math.log(self.flows / other.flows)) + abs(math.log(self.bits / other.bits))
-        return traffic + network
+        ratios = (
+            self.flows / other.flows,
+            self.bits / other.bits,
+            self.ports / other.ports,
+        )
+        return sum(abs(math.log(ratio)) for ratio in ratios)
 
     @property
-    def modelled_other_s(self) -> float | None:
-        """The model's seconds that grow with the network; None where its size is not told."""
-        if self.ports is None:
-            return None
+    def modelled_other_s(self) -> float:
+        """The model's seconds that grow with the network."""
         return START_S[self.engine] + PORT_S[self.engine] * self.ports
 
     @property
     def modelled_traffic_s(self) -> float:
         """The model's seconds that grow with the traffic, without the time of real traffic."""
-        return HOP_BIT_S[self.engine] * self.bits * (self.hops or USUAL_HOPS)
+        return HOP_BIT_S[self.engine] * self.bits * self.hops
 
     @property
     def real_s(self) -> float:
@@ -121,7 +118,7 @@ class Estimate:
 
     Attributes:
         runs: the number of measured runs behind the estimate; 0 where the model is all there is.
-        far: whether even the nearest of these runs is further away than `_FAR`.
+        far: whether all of these runs are further away than `_FAR`.
     """
 
     wall_s: float
@@ -219,32 +216,31 @@ def read_measurements(file: Path) -> list[Measurement]:
 def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimate:
     """An estimate from the nearest runs of the same engine, or from the model without any.
 
-    Of runs at the same distance, newer ones count first. The model says how much more or less than
-    each of them this run takes. If no run treated its captures in the same way, the disk is
-    estimated from other runs.
+    Of runs at the same distance, newer ones count first. Far runs count only if there are no near
+    ones. The model says how much more or less than each of them this run takes. If no run treated
+    its captures in the same way, the disk is estimated from other runs.
     """
     alike = [run for run in reversed(known) if run.size.engine == size.engine]
-    nearest = sorted(alike, key=lambda run: size.distance(run.size))[:_NEAREST]
+    near = [run for run in alike if size.distance(run.size) <= _FAR]
+    nearest = sorted(near or alike, key=lambda run: size.distance(run.size))[:_NEAREST]
     stored = [run for run in alike if run.captures == captures] or alike
     stored = sorted(stored, key=lambda run: size.distance(run.size))[:_NEAREST]
     if not nearest:
-        other_s = size.modelled_other_s or START_S[size.engine]
-        wall_s = other_s + size.modelled_traffic_s + size.real_s
+        wall_s = size.modelled_other_s + size.modelled_traffic_s + size.real_s
         return Estimate(wall_s, BASE_BYTES + BIT_BYTES[captures] * size.bits, 0, far=False)
     return Estimate(
         wall_s=median(_scaled_s(run, size) for run in nearest),
         disk_bytes=median(run.disk_bytes * size.bits / run.size.bits for run in stored),
         runs=len(nearest),
-        far=size.distance(nearest[0].size) > _FAR,
+        far=not near,
     )
 
 
 def _scaled_s(run: Measurement, size: Size) -> float:
     """The seconds of a run of this size, from what another run took."""
-    there, here = run.size.modelled_other_s, size.modelled_other_s
-    other_s = run.other_s * (1.0 if there is None or here is None else here / there)
-    hops = 1.0 if run.size.hops is None or size.hops is None else size.hops / run.size.hops
-    traffic_s = max(0.0, run.traffic_s - run.size.real_s) * hops * size.bits / run.size.bits
+    other_s = run.other_s * size.modelled_other_s / run.size.modelled_other_s
+    hop_bits = size.hops * size.bits / (run.size.hops * run.size.bits)
+    traffic_s = max(0.0, run.traffic_s - run.size.real_s) * hop_bits
     return other_s + traffic_s + size.real_s
 
 
