@@ -62,6 +62,7 @@ class Source:
         overridden: from the place of every overridden key to its name in a message.
         folder: what relative paths in the configuration are relative to; the working folder where
             the configuration comes from no file.
+        point: the settings of a sweep's point, for messages; empty for all else.
         files_from: the folder that a topology's own file is read from; None where no file that the
             configuration names is read, as where it comes from a result.
     """
@@ -71,6 +72,7 @@ class Source:
     lines: Mapping[Location, int] = field(default_factory=dict)
     overridden: Mapping[Location, str] = field(default_factory=dict)
     folder: Path = Path()
+    point: str = ""
     files_from: Path | None = None
 
     @property
@@ -85,8 +87,12 @@ class Source:
         """
         for length in range(len(at), 0, -1):
             if at[:length] in self.overridden:
-                return self.overridden[at[:length]]
-        below = [name for spot, name in self.overridden.items() if spot[: len(at)] == at]
+                return self._at_point(self.overridden[at[:length]])
+        # Another `kind` beside a key can be why the key is wrong.
+        kind = (*at[:-1], "kind")
+        below = [
+            name for spot, name in self.overridden.items() if spot[: len(at)] == at or spot == kind
+        ]
         return self._line(at, below)
 
     def located(self, refusal: str) -> str:
@@ -103,7 +109,10 @@ class Source:
         numbers = (self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines)
         line = next(numbers, None)
         place = f"{self.file}:{line}" if line else self.file
-        return f"{place} with {', '.join(overrides)}" if overrides else place
+        return self._at_point(f"{place} with {', '.join(overrides)}" if overrides else place)
+
+    def _at_point(self, place: str) -> str:
+        return f"{place}: sweep, at {self.point}" if self.point else place
 
     @classmethod
     def of(cls, experiment: Experiment) -> Source:
@@ -134,21 +143,31 @@ class Source:
         except ValidationError as error:
             raise ConfigError(_refusal(error, self)) from None
 
-    def point(self, settings: Mapping[str, Any]) -> Experiment:
-        """A sweep's experiment with these values at these keys (dots between levels).
+    def at_point(self, settings: Mapping[str, Any]) -> Source:
+        """A sweep's point: these values at these keys (dots between levels), and no sweep.
+
+        The line of such a key is that of its list below `sweep`.
 
         Raises:
-            ConfigError: the result is no valid experiment; the error names the settings.
+            ConfigError: there is no such place; the error names the settings.
         """
         keys_of_the_sweep = ("sweep", "repetitions")
         tree = copy.deepcopy({k: v for k, v in self.tree.items() if k not in keys_of_the_sweep})
         named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
-        where = f"{self.where}: sweep, at {named}" if named else self.where
+        lines, overridden = dict(self.lines), dict(self.overridden)
         for key, value in settings.items():
-            _set(tree, key, copy.deepcopy(value), where)
-        if not settings:
-            return replace(self, tree=tree).experiment()
-        return replace(self, tree=tree, file=where, lines={}, overridden={}).experiment()
+            swept = ("sweep", key)
+            where = replace(self, point=named).place(swept)
+            at = _set(tree, key, copy.deepcopy(value), where)
+            lines = {spot: line for spot, line in lines.items() if spot[: len(at)] != at}
+            overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
+            line = self.lines.get(swept, self.lines.get(swept[:1]))
+            if line is not None:
+                lines[at] = line
+            name = self.overridden.get(swept, self.overridden.get(swept[:1]))
+            if name is not None:
+                overridden[at] = name
+        return replace(self, tree=tree, lines=lines, overridden=overridden, point=named)
 
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -356,9 +375,11 @@ def _refusal(error: ValidationError, source: Source) -> str:
         message = message.replace(" after validation", "")
         if kind == "literal_error":
             message += did_you_mean(str(first["input"]), _quoted(context["expected"]))
+    if not at:
+        return source.located(message)
     place = source.place(at)
     key = ".".join(str(part) for part in at)
-    if not key or place in (f"--set {key}", f"override {key}"):
+    if place in (f"--set {key}", f"override {key}"):
         return f"{place}: {message}"
     return f"{place}: {key}: {message}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
@@ -106,10 +105,9 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
         if key not in checked:
             settings = ", ".join(f"{name}={value}" for name, value in point.settings.items())
             where = f"{source.where}: {settings}".rstrip(": ")
-            experiment = networks.with_network(source.point(point.settings), source, where)
-            built = run_plan.make_plan(
-                experiment, source.located if not settings else partial("{}: {}".format, where)
-            )
+            at_point = source.at_point(point.settings)
+            experiment = networks.with_network(at_point.experiment(), source, where)
+            built = run_plan.make_plan(experiment, at_point.located)
             engine = choose(experiment)
             size = measured.size_of(experiment, engine, built)
             checked[key] = (experiment.model_copy(update={"engine": engine}), size)

@@ -155,7 +155,10 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         (["flows.1.hosts=0"], "--set flows.1.hosts: 0: "),
         (["engine=virtal"], '--set engine: "virtal": '),
         # The file and an override contradict each other.
-        (["duration=50ms", "seed=3"], "{file} with --set duration, --set seed: analysis.windows."),
+        (
+            ["duration=50ms", "seed=3"],
+            "{file}:13 with --set duration, --set seed: analysis.windows.",
+        ),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
         # The file's own mistake, whatever is overridden.
         (["seed=2", "name=other"], "{bad}:3: topology.k: 7: "),

@@ -501,7 +501,9 @@ def test_finished_runs_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"queue\.limit=16KB, topology\.rivals=1"):
+    with pytest.raises(
+        ConfigError, match=r'sweep, at queue\.limit="16KB", topology\.rivals=1: flows'
+    ):
         planned(tmp_path, **{"flows.1.hosts": "2"})
 
 

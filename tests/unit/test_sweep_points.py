@@ -125,20 +125,58 @@ def test_any_key_can_be_swept_as_set_sets_it() -> None:
     sweep = source.experiment().sweep
     assert sweep is not None
     assert dict(sweep.lists) == {"queue.limit": ["16KB", "64KB"], "flows.1.hosts": [2]}
-    made = source.point({"queue": {"kind": "pfifo", "limit": "9 packets"}, "flows.1.hosts": 2})
+    settings = {"queue": {"kind": "pfifo", "limit": "9 packets"}, "flows.1.hosts": 2}
+    made = source.at_point(settings).experiment()
     assert made.queue.kind == "pfifo"
     assert made.flows[1].hosts == 2
     assert (made.sweep, made.repetitions) == (None, 1)
     # The file's own tree is unchanged.
-    assert source.point({}).queue.kind == "tbf"
+    assert source.at_point({}).experiment().queue.kind == "tbf"
 
 
-def test_a_point_that_is_no_experiment_is_named() -> None:
-    source = experiment.read(CONFIGS / "linear-12.yaml")
-    with pytest.raises(ConfigError, match=r'sweep, at queue.limit="1KB": queue.limit: .*no full'):
-        source.point({"queue.limit": "1KB"})
-    with pytest.raises(ConfigError, match="this list has no '2'; allowed are 0 to 1"):
-        source.point({"flows.2.hosts": 1})
+@pytest.mark.parametrize(
+    ("overrides", "settings", "said"),
+    [
+        # The list of a key below `sweep`, an override of it, and a key that is not swept.
+        ([], {"queue.limit": "1KB"}, '{file}:8: sweep, at queue.limit="1KB": queue.limit: '),
+        (
+            ["sweep.queue.limit=[1KB]"],
+            {"queue.limit": "1KB"},
+            '--set sweep.queue.limit: sweep, at queue.limit="1KB": queue.limit: ',
+        ),
+        ([], {"topology.k": 7}, "{file}:7: sweep, at topology.k=7: topology.k: 7: "),
+        (
+            [],
+            {"duration": "1ms"},
+            '{file}:5: sweep, at duration="1ms": analysis.windows.0: is longer',
+        ),
+        (
+            ["seed=3"],
+            {"flows.2.hosts": 1},
+            "{file}:7: sweep, at flows.2.hosts=1: this list has no '2'; allowed are 0 to 1",
+        ),
+    ],
+)
+def test_a_point_that_is_no_experiment_is_named(
+    overrides: list[str], settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "swept.yaml"
+    file.write_text(
+        "name: swept\n"
+        "topology: {kind: fattree, k: 4}\n"
+        "flows: [{from: 2-hop, hosts: 1}, {from: 6-hop, hosts: 12}]\n"
+        "analysis:\n"
+        "  windows: [100ms]\n"
+        "queue: {kind: tbf, limit: 16KB}\n"
+        "sweep:\n"
+        "  queue.limit: [1KB]\n"
+        "links: {rate: 1gbit}\n"
+        "duration: 200ms\n"
+    )
+    source = experiment.read(file, overrides)
+    with pytest.raises(ConfigError) as caught:
+        source.at_point(settings).experiment()
+    assert str(caught.value).startswith(said.format(file=file))
 
 
 def test_a_sweep_is_written_and_read_back(tmp_path: Path) -> None:
