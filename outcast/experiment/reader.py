@@ -109,7 +109,8 @@ class Source:
         numbers = (self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines)
         line = next(numbers, None)
         place = f"{self.file}:{line}" if line else self.file
-        return self._at_point(f"{place} with {', '.join(overrides)}" if overrides else place)
+        names = ", ".join(dict.fromkeys(overrides))
+        return self._at_point(f"{place} with {names}" if names else place)
 
     def _at_point(self, place: str) -> str:
         return f"{place}: sweep, at {self.point}" if self.point else place

@@ -94,7 +94,9 @@ def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
             try:
                 port.queue.check_burst(max(rates.values()), port.frame_bytes)
             except ValueError as error:
-                raise ConfigError(f"{trace.file}: burst of {port.port}: {error}") from None
+                raise ConfigError(
+                    f"links.overrides: {trace.file}: burst of {port.port}: {error}"
+                ) from None
             rate_bps = tuple(rates[rate_bps] for rate_bps in trace.rate_bps)
             traces.append(PortTrace(port, node, trace.file, trace.t_ns, rate_bps))
     return tuple(traces)

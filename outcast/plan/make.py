@@ -318,7 +318,7 @@ def _require_room(experiment: Experiment, plan: Plan) -> None:
         try:
             ports.require_fits(settings)
         except ValueError as error:
-            raise ConfigError(f"the queue of {port}: {error}") from None
+            raise ConfigError(f"links: the queue of {port}: {error}") from None
 
 
 def _check_blackout(experiment: Experiment, bottleneck: Bottleneck) -> None:
