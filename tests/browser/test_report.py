@@ -100,8 +100,8 @@ def test_the_numbers_are_those_of_the_summary(run: RunDirectory, page: Page) -> 
     assert key["drops"] == f"{dropped:,}"
     assert key["blackouts"] == f"{sum(p['blackouts'] for p in summary['drops'].values()):,}"
     trust = page.inner_text("#trust")
-    assert f"{summary['capture']['inferred_drops']} drops were inferred" in trust
-    assert f"counted {summary['capture']['qdisc_drops']}" in trust
+    assert f"{summary['capture']['inferred_drops']:,} drops were inferred" in trust
+    assert f"counted {summary['capture']['qdisc_drops']:,}" in trust
     for port, part in summary["drops"].items():
         row = page.locator("#drops tr", has_text=port).first.inner_text()
         for number in (f"{part['packets']:,}", f"{part['dropped']:,}", str(part["longest_chain"])):

@@ -231,10 +231,10 @@ def test_many_flows_are_summed_by_sender(tmp_path: Path) -> None:
     assert "every sender" in texts(figure)
     assert len(figure.axes[0].get_yticklabels()) == len({(flow.src, flow.hops) for flow in senders})
     (axes,) = goodput.goodput_over_time(drawn).axes
-    assert axes.get_yticklabels()[0].get_text() == "h7, 3-hop (cubic)"
+    assert axes.get_yticklabels()[0].get_text() == "h51, 3-hop (cubic)"
     assert "40 of 50 senders" in texts(goodput.goodput_over_time(drawn))
     assert len(axes.get_yticklabels()) == 40
-    assert axes.get_yticklabels()[-1].get_text() == "h6, 2-hop (cubic)"
+    assert axes.get_yticklabels()[-1].get_text() == "h2, 2-hop (cubic)"
 
 
 def test_a_run_that_was_not_analysed(tmp_path: Path) -> None:

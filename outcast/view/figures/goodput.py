@@ -73,7 +73,8 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
     order = [group.label for group in run.groups]
     if run.marked is not None:
         order.insert(0, order.pop(order.index(run.marked)))
-    curves.sort(key=lambda curve: -order.index(curve.group))
+    # They are drawn from below, and the first flow of a group stands above the others.
+    curves = sorted(reversed(curves), key=lambda curve: -order.index(curve.group))
     if len(curves) > MOST_CURVES:
         # The choice is even, and includes the first and the last curve.
         curves = [curves[at] for at in np.linspace(0, len(curves) - 1, MOST_CURVES).astype(int)]
