@@ -43,11 +43,16 @@ class Capture:
     process: Process
 
 
+def ring_kib(engine: Engine, captures: int) -> int:
+    """The size of each tcpdump's ring, where there are so many of them."""
+    return min(BUFFER_KIB_EACH[engine], BUFFER_KIB_TOTAL // max(1, captures))
+
+
 def start(
     ports: Sequence[tuple[str, str]], engine: Engine, folder: Path, logs: Path, commands: Commands
 ) -> list[Capture]:
     """Starts one tcpdump for each (port, direction) and waits until all listen."""
-    buffer_kib = min(BUFFER_KIB_EACH[engine], BUFFER_KIB_TOTAL // max(1, len(ports)))
+    buffer_kib = ring_kib(engine, len(ports))
     captures = []
     for port, direction in ports:
         file = folder / f"{port}.{direction}.pcap"

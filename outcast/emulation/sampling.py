@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import socket
 import threading
@@ -40,6 +41,7 @@ _EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)
 """struct tcp_info, and the congestion control's own state where it tells it (DCTCP, BBR)."""
 _ALL_STATES = 0xFFFFFFFF
 _ANSWER_BYTES = 16 * 1024
+ANSWERS_AT_ONCE = 64
 _STOP_DEADLINE_S = 10.0
 
 
@@ -100,39 +102,58 @@ class NetlinkSocket:
 
 @dataclass(frozen=True)
 class Question:
-    """The requests that one netlink socket sends at once, one for each source."""
+    """The requests that one netlink socket sends at once, one for each source.
+
+    There are no more than ANSWERS_AT_ONCE of them, see `_questions`.
+    """
 
     netlink: Netlink
     requests: bytes
     sources: tuple[int, ...]
 
 
+def _questions(connection: Netlink, requests: Sequence[tuple[int, bytes]]) -> list[Question]:
+    """Questions with these requests, each beside its source, over one connection.
+
+    The kernel gives all answers before any is read, and a socket's buffer holds some hundred. What
+    does not fit is lost (ENOBUFS, netlink(7)).
+    """
+    return [
+        Question(
+            connection,
+            b"".join(request for _, request in part),
+            tuple(source for source, _ in part),
+        )
+        for first in range(0, len(requests), ANSWERS_AT_ONCE)
+        if (part := requests[first : first + ANSWERS_AT_ONCE])
+    ]
+
+
 def socket_questions(flows: Sequence[Flow], netns: Callable[[str], int]) -> list[Question]:
-    """A question for every sending host; the sources are the indices of the flows."""
+    """Questions for every sending host; the sources are the indices of the flows."""
     by_host: dict[str, list[int]] = {}
     for index, flow in enumerate(flows):
         by_host.setdefault(flow.src, []).append(index)
     return [
-        Question(
-            NetlinkSocket(NETLINK_SOCK_DIAG, netns(host)),
-            b"".join(socket_request(index, flows[index]) for index in mine),
-            tuple(mine),
-        )
+        question
         for host, mine in sorted(by_host.items())
+        for question in _questions(
+            NetlinkSocket(NETLINK_SOCK_DIAG, netns(host)),
+            [(index, socket_request(index, flows[index])) for index in mine],
+        )
     ]
 
 
 def queue_questions(interfaces: Sequence[int]) -> list[Question]:
-    """One question for the shaper and the queue of every port, in the present namespace."""
-    requests = b""
-    sources: list[int] = []
-    for index, interface in enumerate(interfaces):
-        for handle in (SHAPER_HANDLE, QUEUE_HANDLE):
-            requests += queue_request(len(sources), interface, handle)
-            sources.append(index)
-    if not sources:
+    """Questions for the shaper and the queue of every port, in the present namespace."""
+    if not interfaces:
         return []
-    return [Question(NetlinkSocket(socket.NETLINK_ROUTE, None), requests, tuple(sources))]
+    of_ports = itertools.product(enumerate(interfaces), (SHAPER_HANDLE, QUEUE_HANDLE))
+    requests = [
+        (index, queue_request(number, interface, handle))
+        for number, ((index, interface), handle) in enumerate(of_ports)
+    ]
+    return _questions(NetlinkSocket(socket.NETLINK_ROUTE, None), requests)
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,14 @@ So FILES and half as much again are asked for.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from outcast.emulation.capture import ring_kib
 from outcast.errors import FeatureMissingError
 from outcast.plan.model import Plan
 
@@ -42,6 +44,11 @@ MARGIN = 1.5
 INNER_FILES = 64
 INNER_PER_HOST = 2
 """A host's network namespace, and the socket by which it is probed or its sockets are sampled."""
+LEAST_MEMORY_MIB = 2048
+"""The guest's memory for all but very large networks. Runs of one network should have the same."""
+MEMORY_MIB, LINK_MIB, ENTRY_MIB, PROCESS_MIB = 256, 0.6, 0.0012, 1.5
+"""What a guest needs by itself, for a link, for a flow entry, and for a process; somewhat more than
+was measured in fat-trees of 8, 12 and 16 pods (docs/cost.md)."""
 ADDRESS_SPACE_MIB = 1024
 """What the guest's kernel maps besides the guest's memory."""
 
@@ -64,6 +71,19 @@ def processes(plan: Plan) -> int:
     of_programs = PROCESSES_PER_PROGRAM * len(plan.programs)
     others = sum(map(len, (plan.flows, servers, plan.capture_ports, generators)))
     return PROCESSES + of_programs + others
+
+
+def memory_mib(plan: Plan) -> int:
+    """The guest's memory. Each switch has two flow entries for each host."""
+    captures = len(plan.capture_ports)
+    needed_mib = (
+        MEMORY_MIB
+        + LINK_MIB * plan.graph.number_of_edges()
+        + ENTRY_MIB * 2 * len(plan.hosts) * (len(plan.graph) - len(plan.hosts))
+        + PROCESS_MIB * processes(plan)
+        + ring_kib("virtual", captures) * captures / 1024
+    )
+    return max(LEAST_MEMORY_MIB, math.ceil(needed_mib))
 
 
 def of_guest(process_count: int, memory_mib: int) -> Needs:

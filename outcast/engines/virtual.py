@@ -88,7 +88,8 @@ class VirtualEngine:
                 require_congestion_control(tcp.congestion_control, kernel)
             transport.require_rack(tcp, kernel.release)
         programs.require(experiment, sees)
-        boot.require(limits.processes(make_plan(experiment)))
+        plan = make_plan(experiment)
+        boot.require(limits.processes(plan), limits.memory_mib(plan))
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
         """See Engine.run."""
@@ -139,6 +140,7 @@ class VirtualEngine:
                     on_start=on_start,
                     on_message=on_message,
                     stall_s=boot.STALL_OF_PROGRAMS_S if has_programs else boot.STALL_S,
+                    memory_mib=limits.memory_mib(plan),
                     processes=limits.processes(plan),
                     open_files=limits.open_files(plan),
                     sees=sees,

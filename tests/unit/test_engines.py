@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from outcast import workflow as execute
-from outcast.engines import EventReader, ledger, realtime, require_compiler
+from outcast.engines import EventReader, ledger, limits, realtime, require_compiler
 from outcast.errors import (
     ConfigError,
     FeatureMissingError,
@@ -20,6 +20,7 @@ from outcast.errors import (
     without_folder,
 )
 from outcast.experiment import load
+from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
@@ -34,6 +35,24 @@ def test_events_and_phases() -> None:
     assert [event["event"] for event in seen] == ["phase", "done"]
     assert set(reader.wall_s) == {"boot", "setup"}
     assert reader.done
+
+
+@pytest.mark.parametrize(
+    ("overrides", "least_mib", "most_mib"),
+    [
+        ([], 2048, 2048),
+        (["topology.k=12"], 2048, 2048),
+        # 3,072 links filled nearly all of 2 GiB.
+        (["topology.k=16"], 2500, 3500),
+        (["topology.k=20"], 5000, 8000),
+        # 1,280 captures, whose rings take a GiB in all.
+        (["topology.k=8", "capture.ports=all"], 3000, 4000),
+    ],
+)
+def test_a_large_network_gets_more_memory(
+    overrides: list[str], least_mib: int, most_mib: int
+) -> None:
+    assert least_mib <= limits.memory_mib(make_plan(load(FIG3C, overrides))) <= most_mib
 
 
 def test_the_inner_programs_error_keeps_its_kind() -> None:

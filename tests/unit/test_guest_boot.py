@@ -401,7 +401,7 @@ def test_the_memory_goes_to_a_disk_where_none_else_has_room(
     monkeypatch.setattr(guest.shutil, "disk_usage", usage)
     monkeypatch.setattr(guest.os, "statvfs", lambda _: SimpleNamespace(f_flag=0))
     monkeypatch.setattr(guest.os, "access", lambda *_: True)
-    guest.require(1)
+    guest.require(1, 2048)
     assert used[-1] == place
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import shutil
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,10 +213,12 @@ def test_a_file_that_goes_away_meanwhile_is_left_out(
     (tmp_path / "stays").write_text("")
     scan = os.scandir
 
-    def emptied(folder: Path) -> list[os.DirEntry[str]]:
-        entries = list(scan(folder))
+    @contextlib.contextmanager
+    def emptied(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(folder) as entries:
+            seen = list(entries)
         (tmp_path / "goes").unlink(missing_ok=True)
-        return entries
+        yield seen
 
     monkeypatch.setattr(os, "scandir", emptied)
     assert handed_in.plain_files(tmp_path) == [tmp_path / "stays"]

@@ -240,6 +240,8 @@ def test_only_the_worst_ports_are_named() -> None:
     assert where(of_run) == (
         "s7-eth1 7 (queue), s6-eth1 6 (queue), s5-eth1 5 (queue), 3 more ports 9"
     )
+    fewer = {name: part for name, part in of_run.ports.items() if part.elsewhere > 3}
+    assert where(of_run.model_copy(update={"ports": fewer})).endswith(", 1 more port 4")
 
 
 def test_a_counter_that_went_back_is_refused(run: RunDirectory) -> None:

@@ -124,6 +124,17 @@ def test_a_socket_that_is_gone_has_no_sample_and_other_errors_are_told(tmp_path:
     assert not (tmp_path / "samples/a.zst").exists()
 
 
+def test_more_is_asked_than_a_sockets_buffer_holds() -> None:
+    plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
+    flows = [replace(plan.flows[0], sport=1, dport=port) for port in range(1, 2001)]
+    questions = sampling.socket_questions(flows, lambda host: None)  # type: ignore[arg-type,return-value]
+    assert [source for question in questions for source in question.sources] == list(range(2000))
+    assert max(len(question.sources) for question in questions) == sampling.ANSWERS_AT_ONCE
+    # There is none of these sockets, and the kernel says so 2,000 times.
+    assert [answers(question, 5) for question in questions] == [[]] * len(questions)
+    questions[0].netlink.close()
+
+
 def test_the_kernel_answers_for_a_real_socket_and_tells_of_none() -> None:
     plan = make_plan(validate(yaml.safe_load(EXPERIMENT), "test"))
     with (

@@ -115,9 +115,10 @@ def where(losses: LossSummary) -> str:
         f"{port} {part.elsewhere:,} ({', '.join(_unmeasured(part))})"
         for port, part in others[:_MOST_NAMED]
     ]
-    rest = sum(part.elsewhere for _, part in others[_MOST_NAMED:])
-    if rest:
-        named.append(f"{len(others) - _MOST_NAMED} more ports {rest:,}")
+    more = len(others) - _MOST_NAMED
+    if more > 0:
+        rest = sum(part.elsewhere for _, part in others[_MOST_NAMED:])
+        named.append(f"{more} more {'port' if more == 1 else 'ports'} {rest:,}")
     return ", ".join(named)
 
 

@@ -46,9 +46,6 @@ RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
 START_NS = 1_000_000_000_000_000_000
 """The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
 
-MEMORY_MIB = 2048
-"""The guest's memory. The host gives a page when the guest first touches it."""
-
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/tmp",
@@ -128,7 +125,7 @@ def boot(
     on_message: Callable[[str], None] = lambda line: None,
     stall_s: float = STALL_S,
     virtual_limit_s: float = 86_400.0,
-    memory_mib: int = MEMORY_MIB,
+    memory_mib: int = limits.LEAST_MEMORY_MIB,
     processes: int = limits.PROCESSES,
     open_files: int = 0,
     environment: Mapping[str, str] | None = None,
@@ -152,7 +149,7 @@ def boot(
         stall_s: seconds by the host's clock for which the guest may show no sign of life. A sign
             is a line, or a second of virtual time.
         virtual_limit_s: seconds of virtual time after which the program is ended.
-        memory_mib: the guest's memory.
+        memory_mib: the guest's memory. The host gives a page when the guest first touches it.
         processes: how many processes run in it at a time.
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
@@ -283,10 +280,10 @@ def _memory_directory(memory_mib: int) -> str:
     )
 
 
-def require(processes: int) -> None:
-    """Raises FeatureMissingError where this host has no room for a guest of that many processes."""
-    limits.require(limits.of_guest(processes, MEMORY_MIB), WHO)
-    _memory_directory(MEMORY_MIB)
+def require(processes: int, memory_mib: int) -> None:
+    """Raises FeatureMissingError where this host has no room for such a guest."""
+    limits.require(limits.of_guest(processes, memory_mib), WHO)
+    _memory_directory(memory_mib)
 
 
 @contextlib.contextmanager
