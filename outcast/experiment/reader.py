@@ -88,6 +88,8 @@ class Source:
         for length in range(len(at), 0, -1):
             if at[:length] in self.overridden:
                 return self._at_point(self.overridden[at[:length]])
+            if at[:length] in self.lines:
+                break
         # Another `kind` beside a key can be why the key is wrong.
         kind = (*at[:-1], "kind")
         below = [
@@ -157,18 +159,30 @@ class Source:
         named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
         lines, overridden = dict(self.lines), dict(self.overridden)
         for key, value in settings.items():
-            swept = ("sweep", key)
+            swept = self._swept_at(key, value)
             where = replace(self, point=named).place(swept)
             at = _set(tree, key, copy.deepcopy(value), where)
             lines = {spot: line for spot, line in lines.items() if spot[: len(at)] != at}
             overridden = {spot: name for spot, name in overridden.items() if spot[: len(at)] != at}
-            line = self.lines.get(swept, self.lines.get(swept[:1]))
-            if line is not None:
-                lines[at] = line
-            name = self.overridden.get(swept, self.overridden.get(swept[:1]))
-            if name is not None:
-                overridden[at] = name
+            prefixes = [swept[:length] for length in range(len(swept), 0, -1)]
+            source = next((p for p in prefixes if p in self.overridden or p in self.lines), ())
+            if source in self.overridden:
+                overridden[at] = self.overridden[source]
+            elif source in self.lines:
+                lines[at] = self.lines[source]
         return replace(self, tree=tree, lines=lines, overridden=overridden, point=named)
+
+    def _swept_at(self, key: str, value: Any) -> Location:
+        """The place below `sweep` that gives a key this value: a list, or one of the `points`."""
+        sweep = self.tree.get("sweep")
+        points = sweep.get("points") if isinstance(sweep, Mapping) else None
+        for index, point in enumerate(points if isinstance(points, list) else ()):
+            if isinstance(point, Mapping) and key in point and point[key] == value:
+                return ("sweep", "points", index, key)
+        for at in (("sweep", key), ("sweep", *key.split("."))):
+            if at in self.lines or at in self.overridden:
+                return at
+        return ("sweep", key)
 
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -293,7 +307,7 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
     for depth, part in enumerate(parts):
         last = depth == len(parts) - 1
         if isinstance(node, list):
-            if not part.isdigit() or int(part) >= len(node):
+            if not part.isdecimal() or int(part) >= len(node):
                 raise ConfigError(
                     f"{where}: this list has no {part!r}; allowed are 0 to {len(node) - 1}"
                 )
@@ -309,7 +323,7 @@ def _set(tree: dict[Any, Any], key: str, value: Any, where: str) -> Location:
         else:
             above = ".".join(parts[:depth])
             raise ConfigError(f"{where}: nothing can be set below {above}, which is {_short(node)}")
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _lines(document: yaml.Node | None) -> dict[Location, int]:

@@ -179,6 +179,41 @@ def test_a_point_that_is_no_experiment_is_named(
     assert str(caught.value).startswith(said.format(file=file))
 
 
+@pytest.mark.parametrize(
+    ("sweep", "overrides", "line"),
+    [
+        ("  links:\n    rate: [1gbit, quick]\n", [], "{file}:6"),
+        (
+            "  points:\n  - {links.rate: 1gbit}\n  - seed: 1\n    links.rate: quick\n",
+            [],
+            "{file}:8",
+        ),
+        # An override of what the list replaces is not the reason.
+        ("  links.rate: [quick]\n", ["links={rate: 1gbit}"], "{file}:5"),
+        ("  links.rate: [quick]\n", ["sweep.points=[{links.rate: quick}]"], "--set sweep.points"),
+        ("  seed: [1]\n", ["sweep={links: {rate: [quick]}}"], "--set sweep"),
+    ],
+)
+def test_a_swept_value_is_blamed_on_who_gave_it(
+    sweep: str, overrides: list[str], line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "swept.yaml"
+    file.write_text(
+        "topology: {kind: linear, rivals: 2}\n"
+        "flows: [{from: 2-hop}]\n"
+        "links: {rate: 1gbit}\n"
+        f"sweep:\n{sweep}"
+        "queue: {kind: tbf, limit: 16KB}\n"
+        "duration: 200ms\n"
+        "name: swept\n"
+    )
+    source = experiment.read(file, overrides)
+    with pytest.raises(ConfigError) as caught:
+        source.at_point({"links.rate": "quick"}).experiment()
+    begins = f"{line.format(file=file)}: sweep, at links.rate=\"quick\": links.rate: 'quick' is no"
+    assert str(caught.value).startswith(begins)
+
+
 def test_a_sweep_is_written_and_read_back(tmp_path: Path) -> None:
     source = experiment.read(CONFIGS / "linear-12.yaml", ["sweep.queue.limit=[16KB, 64KB]"])
     file = tmp_path / "again.yaml"
