@@ -72,9 +72,10 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     common = link_words.usual(plan.links)
     assert common is not None
     lines += ["", f"links ({link_words.settings(common)}, where nothing else stands)"]
+    own = link_words.own(plan.links)
     lines += [
         f"  {plan.port(node, neighbour)} -- {plan.port(neighbour, node)}  "
-        f"{link_words.own(plan.links, node, neighbour)}".rstrip()
+        f"{own(node, neighbour)}".rstrip()
         for node, neighbour in graph.edges
     ]
     lines += ["", "flows"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from outcast import units
 from outcast.experiment import Link
@@ -44,16 +44,22 @@ def settings(link: Link, other_than: Link | None = None) -> str:
     return ", ".join(words)
 
 
-def own(links: Mapping[Direction, Link], one: str, other: str) -> str:
-    """What a link has other than most links, in both directions; empty where it is nothing.
+def own(links: Mapping[Direction, Link]) -> Callable[[str, str], str]:
+    """What a link between two nodes has other than most links, in words.
 
-    Where the directions differ, each has its end: `to s1 10mbit; to s2 100mbit`.
+    Returns a function of the two nodes, because what most links have is found once for all. Its
+    text is empty where a link is as most are. Where the directions differ, each has its end: `to s1
+    10mbit; to s2 100mbit`.
     """
     common = usual(links)
-    if common is None:
-        return ""
-    there, back = settings(links[one, other], common), settings(links[other, one], common)
-    if there == back:
-        return there
-    ways = ((other, there), (one, back))
-    return "; ".join(f"to {node} {words}" for node, words in ways if words)
+
+    def words_of(one: str, other: str) -> str:
+        if common is None:
+            return ""
+        there, back = settings(links[one, other], common), settings(links[other, one], common)
+        if there == back:
+            return there
+        ways = ((other, there), (one, back))
+        return "; ".join(f"to {node} {words}" for node, words in ways if words)
+
+    return words_of

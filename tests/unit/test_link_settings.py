@@ -470,12 +470,12 @@ def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[st
     common = link_words.usual(plan.links)
     assert common is not None
     assert link_words.settings(common) == "1gbit, delay 25us, mtu 1500"
-    assert link_words.own(plan.links, "s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
-    assert link_words.own(plan.links, "s2", "h3") == "to s2 10mbit"
-    assert link_words.own(plan.links, "s1", "h1") == "to h1 queue pfifo 7 packets"
-    assert link_words.own(plan.links, "s2", "h4") == ""
+    assert link_words.own(plan.links)("s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
+    assert link_words.own(plan.links)("s2", "h3") == "to s2 10mbit"
+    assert link_words.own(plan.links)("s1", "h1") == "to h1 queue pfifo 7 packets"
+    assert link_words.own(plan.links)("s2", "h4") == ""
     # A plan of the first format has no settings.
-    assert link_words.own({}, "s2", "h4") == ""
+    assert link_words.own({})("s2", "h4") == ""
     assert link_words.usual({}) is None
     settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
     assert outcast(["topo", str(CONFIGS / "linear-12.yaml"), *settings]) == 0
@@ -487,7 +487,7 @@ def test_a_links_own_settings_are_told_in_words(capsys: pytest.CaptureFixture[st
 
 def test_a_jitter_is_told_where_it_is_not_the_largest() -> None:
     _, plan = resolved("links.delay=25us", overrides({"between": ["s1", "s2"], "jitter": "1us"}))
-    assert link_words.own(plan.links, "s1", "s2") == "jitter 1us"
+    assert link_words.own(plan.links)("s1", "s2") == "jitter 1us"
 
 
 def test_drawings_have_a_links_own_settings() -> None:

@@ -36,14 +36,14 @@ def to_dot(plan: Plan) -> str:
     Links that flows use are bold and have their number of flows. A link that differs from most has
     its own settings besides.
     """
-    used = flows_on_links(plan)
+    used, own = flows_on_links(plan), link_words.own(plan.links)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
         lines.append(f'  "{host}" [shape=ellipse, label="{host}\\n{plan.ip(host)}"];')
     lines += [f'  "{switch}";' for switch in plan.switches]
     for one, two in plan.graph.edges:
         count = used[frozenset((one, two))]
-        label = "\\n".join(filter(None, [str(count or ""), link_words.own(plan.links, one, two)]))
+        label = "\\n".join(filter(None, [str(count or ""), own(one, two)]))
         named = [*(["penwidth=2"] if count else []), *([f'label="{label}"'] if label else [])]
         style = f" [{', '.join(named)}]" if named else ""
         lines.append(f'  "{one}" -- "{two}"{style};')
@@ -194,11 +194,8 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
     axes.add_collection(LineCollection(taken, colors=BLUE, linewidths=widths, zorder=2))
     (x1, y1), (x2, y2) = (placed[node] for node in plan.ends[plan.bottleneck.egress])
     axes.plot([x1, x2], [y1, y2], color=VERMILION, linewidth=6, zorder=3)
-    own = {
-        frozenset(edge): words
-        for edge in plan.graph.edges
-        if (words := link_words.own(plan.links, *edge))
-    }
+    words_of = link_words.own(plan.links)
+    own = {frozenset(edge): words for edge in plan.graph.edges if (words := words_of(*edge))}
     own = own if len(own) <= _MOST_OWN else {}
     _write_settings(axes, plan, own, lines)
     of_bottleneck = own.get(frozenset(plan.ends[plan.bottleneck.egress]), "")

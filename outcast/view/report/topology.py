@@ -45,12 +45,13 @@ def draw(plan: Plan, group_by: GroupKind, marked: str | None) -> Element:
     used = drawing.flows_on_links(plan)
     most = max(used.values(), default=1)
     bottleneck = _behind(plan)
+    own = link_words.own(plan.links)
     for one, two in plan.graph.edges:
         (x1, y1), (x2, y2) = at(one), at(two)
         count = used[frozenset((one, two))]
         line = element(
             "line",
-            element("title", _of_link(plan, one, two, count)),
+            element("title", _of_link(one, two, count, own(one, two))),
             x1=round(x1, 1),
             y1=round(y1, 1),
             x2=round(x2, 1),
@@ -111,9 +112,8 @@ def draw(plan: Plan, group_by: GroupKind, marked: str | None) -> Element:
     )
 
 
-def _of_link(plan: Plan, one: str, two: str, flows: int) -> str:
+def _of_link(one: str, two: str, flows: int, own: str) -> str:
     """What a pointer at a link tells: its flows, and its own settings."""
-    own = link_words.own(plan.links, one, two)
     return f"{one} to {two}: {flows} flow{'' if flows == 1 else 's'}{own and f'; {own}'}"
 
 
