@@ -37,6 +37,9 @@ case "$#:${1:-}" in
     *) sed -n 's/^# Usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
 
+# quietly shows a command's output only if it fails, but a wait should be told at once.
+exec 3>&1
+
 say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: error: %s\n' "$*" >&2; exit 1; }
 
@@ -78,13 +81,14 @@ as_owner() {
 # A machine that has just started may be installing updates of its own. apt-get waits for dpkg's lock
 # alone, and fails at once where another holds that of the lists or of the archives.
 apt_get() {
-    local output status tries=30
+    local output status until=$((SECONDS + 300)) said=false
     while :; do
         output=$(as_root env DEBIAN_FRONTEND=noninteractive apt-get \
-            -o DPkg::Lock::Timeout=300 "$@" 2>&1) && return
+            -o DPkg::Lock::Timeout=$((until > SECONDS ? until - SECONDS : 1)) "$@" 2>&1) && return
         status=$?
-        [[ $output == *"Could not get lock"* || $output == *"Unable to lock"* ]] \
-            && [ $((tries -= 1)) -gt 0 ] || break
+        [[ $output == *"Could not get lock"* ]] && [ "$SECONDS" -lt "$until" ] || break
+        $said || say "another apt is at work; waiting for it up to five minutes" >&3
+        said=true
         sleep 10
     done
     printf '%s\n' "$output"

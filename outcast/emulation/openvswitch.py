@@ -167,7 +167,9 @@ def _result(answer: Any, number: int, asked: str) -> str:
         raise RunError(f"ovs-vswitchd, asked for {asked}: its answer is to another request")
     if answer.get("error") is not None:
         raise RunError(f"ovs-vswitchd refused {asked}: {answer['error']}")
-    return str(answer.get("result"))
+    if not isinstance(answer.get("result"), str):
+        raise RunError(f"ovs-vswitchd, asked for {asked}: its answer is no text")
+    return str(answer["result"])
 
 
 def _answers(control: socket.socket) -> Iterator[Any]:
@@ -176,6 +178,8 @@ def _answers(control: socket.socket) -> Iterator[Any]:
     while True:
         try:
             answer, end = decoder.raw_decode(text)
+        except RecursionError:
+            raise OSError("its answer is nested too deeply") from None
         except ValueError:
             received = control.recv(_ANSWER_BYTES)
             if not received:

@@ -90,10 +90,15 @@ class Source:
                 return self._at_point(self.overridden[at[:length]])
             if at[:length] in self.lines:
                 break
-        # Another `kind` beside a key can be why the key is wrong.
-        kind = (*at[:-1], "kind")
+        # Another `kind` beside a key can be why the key is wrong, or what made the part at all.
+        part = at[:-1]
+        is_made = bool(part) and part not in self.lines and at not in self.lines
         below = [
-            name for spot, name in self.overridden.items() if spot[: len(at)] == at or spot == kind
+            name
+            for spot, name in self.overridden.items()
+            if spot[: len(at)] == at
+            or spot == (*part, "kind")
+            or (is_made and spot[: len(part)] == part)
         ]
         return self._line(at, below)
 
@@ -159,7 +164,7 @@ class Source:
         named = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
         lines, overridden = dict(self.lines), dict(self.overridden)
         for key, value in settings.items():
-            swept = self._swept_at(key, value)
+            swept = self._swept_at(key, settings)
             where = replace(self, point=named).place(swept)
             at = _set(tree, key, copy.deepcopy(value), where)
             lines = {spot: line for spot, line in lines.items() if spot[: len(at)] != at}
@@ -172,17 +177,16 @@ class Source:
                 lines[at] = self.lines[source]
         return replace(self, tree=tree, lines=lines, overridden=overridden, point=named)
 
-    def _swept_at(self, key: str, value: Any) -> Location:
-        """The place below `sweep` that gives a key this value: a list, or one of the `points`."""
+    def _swept_at(self, key: str, settings: Mapping[str, Any]) -> Location:
+        """The place below `sweep` that gives a key its value: a list, or one of the `points`."""
         sweep = self.tree.get("sweep")
         points = sweep.get("points") if isinstance(sweep, Mapping) else None
         for index, point in enumerate(points if isinstance(points, list) else ()):
-            if isinstance(point, Mapping) and key in point and point[key] == value:
+            if isinstance(point, Mapping) and key in point and point.items() <= settings.items():
                 return ("sweep", "points", index, key)
-        for at in (("sweep", key), ("sweep", *key.split("."))):
-            if at in self.lines or at in self.overridden:
-                return at
-        return ("sweep", key)
+        below = (at for at in (*self.overridden, *self.lines) if at[:1] == ("sweep",))
+        lists = (at for at in below if ".".join(map(str, at[1:])) == key)
+        return next(lists, ("sweep", key))
 
 
 Overrides = Sequence[str] | Mapping[str, Any]

@@ -56,13 +56,12 @@ def experiment_of(source: Source) -> Experiment:
     return with_network(source.experiment(), source)
 
 
-def with_network(experiment: Experiment, source: Source, where: str = "") -> Experiment:
+def with_network(experiment: Experiment, source: Source) -> Experiment:
     """The experiment with its network, if it names a file and has no network of that yet.
 
     Args:
         experiment: what is asked for.
         source: where it comes from; relative paths are relative to its folder.
-        where: what a refusal begins with, instead of the place in the source.
 
     Raises:
         ConfigError: in one line, the file, and what is wrong with it.
@@ -72,7 +71,7 @@ def with_network(experiment: Experiment, source: Source, where: str = "") -> Exp
         return experiment
     if topology.network is not None and topology.network.of == topology.asked():
         return experiment
-    place = where or f"{source.place(('topology', 'path'))}: topology.path"
+    place = f"{source.place(('topology', 'path'))}: topology.path"
     is_result = source.files_from is None or is_of_result(Path(source.file))
     if is_result and source.files_from is not None:
         known = among(read_kept(source.files_from), topology)
@@ -88,7 +87,7 @@ def with_network(experiment: Experiment, source: Source, where: str = "") -> Exp
     try:
         network = _network(topology, path, content)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+        raise ConfigError(f"{place}: {error}" if source.point else str(error)) from None
     origin = Origin(source.files_from.absolute(), path.name, content)
     return experiment.model_copy(update={"topology": topology.built(network, origin)})
 

@@ -23,19 +23,22 @@ from outcast import files
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
+from outcast.sweep.task import RUN_BYTES
 
 _NEAREST = 5
 _FAR = math.log(4)
-"""A distance from here on is far: four times the flows, the traffic or the network."""
+"""A distance beyond this is far: four times the flows, the traffic or the network."""
 _MOST_LINES = 2000
 _WITH_TRAFFIC = ("traffic", "analysis")
 """The phases whose time grows with the traffic; that of the others grows with the network."""
 
 START_S = {"virtual": 2.5, "realtime": 3.0}
 PORT_S = {"virtual": 0.013, "realtime": 0.03}
+CAPTURE_S = {"virtual": 0.04, "realtime": 0.04}
 HOP_BIT_S = {"virtual": 0.4e-9, "realtime": 0.2e-9}
-"""The model's seconds: of every run, of each port and host, and for each bit on each link of its
-path. Rounded from runs on two quiet cores; `benchmarks/estimates.py` says how far it is off."""
+"""The model's seconds: of every run, of each port and host, of each capture, and for each bit on
+each link of its path. Rounded from runs on two quiet cores; `benchmarks/estimates.py` says how far
+it is off."""
 TIMES_MOST, TIMES_LEAST = 4.0, 0.5
 """By how much the model can be wrong: most runs take so many times what it says, or fewer."""
 BIT_BYTES = {"keep": 0.03, "compress": 0.015, "drop": 0.005}
@@ -61,6 +64,7 @@ class Size:
         bits: what the bottleneck can carry in the experiment's duration.
         ports: the ports of all switches, and the hosts.
         hops: the links on a flow's path, on average.
+        captured: how many captures are taken.
     """
 
     engine: Literal["realtime", "virtual"]
@@ -69,20 +73,23 @@ class Size:
     duration_s: _Seconds
     ports: _Count
     hops: _Positive
+    captured: _Count
 
     def distance(self, other: Size) -> float:
-        """0 for equal sizes. A factor of e in flows, in bits, or in ports, counts as 1 each."""
+        """0 for equal sizes. A factor of e in flows, bits, ports or captures counts as 1 each."""
         ratios = (
             self.flows / other.flows,
             self.bits / other.bits,
             self.ports / other.ports,
+            self.captured / other.captured,
         )
         return sum(abs(math.log(ratio)) for ratio in ratios)
 
     @property
     def modelled_other_s(self) -> float:
-        """The model's seconds that grow with the network."""
-        return START_S[self.engine] + PORT_S[self.engine] * self.ports
+        """The model's seconds that grow with the network and its captures."""
+        of_captures_s = CAPTURE_S[self.engine] * self.captured
+        return START_S[self.engine] + PORT_S[self.engine] * self.ports + of_captures_s
 
     @property
     def modelled_traffic_s(self) -> float:
@@ -158,8 +165,15 @@ def size_of(experiment: Experiment, engine: Literal["realtime", "virtual"], plan
         bits=duration_s * rate_bps,
         duration_s=duration_s,
         ports=len(plan.ends),
+        captured=max(1, len(plan.capture_ports)),
         hops=fmean(len(flow.path) - 1 for flow in plan.flows) if plan.flows else USUAL_HOPS,
     )
+
+
+def memory_bytes(size: Size) -> int:
+    """The most memory that a run takes, from runs of fat-trees of 8 to 20 pods."""
+    of_network = size.ports * 2**18
+    return max(RUN_BYTES, 400 * 2**20 + of_network + size.captured * 2**21)
 
 
 def default_file() -> Path:
@@ -223,7 +237,8 @@ def estimate(size: Size, captures: str, known: Sequence[Measurement]) -> Estimat
     alike = [run for run in reversed(known) if run.size.engine == size.engine]
     near = [run for run in alike if size.distance(run.size) <= _FAR]
     nearest = sorted(near or alike, key=lambda run: size.distance(run.size))[:_NEAREST]
-    stored = [run for run in alike if run.captures == captures] or alike
+    alike_stored = [[run for run in runs if run.captures == captures] for runs in (near, alike)]
+    stored = next(filter(None, [*alike_stored, near]), alike)
     stored = sorted(stored, key=lambda run: size.distance(run.size))[:_NEAREST]
     if not nearest:
         wall_s = size.modelled_other_s + size.modelled_traffic_s + size.real_s

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.networks import resolve as networks
 from outcast.plan import make as run_plan
@@ -80,6 +81,7 @@ class Plan:
                 captures=self.sweep.captures,
                 exclusive=run.exclusive,
                 executor=executor,
+                memory_bytes=measured.memory_bytes(run.size),
             )
             for run in self.runs
             if run.point.name not in finished
@@ -100,13 +102,15 @@ def plan_sweep(source: Source, choose: Callable[[Experiment], EngineName]) -> Pl
     whole = source.experiment()
     checked: dict[str, tuple[Experiment, Size]] = {}
     runs = []
-    for point in points(whole.sweep or Sweep(), whole.repetitions, whole.seed):
+    try:
+        all_points = points(whole.sweep or Sweep(), whole.repetitions, whole.seed)
+    except ConfigError as error:
+        raise ConfigError(source.located(str(error))) from None
+    for point in all_points:
         key = canonical(point.settings)
         if key not in checked:
-            settings = ", ".join(f"{name}={value}" for name, value in point.settings.items())
-            where = f"{source.where}: {settings}".rstrip(": ")
             at_point = source.at_point(point.settings)
-            experiment = networks.with_network(at_point.experiment(), source, where)
+            experiment = networks.with_network(at_point.experiment(), at_point)
             built = run_plan.make_plan(experiment, at_point.located)
             engine = choose(experiment)
             size = measured.size_of(experiment, engine, built)

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from outcast.sweep.process import RunProcess, give
-from outcast.sweep.task import Ended, Task
-
-RUN_BYTES = 800 * 2**20
-"""The most memory that a run takes: the guest, the analysis and the interpreters."""
+from outcast.sweep.task import RUN_BYTES, Ended, Task
 
 STOP_DEADLINE_S = 4.0
 """How long an interrupted run may take to clean up."""
@@ -73,9 +70,13 @@ class LocalPool:
             return False
         if any(run.task.exclusive for run in self._running.values()):
             return False
-        # A run that has just started has not taken its memory yet.
-        young = sum(time.monotonic() - run.began < 10 for run in self._running.values())
-        return self.memory() >= (1 + young) * RUN_BYTES
+        # A run that has just started has not taken its memory yet. A large one takes minutes.
+        untaken_bytes = sum(
+            run.task.memory_bytes
+            for run in self._running.values()
+            if run.task.memory_bytes > RUN_BYTES or time.monotonic() - run.began < 10
+        )
+        return self.memory() >= untaken_bytes + task.memory_bytes
 
     def start(self, task: Task, folder: Path) -> None:
         self._running[task.name] = give(task, folder, self._idle, self.threads)

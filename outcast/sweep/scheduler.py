@@ -68,7 +68,9 @@ class Progress:
     def eta_s(self, places: int, expected_s: float | None) -> float | None:
         """Estimates the seconds that are left, from the mean so far or else from `expected_s`."""
         each_s = fmean(self.wall_s) if self.wall_s else expected_s
-        return None if each_s is None else self.left * each_s / max(1, places)
+        if each_s is None:
+            return None
+        return self.left * each_s / max(1, min(places, self.left))
 
 
 class Observer(Protocol):

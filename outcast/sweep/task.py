@@ -19,6 +19,9 @@ Captures = Literal["keep", "compress", "drop"]
 REAL = "outcast.sweep.executor:execute"
 """The executor that runs and analyses an experiment; tests name another one."""
 
+RUN_BYTES = 800 * 2**20
+"""The most memory that a usual run takes: the guest, the analysis and the interpreters."""
+
 ATTEMPTS = {
     "GuestError": 2,
     "DeadlineError": 2,
@@ -39,6 +42,7 @@ class Task:
         captures: what happens to the captures after the analysis.
         exclusive: whether no other run may share the machine with it.
         executor: `module:function` of an Executor.
+        memory_bytes: the most memory that it takes; see `outcast.sweep.measured.memory_bytes`.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Task:
     captures: Captures
     exclusive: bool
     executor: str = REAL
+    memory_bytes: int = RUN_BYTES
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,8 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
             "{file}:13 with --set duration, --set seed: analysis.windows.",
         ),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
+        # An override made the part, which lacks a key.
+        (["blackout.at=h8"], "{file} with --set blackout.at: blackout.drops: is missing"),
         (["flows.².hosts=1"], "--set flows.².hosts: this list has no '²'; allowed are 0 to 1"),
         # The file's own mistake, whatever is overridden.
         (["seed=2", "name=other"], "{bad}:3: topology.k: 7: "),

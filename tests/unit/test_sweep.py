@@ -436,7 +436,7 @@ def test_the_estimate_comes_from_runs_of_this_machine(tmp_path: Path) -> None:
 )
 def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damaged: str) -> None:
     file = tmp_path / "measured.jsonl"
-    size = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7)
+    size = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7, captured=3)
     measured.note(measured.Measurement(size, 2.0, 3.0, 1000, "keep"), file)
     line = file.read_text()
     key = damaged.partition(":")[0]
@@ -448,7 +448,7 @@ def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path: Path, damage
 
 
 def test_a_first_run_is_estimated_by_a_model_which_scales_what_was_measured() -> None:
-    small = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7)
+    small = measured.Size("virtual", 13, 5e8, 0.5, ports=96, hops=5.7, captured=3)
     large = replace(small, ports=2592, bits=1e9)
     alone = measured.estimate(large, "keep", [])
     assert (alone.runs, alone.far) == (0, False)
@@ -466,8 +466,12 @@ def test_a_first_run_is_estimated_by_a_model_which_scales_what_was_measured() ->
     near = measured.Measurement(large, 1.0, 100.0, 10**6, "keep")
     of_near = measured.estimate(large, "keep", [slow, slow, near, slow])
     assert (of_near.wall_s, of_near.runs, of_near.far) == (pytest.approx(101), 1, False)
+    assert of_near.disk_bytes == pytest.approx(10**6)
+    # Runs that capture every port are others.
+    every = measured.Measurement(replace(large, captured=3000), 1.0, 900.0, 10**9, "keep")
+    assert measured.estimate(large, "keep", [every, near, every]) == of_near
     # A run of real time takes its own time on every machine.
-    real = measured.Size("realtime", 13, 1e9, 10.0, ports=96, hops=5.7)
+    real = measured.Size("realtime", 13, 1e9, 10.0, ports=96, hops=5.7, captured=3)
     taken = measured.Measurement(real, 12.0, 6.0, 10**6, "keep")
     longer = replace(real, duration_s=20.0, bits=2e9)
     assert measured.estimate(longer, "keep", [taken]).wall_s == pytest.approx(6 + 2 * 2 + 20)
@@ -477,7 +481,7 @@ def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path: Path) -> N
     slow = {"links.overrides": "[{between: [s1, h1], rate: 10mbit}]"}
     (before, *_), (after, *_) = (planned(tmp_path, **more).runs for more in ({}, slow))
     assert (before.size.bits, after.size.bits) == (1e7, 1e6)
-    assert (before.size.ports, before.size.hops) == (8, 2.5)
+    assert (before.size.ports, before.size.hops, before.size.captured) == (8, 2.5, 3)
 
 
 def test_a_single_run_is_measured_without_its_figures(tmp_path: Path) -> None:
@@ -547,7 +551,7 @@ def test_the_plan_is_shown_and_nothing_run(
     assert "queue.limit: 16KB, 64KB" in out
     assert "estimate: about 5 s (2 at a time)" in out
     assert "by a model of networks, rates and durations, because this machine has measured" in out
-    assert "it may be 3 s to 21 s" in out
+    assert "it may be 3 s to 22 s" in out
     assert not out_folder.exists()
 
 

@@ -184,10 +184,11 @@ def test_a_point_that_is_no_experiment_is_named(
     [
         ("  links:\n    rate: [1gbit, quick]\n", [], "{file}:6"),
         (
-            "  points:\n  - {links.rate: 1gbit}\n  - seed: 1\n    links.rate: quick\n",
+            "  points:\n  - {links.rate: 1gbit}\n  -\n    links.rate: quick\n",
             [],
             "{file}:8",
         ),
+        ("  points:\n  - {links.rate: quick, seed: 1}\n  - {links.rate: quick}\n", [], "{file}:7"),
         # An override of what the list replaces is not the reason.
         ("  links.rate: [quick]\n", ["links={rate: 1gbit}"], "{file}:5"),
         ("  links.rate: [quick]\n", ["sweep.points=[{links.rate: quick}]"], "--set sweep.points"),

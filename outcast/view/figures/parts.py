@@ -88,7 +88,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
             line.y,
             color=line.colour,
             lw=line.width,
-            marker=line.marker,
+            # A curve of one point would be drawn as nothing.
+            marker=line.marker or ("o" if len(line.x) == 1 else None),
             markersize=4,
             label=line.label,
             drawstyle="steps-post" if line.steps else "default",
