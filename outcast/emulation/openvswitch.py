@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from outcast.emulation import in_c
 from outcast.emulation.commands import Process, SystemCommands, wait_until
-from outcast.errors import RunError
+from outcast.errors import ReadBackError, RunError
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_DEADLINE_S = 20.0
@@ -28,6 +28,7 @@ _ANSWER_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 256
 """Far fewer than fit into a socket's buffer, because ovs-vswitchd may answer the first before the
 last is sent, and then neither side would read."""
+_STATISTICS = "other_config:stats-update-interval"
 _NEVER_MS = (1 << 31) - 1
 """An interval in which ovs-vswitchd writes every port's counters into its database. Nobody reads
 them there, and to write them takes longer with each port (ovs-vswitchd.conf.db(5))."""
@@ -63,9 +64,13 @@ class OpenVSwitch:
         self._commands.run(
             [
                 *("ovs-vsctl", "--timeout=20", "--no-wait", "init", "--"),
-                *("set", "Open_vSwitch", ".", f"other_config:stats-update-interval={_NEVER_MS}"),
+                *("set", "Open_vSwitch", ".", f"{_STATISTICS}={_NEVER_MS}"),
             ]
         )
+        asked = ["ovs-vsctl", "--timeout=20", "--no-wait", "get", "Open_vSwitch", ".", _STATISTICS]
+        shown = self._commands.run(asked).strip().strip('"')
+        if shown != str(_NEVER_MS):
+            raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, shown)
         environment = {}
         if self.datapath == "netdev":
             shim = in_c.provide(in_c.BROADCASTS_ONLY, self._folder, self._commands)

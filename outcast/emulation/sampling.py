@@ -42,6 +42,7 @@ _EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)
 _ALL_STATES = 0xFFFFFFFF
 _ANSWER_BYTES = 16 * 1024
 ANSWERS_AT_ONCE = 64
+"""Requests that are sent before an answer is read; see `_questions`."""
 _STOP_DEADLINE_S = 10.0
 
 

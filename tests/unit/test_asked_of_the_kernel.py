@@ -6,7 +6,9 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from outcast import netlink
 from outcast.emulation import openvswitch, rtnetlink
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.openvswitch import OpenVSwitch
-from outcast.errors import RunError
+from outcast.errors import ReadBackError, RunError
 
 
 class FakeKernel:
@@ -172,6 +174,21 @@ def test_open_vswitch_that_does_not_answer_is_an_error(
     answering(tmp_path, *pieces)
     with pytest.raises(RunError, match=said):
         list(OpenVSwitch(SystemCommands(), tmp_path).ask("bridge/dump-flows", ["s1"]))
+
+
+def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path: Path) -> None:
+    class Forgetful(SystemCommands):
+        def run(self, argv: Sequence[str], **options: Any) -> str:
+            return '"5000"\n' if "get" in argv else ""
+
+        def spawn(self, name: str, argv: Sequence[str], **options: Any) -> Any:
+            (tmp_path / "db.sock").touch()
+
+    with (
+        pytest.raises(ReadBackError, match=r"stats-update-interval.*5000"),
+        OpenVSwitch(Forgetful(), tmp_path),
+    ):
+        pass
 
 
 def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path: Path) -> None:
