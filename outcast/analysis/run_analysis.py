@@ -13,7 +13,7 @@ import polars as pl
 from outcast.analysis.capture.headers import ACK, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.compiled import I32, Array
-from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.port_samples import port_table
 from outcast.analysis.measure.program_flows import program_flows
@@ -232,6 +232,11 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
         captures[:-1],
         captures[-1:],
         JoinOptions(
+            # A slow or paused link can hold a packet for as long as the run takes.
+            max_sojourn_ns=max(
+                DEFAULT_MAX_SOJOURN_NS,
+                *(capture.last_ns - traffic.t_start_ns for capture in captures if capture.last_ns),
+            ),
             watched_ns=(traffic.t_start_ns, traffic.t_end_ns),
             one_clock=True,
             release=True,

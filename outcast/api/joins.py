@@ -245,6 +245,7 @@ def join_captures(
         (
             *(text for capture in read for text in capture.remarks),
             *joined.clocks,
+            *(clocks.doubts if clocks else ()),
             *doubtful.remarks(joined, known),
             *left_out(joined, read),
             *(dropped.sentence for dropped in ranges),

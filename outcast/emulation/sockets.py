@@ -257,6 +257,7 @@ def check_min_rto(
 
     Without `steady` a timeout may be longer. Where a link changes its rate, round trips vary, and
     the timeout keeps the largest variation for a while, which no socket shows (tcp_rtt_estimator).
+    The same holds where every round trip is long beside the minimum, as on slow links.
 
     Raises:
         ReadBackError: the error has the nearest timeout seen.
@@ -270,6 +271,11 @@ def check_min_rto(
     if not above_ms:
         return
     minimum_ms = effective_ns / 1e6
+    measured = [sample.rtt_us / 1e3 for sample in samples if sample.rtt_us and not sample.backoff]
+    if 2 * min(measured) >= minimum_ms:
+        # A variation can be as large as the round trip, and four of them dominate every timeout
+        # (RFC 6298, section 2.3). So the minimum need not show at any socket.
+        steady = False
     too_long = all(above > minimum_ms + slack + _JIFFIES_MS for above, slack in above_ms)
     too_short = min(above for above, _ in above_ms) < minimum_ms - _JIFFIES_MS
     if (too_long and steady) or too_short:

@@ -148,7 +148,7 @@ def test_accurate_ecn_must_show_at_the_socket() -> None:
 
 def test_the_minimum_rto_must_show_at_some_socket() -> None:
     sockets.check_min_rto([SAMPLE], 4_000_000)
-    stuck = replace(SAMPLE, rto_us=204_000)
+    stuck = replace(SAMPLE, rtt_us=500, rto_us=204_000)
     with pytest.raises(ReadBackError, match="RTO"):
         sockets.check_min_rto([stuck], 4_000_000)
     sockets.check_min_rto([stuck], 200_000_000)
@@ -157,5 +157,10 @@ def test_the_minimum_rto_must_show_at_some_socket() -> None:
     with pytest.raises(ReadBackError, match="minimum RTO"):
         sockets.check_min_rto([SAMPLE], 200_000_000, steady=False)
     sockets.check_min_rto([stuck], 4_000_000, steady=False)
+    # On a slow link four variations are more than the minimum (RFC 6298, section 2.3).
+    slow = replace(SAMPLE, rtt_us=900_000, rto_us=2_622_000, rttvar_us=150_000)
+    sockets.check_min_rto([slow], 200_000_000)
+    with pytest.raises(ReadBackError, match="minimum RTO"):
+        sockets.check_min_rto([replace(slow, rto_us=950_000)], 200_000_000)
     # Neither tells anything, because no round trip was measured, or timeouts doubled the RTO.
     sockets.check_min_rto([replace(stuck, rtt_us=0), replace(stuck, backoff=2)], 4_000_000)

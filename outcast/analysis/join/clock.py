@@ -37,6 +37,8 @@ NEAR = 25
 """How many packets before and after a step are compared."""
 _FAR = 1 << 60
 """No bound: farther than any clock."""
+MOST_LATE = 0.01
+"""If more than this share of packets stays for longer than any can, the clocks disagree."""
 MOST_STEPS = 16
 """So many places are looked at where a clock could have stepped."""
 
@@ -139,6 +141,7 @@ class Clocks:
         contradiction: what cannot be satisfied by any clocks, if there is such.
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
+        doubts: a line on each clock that may be wrong, but need not be.
     """
 
     clocks: list[Clock]
@@ -148,6 +151,7 @@ class Clocks:
     error_ns: int | None = 0
     contradiction: Contradiction | None = None
     delays: tuple[tuple[int, int, I64], ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def stepped(self) -> bool:
@@ -190,8 +194,11 @@ def estimate(
     pairs: Pairs,
     left_flows: Sequence[Bool | None],
     outputs: Collection[int],
+    max_sojourn_ns: int,
 ) -> Clocks:
     """Finds the clocks of captures, on that of the output by which most packets left.
+
+    Nothing is corrected unless the stamps contradict one clock; see `_agree`.
 
     Args:
         captures: the captures.
@@ -199,6 +206,7 @@ def estimate(
         left_flows: for each capture and each of its flows, whether it left there; None if nothing
             did.
         outputs: the captures of which one gives the common clock.
+        max_sojourn_ns: no packet stays in the switch for longer.
     """
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
@@ -206,6 +214,16 @@ def estimate(
     ]
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
     setting = _Setting(captures, pairs, left_rows, reference)
+    if _agree(setting, max_sojourn_ns):
+        kept = [Clock()] * len(captures)
+        return Clocks(
+            kept,
+            [Offset()] * len(captures),
+            reference,
+            [],
+            delays=_by_captures(setting, kept),
+            doubts=tuple(_doubts(setting, _solve(setting, kept))),
+        )
     solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
     return Clocks(
         solved.clocks,
@@ -214,8 +232,45 @@ def estimate(
         _notes(setting, solved),
         _error_ns(solved),
         solved.contradiction,
-        tuple((came, left, solved.delay_ns[mine]) for came, left, mine in pairs.groups()),
+        _by_captures(setting, solved.clocks),
     )
+
+
+def _agree(setting: _Setting, max_sojourn_ns: int) -> bool:
+    """Whether one clock can have stamped all: no packet leaves too early, and few too late.
+
+    Nothing else counts as a contradiction. A queue can make packets wait for any time and in any
+    order, so waits that grow or differ say nothing about clocks.
+    """
+    captures = setting.captures
+    if any(capture.steps_back for capture in captures):
+        return False
+    delay = _delays(setting, [Clock()] * len(captures))
+    if not delay.size:
+        return True
+    late = max(
+        float((delay[mine] > max_sojourn_ns).mean()) for _, _, mine in setting.pairs.groups()
+    )
+    return int(delay.min()) >= -STAMP_NS and late <= MOST_LATE
+
+
+def _doubts(setting: _Setting, solved: _Solved) -> Iterator[str]:
+    """A line on each clock that the order of departures would move, though nothing needs it."""
+    for capture, offsets in zip(setting.captures, solved.offsets, strict=False):
+        if abs(offsets[0].offset_ns) > STAMP_NS:
+            yield (
+                f"{capture.port}: the order of departures would fit a first-in, first-out queue "
+                f"better if its clock were {abs(offsets[0].offset_ns) / 1e6:.3f} ms "
+                f"{'ahead' if offsets[0].offset_ns < 0 else 'behind'}; not corrected, because a "
+                "queue with priorities or classes does the same. Packets of the other direction "
+                "would tell"
+            )
+
+
+def _by_captures(setting: _Setting, clocks: Sequence[Clock]) -> tuple[tuple[int, int, I64], ...]:
+    """The sojourn times by the captures where packets came in and left."""
+    delay = _delays(setting, clocks)
+    return tuple((came, left, delay[mine]) for came, left, mine in setting.pairs.groups())
 
 
 def _without_steps_back(capture: PortCapture) -> Clock:
@@ -236,13 +291,17 @@ def _without_steps_back(capture: PortCapture) -> Clock:
 def _without_steps(setting: _Setting, clocks: list[Clock]) -> _Solved:
     """Finds the steps of clocks.
 
-    Sojourn times that change at once and stay changed show large ones. If the clocks still
-    contradict each other, stretches of time that exclude each other show small ones.
+    Sojourn times that change at once and stay changed show large ones. But a queue that builds up
+    does the same, so a step has to end or begin a contradiction. If the clocks still contradict
+    each other, stretches of time that exclude each other show small ones.
     """
     guess = _Guess.of(setting, clocks)
     dismissed: set[tuple[int, int]] = set()
     for _ in range(MOST_STEPS):
-        jumps = _jumps(_delays(setting, guess.clocks), setting.pairs)
+        delay = _delays(setting, guess.clocks)
+        jumps = _jumps(delay, setting.pairs)
+        if guess.solved.tolerance_ns <= STAMP_NS:
+            jumps = [jump for jump in jumps if _parts_what_can_be(jump, delay, setting.pairs)]
         left = [jump for jump in jumps if (jump.left, jump.left_rows[0]) not in dismissed]
         if not left:
             break
@@ -344,6 +403,14 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
                     )
                 )
     return jumps
+
+
+def _parts_what_can_be(jump: _Jump, delay: I64, pairs: Pairs) -> bool:
+    """Whether packets can have left when they did on one side of a jump only."""
+    mine = (pairs.came == jump.came) & (pairs.left == jump.left)
+    before = delay[mine & (pairs.left_row <= jump.left_rows[0])]
+    after = delay[mine & (pairs.left_row >= jump.left_rows[1])]
+    return (int(before.min()) < -STAMP_NS) != (int(after.min()) < -STAMP_NS)
 
 
 def _breaks(delay: I64, pairs: Pairs) -> list[_Jump]:

@@ -236,7 +236,7 @@ def join(
             everywhere = range(len(captures))
             came_at, leaving_at = _taking_part(captures, everywhere, everywhere, flows, rows, told)
             between = pair_up(sightings, captures, came_at, leaving_at)
-        clocks = clock.estimate(captures, between, leaving_at, out_places)
+        clocks = clock.estimate(captures, between, leaving_at, out_places, options.max_sojourn_ns)
     all_came, all_left = tuple(came), tuple(left)
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
@@ -672,9 +672,10 @@ def _judge(
         return verdict, note
     stamps = arrivals.stamp_ns[missing]
     longest, first_left = matched.extremes.tolist()
-    patience = options.max_sojourn_ns
+    # What left shows how long packets wait.
+    patience = min(options.max_sojourn_ns, DEFAULT_MAX_SOJOURN_NS)
     if first_left < len(arrivals):
-        patience = min(patience, 2 * longest + 1_000_000)
+        patience = min(options.max_sojourn_ns, 2 * longest + 1_000_000)
 
     # Overtaken by a later packet of the same flow, of the same port if that is a FIFO, or of any.
     port, to = arrivals.port[missing], egress[missing]
