@@ -52,6 +52,7 @@ class Asked:
     captures: tuple[AskedCapture, ...]
     destinations: Collection[str]
     routed: bool
+    one_clock: bool
     max_sojourn_ns: int
     rate_bps: int | None
     limit_bytes: int | None
@@ -165,6 +166,7 @@ def join_captures(
     ports: Mapping[str, str | os.PathLike[str]] | None = None,
     destinations: Collection[str] = (),
     routed: bool = False,
+    one_clock: bool = False,
     max_sojourn: str = "1s",
     rate: str | None = None,
     limit: str | None = None,
@@ -181,6 +183,7 @@ def join_captures(
         ports: likewise, ports that are inputs and outputs at once.
         destinations: only packets to these addresses; empty takes all that leave.
         routed: the switch is a router, so the TTL may change.
+        one_clock: one clock stamped all captures, so none is corrected.
         max_sojourn: the longest time that a packet can spend in the switch, as `10ms`.
         rate: the rate of the outputs, as `50mbit`, if it is known. Otherwise it is estimated.
         limit: the limit of the outputs' queues, as `16KB`, if it is known.
@@ -219,6 +222,7 @@ def join_captures(
         JoinOptions(
             max_sojourn_ns=max_sojourn_ns,
             routed=routed,
+            one_clock=one_clock,
             one_way=False,
             destinations=wanted,
             release=True,
@@ -254,6 +258,7 @@ def join_captures(
             _asked("any", both) + _asked("in", came) + _asked("out", left),
             wanted,
             routed,
+            one_clock,
             max_sojourn_ns,
             known.rate_bps,
             known.limit_bytes,

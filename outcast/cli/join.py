@@ -107,6 +107,9 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
 )
 @click.option("--routed", is_flag=True, help="The switch is a router: let the TTL change.")
 @click.option(
+    "--one-clock", is_flag=True, help="One clock stamped all captures: correct none of them."
+)
+@click.option(
     "--max-sojourn",
     default="1s",
     show_default=True,
@@ -127,6 +130,7 @@ def command(
     blackouts: Path | None,
     addresses: tuple[str, ...],
     routed: bool,
+    one_clock: bool,
     max_sojourn: str,
     rate: str | None,
     limit: str | None,
@@ -175,6 +179,7 @@ def command(
         ports=ports_both,
         destinations=addresses,
         routed=routed,
+        one_clock=one_clock,
         max_sojourn=max_sojourn,
         rate=rate,
         limit=limit,

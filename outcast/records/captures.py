@@ -75,6 +75,7 @@ class JoinRequest(_Record):
     captures: list[CapturedPort] = Field(min_length=1, max_length=254)
     destinations: list[str] = Field(default_factory=list)
     routed: bool = False
+    one_clock: bool = False
     max_sojourn_ns: int = Field(gt=0, le=MOST_SPAN_NS)
     rate_bps: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     limit_bytes: int | None = Field(default=None, gt=0, le=MOST_COUNT)

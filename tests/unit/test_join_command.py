@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from scapy.all import ARP, IP, TCP, CookedLinux, Dot1Q, Ether, PcapNgWriter, Pca
 
 from outcast.cli import invoke as outcast
 from tests.golden import model
+from tests.golden.packets import P, capture
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +180,45 @@ def test_only_packets_to_an_address(
     assert "nothing left by the output" in capsys.readouterr().err
     assert outcast(["join", *ports(tmp_path, made), "--to", "not an address"]) == 2
     assert "not an address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("both_ways", "message"),
+    [(True, "two clocks stamped it"), (False, "not in order of time, as after `mergecap -a`")],
+)
+def test_a_file_whose_stamps_go_back_and_forth_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], both_ways: bool, message: str
+) -> None:
+    """Each second packet at `a` is stamped 20 ms late; it is one that left there, or any."""
+    files = {}
+    for name, late in (("a", 20_000), ("b", 0)):
+        packets = []
+        for n in range(400):
+            comes = P(1000 * n, seq=1448 * n, ip_id=n)
+            answer = P(1000 * n + 500, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2")
+            if not both_ways and n % 2:
+                comes = replace(comes, at_us=comes.at_us + late)
+            if both_ways:
+                answer = replace(answer, at_us=answer.at_us + late)
+            here = 0 if name == "a" else 300
+            packets += [replace(comes, at_us=comes.at_us + here),
+                        replace(answer, at_us=answer.at_us + 300 - here)]  # fmt: skip
+        files[name] = capture(tmp_path / f"{name}.pcap", packets)
+    assert outcast(["join", *(f"{name}={path}" for name, path in files.items())]) == 4
+    assert message in capsys.readouterr().err
+
+
+def test_in_and_out_at_one_stamp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A switch of less than a microsecond: `--in` and `--out` say which way packets go."""
+    sent = [P(100 * n, seq=1448 * n, ip_id=n) for n in range(300)]
+    back = [
+        P(100 * n + 20, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2") for n in range(0, 300, 2)
+    ]
+    came = capture(tmp_path / "a.pcap", sorted([*sent, *back], key=lambda p: p.at_us))
+    kept = [*sent[:100], *sent[101:200], *sent[202:], *back]
+    left = capture(tmp_path / "b.pcap", sorted(kept, key=lambda p: p.at_us))
+    assert outcast(["join", "--in", f"a={came}", "--out", f"b={left}"]) == 0
+    assert "in 300 = forwarded 297 + dropped 3 " in capsys.readouterr().out
+    assert outcast(["join", f"a={came}", f"b={left}"]) == 2
+    assert "say it with --in and --out" in capsys.readouterr().err
+    assert outcast(["join", "--one-clock", "--in", f"a={came}", "--out", f"b={left}"]) == 0

@@ -26,7 +26,7 @@ from outcast.analysis.join.offsets import (
     solve,
 )
 from outcast.analysis.join.pairs import Pairs
-from outcast.errors import InputError
+from outcast.errors import InputError, UntrustedError
 
 STEP_BACK_NS = 1_000_000
 """Stamps that go back by more are a step of the clock; by less, packets were noted out of order."""
@@ -224,6 +224,8 @@ def estimate(
             delays=_by_captures(setting, kept),
             doubts=tuple(_doubts(setting, _solve(setting, kept))),
         )
+    for capture, rows in zip(captures, left_rows, strict=True):
+        _require_few_steps_back(capture, rows)
     solved = _without_steps(setting, [_without_steps_back(capture) for capture in captures])
     return Clocks(
         solved.clocks,
@@ -271,6 +273,28 @@ def _by_captures(setting: _Setting, clocks: Sequence[Clock]) -> tuple[tuple[int,
     """The sojourn times by the captures where packets came in and left."""
     delay = _delays(setting, clocks)
     return tuple((came, left, delay[mine]) for came, left, mine in setting.pairs.groups())
+
+
+def _require_few_steps_back(capture: PortCapture, left_rows: Array) -> None:
+    """Raises UntrustedError where stamps go back too often for a clock that was set."""
+    stamps = capture.columns.stamp_ns
+    steps = int((np.diff(stamps) < -STEP_BACK_NS).sum()) if capture.steps_back else 0
+    if steps <= MOST_STEPS:
+        return
+    left = stamps[left_rows]
+    came = np.delete(stamps, left_rows)
+    apart = max(int((np.diff(side) < -STEP_BACK_NS).sum()) for side in (came, left))
+    text = f"{capture.path}: its time stamps go back {steps:,} times by more than 1 ms"
+    if apart <= MOST_STEPS:
+        raise UntrustedError(
+            f"{text}, but those of one direction hardly do. So two clocks stamped it, one what "
+            "came in and one what left, as `-j adapter_unsynced` can do; capture with `-j host`, "
+            "or convert both directions to one clock"
+        )
+    raise UntrustedError(
+        f"{text}, so it is not in order of time, as after `mergecap -a`; sort it: "
+        "`reordercap FILE NEW`"
+    )
 
 
 def _without_steps_back(capture: PortCapture) -> Clock:

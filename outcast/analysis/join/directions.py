@@ -313,13 +313,20 @@ def _several(
 
 
 def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[str, int] | None:
-    """The source and its place if the captures are of an input and of an output."""
+    """The source and its place if the captures are of an input and of an output.
+
+    If both hold both directions, it is the source that lost packets from the input to the output,
+    or else the one that sent more.
+    """
     came = [index for index in seen if said[index] == CAME]
     left = [index for index in seen if said[index] == LEFT]
     if len(came) != 1 or len(left) != 1:
         return None
-    sources = set(seen[came[0]].by_source) & set(seen[left[0]].by_source)
-    return (sources.pop(), came[0]) if len(sources) == 1 else None
+    entered, gone = seen[came[0]].by_source, seen[left[0]].by_source
+    sources = sorted(set(entered) & set(gone))
+    if not sources:
+        return None
+    return max(sources, key=lambda src: (entered[src] - gone[src], entered[src])), came[0]
 
 
 def _by_the_stamps(

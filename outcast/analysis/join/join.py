@@ -28,7 +28,14 @@ from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
 from outcast.analysis.join import clock
-from outcast.analysis.join.directions import CAME, LEFT, NEARLY_ALL, Directions, tell
+from outcast.analysis.join.directions import (
+    CAME,
+    LEFT,
+    NEARLY_ALL,
+    UNTOLD,
+    Directions,
+    tell,
+)
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
 from outcast.errors import InputError
@@ -245,6 +252,11 @@ def join(
                 if mask is not None:
                     side[index] = mask & _goes_to(captures[index].flows, options.destinations)
     if told is not None and not any(mask is not None and mask.any() for mask in left):
+        if any(told.packets(index, UNTOLD) for index in range(len(captures))):
+            raise InputError(
+                "nothing tells which way packets go: no stamps differ between two captures; say "
+                "it with --in and --out"
+            )
         addresses = f" to {', '.join(sorted(options.destinations))}" if options.destinations else ""
         raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")
     corrections = clocks.notes if clocks else []

@@ -195,6 +195,8 @@ def command(manifest: CapturesManifest) -> str:
         words += ["--to", address]
     if request.routed:
         words.append("--routed")
+    if request.one_clock:
+        words.append("--one-clock")
     if request.max_sojourn_ns != 10**9:
         words += ["--max-sojourn", format_time(request.max_sojourn_ns)]
     return shlex.join([*words, "-o", f"{manifest.name}-again"])
