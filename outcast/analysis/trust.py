@@ -15,7 +15,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     if isinstance(analysis.manifest, CapturesManifest):
         return _of_captures(analysis, analysis.manifest)
     records = {(record.port, record.direction): record for record in analysis.manifest.captures}
-    reasons = []
+    reasons = list(analysis.manifest.distrust)
     used: dict[tuple[str, str], CaptureRecord] = {}
     inferred = counted = blacked_out = link_down = unmatched = in_flight = 0
     for port in analysis.ports:

@@ -283,10 +283,10 @@ CAPTURES = "captures"
 class Manifest(handed_in.Versioned):
     """What ran. `requested` and `effective` map settings to values.
 
-    Format 3 had no `overhead_bytes` of a queue.
+    Format 3 had no `overhead_bytes` of a queue, and format 4 no `distrust`.
     """
 
-    format: int = 4
+    format: int = 5
 
     @classmethod
     def require_format(cls, tree: Any) -> None:
@@ -328,6 +328,10 @@ class Manifest(handed_in.Versioned):
     warnings: list[str] = Field(
         default_factory=list,
         description="why the run's timing is doubtful, one line for each reason with its remedy",
+    )
+    distrust: list[str] = Field(
+        default_factory=list,
+        description="checks after the traffic that failed: the run is kept, and not trusted",
     )
     wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict, description="seconds that each phase took by the host's clock"

@@ -624,3 +624,10 @@ def test_figures_have_room_for_every_sender(run: RunDirectory) -> None:
     assert len(Run(run).groups) == 13
     assert (run.path / "chains.png").exists()
     assert (run.path / "classes.png").exists()
+
+
+def test_a_check_that_failed_after_the_traffic_keeps_the_run(run: RunDirectory) -> None:
+    reason = "flow 0 at h2: sack: requested on, the kernel shows off"
+    edit(run.manifest, lambda tree: tree.update(distrust=[reason]))
+    summary = analyze(run)
+    assert (summary.capture.trusted, summary.capture.reasons) == (False, [reason])
