@@ -18,6 +18,7 @@ from outcast.analysis.join.findings import ClockEstimate, DropRange, QueueEstima
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_ranges import drop_ranges
+from outcast.analysis.measure.random_loss import has_limit, random_losses
 from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
@@ -237,8 +238,10 @@ def join_captures(
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
     doubtful = _Doubtful(unit_ns, clocks.error_ns if clocks else 0)
+    at_random = random_losses(joined, repaired, replayed)
+    lossy = {joined.outputs[output] for output in at_random}
     estimates = tuple(
-        _estimate(joined, replayed, output, known, doubtful)
+        _estimate(joined, replayed, output, known, doubtful, output in at_random)
         for output in range(len(joined.outputs))
     )
     _require_possible(joined, estimates, known)
@@ -249,10 +252,12 @@ def join_captures(
         (
             *(text for capture in read for text in capture.remarks),
             *joined.clocks,
+            *joined.sources.notes,
             *(clocks.doubts if clocks else ()),
             *doubtful.remarks(joined, known),
+            *at_random.values(),
             *left_out(joined, read),
-            *(dropped.sentence for dropped in ranges),
+            *(part.sentence for part in ranges if part.egress not in lossy),
         ),
         Asked(
             _asked("any", both) + _asked("in", came) + _asked("out", left),
@@ -387,11 +392,16 @@ class _Doubtful:
 
 
 def _estimate(
-    joined: Joined, replayed: Queue, output: int, known: KnownQueue, doubtful: _Doubtful
+    joined: Joined,
+    replayed: Queue,
+    output: int,
+    known: KnownQueue,
+    doubtful: _Doubtful,
+    is_random: bool,
 ) -> QueueEstimate:
     """The rate and limit of an output, as known or as its packets show them."""
     estimate = QueueEstimate(joined.outputs[output])
-    hidden = doubtful.hides(joined, output)
+    hidden = is_random or doubtful.hides(joined, output)
     rate = None if hidden else queue.service_rate(joined, output)
     if known.rate_bps is not None:
         exact = float(known.rate_bps)
@@ -400,6 +410,7 @@ def _estimate(
         estimate = replace(
             estimate, rate_bps=rate.bps, rate_low_bps=rate.low_bps, rate_high_bps=rate.high_bps
         )
+    hidden = hidden or not has_limit(joined, replayed, output)
     level = None if hidden else queue.capacity(joined, replayed, output)
     if known.limit_bytes is not None:
         level = queue.Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)

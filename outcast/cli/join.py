@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, UntrustedError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from outcast.analysis.join.findings import QueueEstimate
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
@@ -116,6 +118,12 @@ def _ports(role: str, texts: tuple[str, ...]) -> dict[str, Path]:
     metavar="TIME",
     help="The longest time that a packet can spend in the switch.",
 )
+@click.option(
+    "--dropped",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="What the queue's own counter says (tc -s, nft), to compare with.",
+)
 @click.option("--rate", metavar="RATE", help="The outputs' rate [default: estimated].")
 @click.option(
     "--limit", metavar="SIZE", help="The limit of the outputs' queues [default: estimated]."
@@ -132,6 +140,7 @@ def command(
     routed: bool,
     one_clock: bool,
     max_sojourn: str,
+    dropped: int | None,
     rate: str | None,
     limit: str | None,
 ) -> None:
@@ -200,6 +209,8 @@ def command(
         for line in tables.noise_lines(run):
             terminal.echo(line)
         shared.print_drawn(run.path)
+    if dropped is not None:
+        _require_counter(result.joined, dropped)
 
 
 def _is_folder(path: Path) -> bool:
@@ -219,6 +230,41 @@ def _queue_text(estimate: QueueEstimate) -> str:
         parts.append(f"its queue's limit is at least {estimate.limit_at_least:,}{high} "
                      f"{estimate.limit_unit}")  # fmt: skip
     return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
+
+
+def _waits(joined: Joined) -> RenderableType:
+    """A table of how long packets spent in the switch, by input and output, in milliseconds."""
+    import numpy as np
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("waits (ms)")
+    for column in ("packets", "median", "90 %", "99 %", "longest"):
+        table.add_column(column, justify="right")
+    waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
+    left = joined.t_out_ns >= 0
+    for row, ingress in enumerate(joined.inputs):
+        for output, egress in enumerate(joined.outputs):
+            mine = waits_ns[left & (joined.arrivals.port == row) & (joined.egress == output)]
+            if not mine.size:
+                continue
+            shown = [float(np.percentile(mine, share)) / 1e6 for share in (50, 90, 99, 100)]
+            table.add_row(
+                f"{ingress} to {egress}", f"{mine.size:,}", *(f"{value:.3f}" for value in shown)
+            )
+    return table
+
+
+def _require_counter(joined: Joined, counted: int) -> None:
+    """Raises UntrustedError if the queue's own counter says something else."""
+    inferred = joined.counts.dropped
+    if inferred != counted:
+        raise UntrustedError(
+            f"--dropped: {inferred:,} drops inferred, but the counter says {counted:,}. A counter "
+            "also has what the hop itself sent, what is not IP, and what was dropped while nobody "
+            "captured"
+        )
+    terminal.tell(f"outcast: {inferred:,} drops inferred, as the counter says")
 
 
 def _print(joined: Joined, chains: Chains) -> None:
@@ -243,6 +289,7 @@ def _print(joined: Joined, chains: Chains) -> None:
         )
     console = terminal.console()
     console.print(table)
+    console.print(_waits(joined))
     counts = joined.counts
     console.print(
         f"in {counts.entered} = forwarded {counts.forwarded} + dropped {counts.dropped} + "

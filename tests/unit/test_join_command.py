@@ -222,3 +222,80 @@ def test_in_and_out_at_one_stamp(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert outcast(["join", f"a={came}", f"b={left}"]) == 2
     assert "say it with --in and --out" in capsys.readouterr().err
     assert outcast(["join", "--one-clock", "--in", f"a={came}", "--out", f"b={left}"]) == 0
+
+
+def routed(
+    folder: Path, *, own: bool = False, nat: bool = False, lost_each: int = 0
+) -> dict[str, Path]:
+    """A router between A and R without a queue: 600 packets and their acknowledgements."""
+    came, left = [], []
+    for n in range(600):
+        sent = P(1000 * n, seq=1448 * n, ip_id=n, ttl=64)
+        out = replace(sent, at_us=sent.at_us + 3, ttl=63)
+        if nat:
+            out = replace(out, src="10.0.9.9")
+        ack = P(1000 * n + 300, n, "10.0.0.1", ip_id=n, payload=0, dst=out.src, ttl=64)
+        back = replace(ack, at_us=ack.at_us + 3, ttl=63, dst=sent.src)
+        came += [sent, back]
+        if lost_each and n % lost_each == 0:
+            # Data that was lost is sent again, half a millisecond later.
+            again = replace(sent, at_us=sent.at_us + 500, ip_id=n + 1000)
+            came.append(again)
+            left.append(replace(again, at_us=again.at_us + 3, ttl=63))
+        else:
+            left.append(out)
+        left.append(ack)
+        if own and n % 3 == 0:
+            left.append(P(1000 * n + 700, n, "10.0.0.254", ip_id=n, ttl=64, sport=179))
+    files = {}
+    for name, packets in (("A", came), ("R", left)):
+        ordered = sorted(packets, key=lambda packet: packet.at_us)
+        files[name] = capture(folder / f"{name}.pcap", ordered)
+    return files
+
+
+def test_addresses_that_a_nat_rewrites_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = routed(tmp_path, nat=True)
+    assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 4
+    assert "A and R: addresses are rewritten between them (NAT): " in capsys.readouterr().err
+
+
+def test_a_routers_own_packets_are_set_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = routed(tmp_path, own=True)
+    assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
+    said = capsys.readouterr()
+    assert "R: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
+    assert "forwarded 1200 + dropped 0" in said.out
+
+
+def test_drops_that_no_queue_explains_are_not_blamed_on_captures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = routed(tmp_path, lost_each=30)
+    assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
+    said = capsys.readouterr()
+    assert (
+        "R: 20 of the 20 packets that were dropped found an empty queue, and the data of"
+        in said.err
+    )
+    assert "a policer, a filter or a bad cable, at random (A 20 of 620)" in said.err
+    assert "lack packets" not in said.err
+    assert "limit" not in said.out
+
+
+def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link so slow that waits grow to 1.5 s."""
+    sent = [P(10_000 * n, seq=1448 * n, ip_id=n) for n in range(300)]
+    out = [replace(packet, at_us=packet.at_us + 5_000 * n) for n, packet in enumerate(sent)]
+    came, left = capture(tmp_path / "a.pcap", sent), capture(tmp_path / "b.pcap", out)
+    command = ["join", "--in", f"a={came}", "--out", f"b={left}"]
+    assert outcast(command) == 4
+    assert "99 packets left up to 1.495 s after they came in" in capsys.readouterr().err
+    assert outcast([*command, "--max-sojourn", "3s"]) == 0
+    assert "forwarded 300 + dropped 0" in capsys.readouterr().out

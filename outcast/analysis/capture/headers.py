@@ -200,7 +200,9 @@ def _decode(
     wanted: U64,
     skipped: I64,
 ) -> tuple[int, int]:
-    """Decodes packets first..count. Returns (packet reached, rows filled).
+    """Decodes packets first..count, behind whatever `link_layer` reads through.
+
+    Returns (packet reached, rows filled).
 
     Stops early if the flow table is full. `skipped` counts packets that are left out because they
     are not IP, were captured too short for their headers, or go to no wanted destination.

@@ -21,7 +21,7 @@ _VXLAN_PORTS = (4789, 8472)
 
 @compiled
 def link_layer(data: U8, at: Scalar, end: Scalar, link: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """Reads a packet's link layer, with its VLAN tags (IEEE 802.1Q and 802.1ad).
+    """Reads a packet's link layer, with what stands between it and IP; see `_inner`.
 
     Returns (EtherType, where the network layer begins, what makes a length that of an Ethernet
     frame). The EtherType is -1 if the packet is too short, and 0 if it is unknown.
@@ -45,6 +45,37 @@ def link_layer(data: U8, at: Scalar, end: Scalar, link: Scalar) -> tuple[Scalar,
         kind = load16(data, at)
         at += 20
         overhead = np.int64(14 - 20)
+    elif link == 0 or link == 108:
+        # The address family of the machine that captured: AF_INET is 2, AF_INET6 differs.
+        if at + 4 > end:
+            return np.int64(-1), at, overhead
+        family = data[at] + data[at + 3]
+        is_6 = family == 10 or family == 24 or family == 28 or family == 30
+        kind = np.int64(0x0800 if family == 2 else (0x86DD if is_6 else 0))
+        at += 4
+        overhead = np.int64(14 - 4)
+    elif link == 9 or link == 104:
+        # PPP (RFC 1662), with or without address and control; Cisco HDLC has an EtherType there.
+        if at + 4 > end:
+            return np.int64(-1), at, overhead
+        begin = at
+        if link == 104:
+            kind = load16(data, at + 2)
+            at += 4
+        else:
+            if load16(data, at) == 0xFF03:
+                at += 2
+            kind = _of_ppp(load16(data, at))
+            at += 2
+        overhead = 14 - (at - begin)
+    elif link == 239:
+        begin = at
+        at = _nflog_payload(data, at, end)
+        if at < 0:
+            return np.int64(-1), begin, overhead
+        overhead = 14 - (at - begin)
+        version = data[at] >> 4
+        kind = np.int64(0x0800 if version == 4 else (0x86DD if version == 6 else 0))
     elif link < 0:
         return np.int64(0), at, overhead
     else:
@@ -53,12 +84,80 @@ def link_layer(data: U8, at: Scalar, end: Scalar, link: Scalar) -> tuple[Scalar,
         overhead = np.int64(14)
         version = data[at] >> 4
         kind = np.int64(0x0800 if version == 4 else (0x86DD if version == 6 else 0))
-    while kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200:
-        if at + 4 > end:
-            return np.int64(-1), at, overhead
-        kind = load16(data, at + 2)
-        at += 4
+    while kind > 0x0800 and kind != 0x86DD:
+        following, after = _inner(data, at, end, kind)
+        if following < 0 or after == at:
+            return following, at, overhead
+        kind, at = following, after
     return kind, at, overhead
+
+
+@compiled
+def _inner(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, Scalar]:
+    """What stands behind a tag or a label: the EtherType, and where its network layer begins.
+
+    These are VLAN tags (IEEE 802.1Q, 802.1ad), provider backbones (802.1ah), E-tags (802.1BR),
+    FabricPath, PPPoE (RFC 2516) and MPLS (RFC 3032; pseudowires with a control word, RFC 4448).
+    The EtherType is -1 if the packet is too short. Of anything else it is `kind`, at `at`.
+    """
+    size: Scalar = np.int64(0)
+    if kind == 0x8100 or kind == 0x88A8 or kind == 0x9100 or kind == 0x9200:
+        size = np.int64(4)
+    elif kind == 0x88E7:
+        size = np.int64(18)
+    elif kind == 0x893F:
+        size = np.int64(8)
+    elif kind == 0x8903:
+        size = np.int64(16)
+    elif kind == 0x8864:
+        size = np.int64(8)
+    if size:
+        if at + size > end:
+            return np.int64(-1), at
+        following = load16(data, at + size - 2)
+        return (_of_ppp(following) if kind == 0x8864 else following), at + size
+    if kind != 0x8847 and kind != 0x8848:
+        return kind, at
+    last = False
+    while not last:
+        if at + 5 > end:
+            return np.int64(-1), at
+        last = (data[at + 2] & 1) == 1
+        at += 4
+    version = data[at] >> 4
+    if version == 4:
+        return np.int64(0x0800), at
+    if version == 6:
+        return np.int64(0x86DD), at
+    if version:
+        return np.int64(0), at
+    if at + 18 > end:
+        return np.int64(-1), at
+    return load16(data, at + 16), at + 18
+
+
+@compiled
+def _of_ppp(protocol: Scalar) -> Scalar:
+    """The EtherType of a PPP protocol number; 0 if it is not IP."""
+    return np.int64(0x0800 if protocol == 0x0021 else (0x86DD if protocol == 0x0057 else 0))
+
+
+@compiled
+def _nflog_payload(data: U8, at: Scalar, end: Scalar) -> Scalar:
+    """Where the IP packet of an NFLOG record begins (tcpdump.org, LINKTYPE_NFLOG); -1 without one.
+
+    Its attributes are in the byte order of the machine that captured, mostly the little endian.
+    """
+    at += 4
+    while at + 4 <= end:
+        size = np.int64(data[at]) | np.int64(data[at + 1]) << 8
+        kind = np.int64(data[at + 2]) | np.int64(data[at + 3]) << 8
+        if size < 4:
+            return np.int64(-1)
+        if kind == 9:
+            return at + 4 if at + 4 < end else np.int64(-1)
+        at += (size + 3) & ~3
+    return np.int64(-1)
 
 
 @compiled

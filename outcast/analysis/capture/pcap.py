@@ -113,6 +113,10 @@ def read_capture(
             f"{path}: {decoder.cut} packets were captured too short for their headers and are left "
             "out"
         )
+    if foreign and decoder.not_ip:
+        remarks.append(
+            f"{path}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
+        )
     remarks += [
         f"{path}: {count} mirrored packets were taken out of {carrier}"
         for carrier, count in decoder.mirrored.items()

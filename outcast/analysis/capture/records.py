@@ -41,14 +41,19 @@ MAX_STAMP_NS = 1 << 62
 """In the year 2116. A later stamp is taken for damage."""
 
 LINK_TYPES = {
+    0: "BSD loopback",
     1: "Ethernet",
+    9: "PPP",
     12: "raw IP",
     14: "raw IP",
     101: "raw IP",
+    104: "Cisco HDLC",
+    108: "BSD loopback",
     113: "Linux cooked v1",
     LINK_ERF: "ERF",
     228: "raw IPv4",
     229: "raw IPv6",
+    239: "NFLOG",
     276: "Linux cooked v2",
 }
 """Link types that can be decoded, by number (tcpdump.org/linktypes.html)."""
@@ -64,7 +69,7 @@ _OTHER_FORMATS = {
 }
 """What files of other captures begin with."""
 
-_LINK_NAMES = {0: "BSD loopback", 105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
+_LINK_NAMES = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
 _OK, _BROKEN, _UNTIMED, _INTERFACE, _STAMP, _BLOCK = 0, 1, 2, 3, 4, 5
 _FAULTS = {

@@ -430,7 +430,13 @@ def _jumps(delay: I64, pairs: Pairs) -> list[_Jump]:
 
 
 def _parts_what_can_be(jump: _Jump, delay: I64, pairs: Pairs) -> bool:
-    """Whether packets can have left when they did on one side of a jump only."""
+    """Whether packets can have left when they did on one side of a jump only.
+
+    Where packets of the other direction bound the clocks too, they alone decide.
+    """
+    back = (pairs.came == jump.left) & (pairs.left == jump.came)
+    if int(back.sum()) >= LEAST_PAIRS:
+        return False
     mine = (pairs.came == jump.came) & (pairs.left == jump.left)
     before = delay[mine & (pairs.left_row <= jump.left_rows[0])]
     after = delay[mine & (pairs.left_row >= jump.left_rows[1])]
@@ -464,7 +470,7 @@ def _breaks(delay: I64, pairs: Pairs) -> list[_Jump]:
             within = np.maximum(least_before - most_before, least_after - most_after)
             at = np.flatnonzero(within <= max(int(within.min()), 2 * STAMP_NS))
             rise = least_after[at[0]] + most_after[at[0]] - least_before[at[0]] - most_before[at[0]]
-            if abs(rise) < _FAR:
+            if 4 * STAMP_NS < abs(rise) < _FAR:
                 breaks.append(
                     _Jump(
                         first,

@@ -41,6 +41,20 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
     told = joined.sources.directions
     if told is None:
         return []
+    changed = joined.sources.rewritten
+    if changed is not None:
+        return [Refusal(Reason.REWRITTEN, changed)]
+    late_ns = joined.sources.late_ns
+    if late_ns.size > max(MOST_SHARE * joined.counts.left, 1):
+        longest_s = float(late_ns.max()) / 1e9
+        return [
+            Refusal(
+                Reason.UNDECIDED,
+                f"{late_ns.size:,} packets left up to {longest_s:.3f} s after they came in, which "
+                f"is longer than --max-sojourn {max_sojourn_ns / 1e9:g}s. If packets can wait for "
+                f"so long, give --max-sojourn {int(longest_s * 1.5) + 1}s",
+            )
+        ]
     return [
         *_merged_frames(joined, captures),
         *_recorded_twice(joined),

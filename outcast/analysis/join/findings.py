@@ -100,6 +100,8 @@ class Reason(StrEnum):
     """Packets came in while the output was not captured."""
     ALL_DROPPED = "all dropped"
     """Every packet of a port was dropped while its acknowledgements go on."""
+    REWRITTEN = "rewritten"
+    """The hop gives packets other addresses."""
     CLOCKS = "clocks"
     """No clocks make the captures agree."""
 

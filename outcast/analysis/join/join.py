@@ -19,7 +19,7 @@ TCP outcast paper). docs/join.md states the rules. These decide:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -27,8 +27,9 @@ import numpy as np
 from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
-from outcast.analysis.join import clock
+from outcast.analysis.join import clock, hop
 from outcast.analysis.join.directions import (
+    ASIDE,
     CAME,
     LEFT,
     NEARLY_ALL,
@@ -94,6 +95,8 @@ class JoinOptions:
         release: the captures are not needed any more, so their columns are emptied to save memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
             captured. The span of their packets counts in any case.
+        checksums: whether checksums may tell packets apart. With offloads a switch may complete
+            that of a packet on its way, as Open vSwitch does where its kernel module asks it.
         may_be_empty: whether it is no error that nothing left by the outputs.
     """
 
@@ -104,6 +107,7 @@ class JoinOptions:
     destinations: frozenset[str] = frozenset()
     release: bool = False
     watched_ns: tuple[int, int] | None = None
+    checksums: bool = True
     may_be_empty: bool = False
 
 
@@ -143,6 +147,10 @@ class Sources:
             in, and as what left; None if the capture is no input, or no output.
         directions: which way flows go; None if the captures were known to have one direction.
         clocks: the captures' clocks; None if one clock stamped all.
+        notes: what takes no part because the router itself sent it, a line each.
+        rewritten: how addresses changed on the way; None if they did not.
+        late_ns: how long ago an equal packet had come in, for each departure that nothing else
+            explains, though longer ago than `max_sojourn_ns` allows.
     """
 
     ports: tuple[str, ...]
@@ -150,6 +158,9 @@ class Sources:
     left: tuple[Bool | None, ...]
     directions: Directions | None
     clocks: clock.Clocks | None
+    notes: tuple[str, ...] = ()
+    rewritten: str | None = None
+    late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +243,15 @@ def join(
     if not options.one_way:
         said = [_said(index, in_places, out_places) for index in range(len(captures))]
         told = tell(captures, sightings, said, options.max_sojourn_ns)
+    notes = []
+    changed = None
+    if told is not None:
+        changed = hop.rewritten(captures)
+        for index, capture in enumerate(captures if options.routed else ()):
+            own = hop.own_flows(capture, index, told)
+            if own.any():
+                notes.append(hop.own_remark(capture, index, own, told))
+                told.ways[index][own] = ASIDE
     came, left = _taking_part(captures, in_places, out_places, flows, rows, told)
     pairs = pair_up(sightings, captures, came, left)
     parts = _identity_parts(captures, pairs, options)
@@ -294,6 +314,7 @@ def join(
     egress = _egress(arrivals, departures, left_as, flows, len(outputs))
     verdict, note = _judge(arrivals, departures, matched, egress, watched, options, len(flows))
     stray = _strays(departures, left_as, came_as, arriving, leaving)
+    late = _late_ns(arrivals, departures, left_as, stray, arriving, leaving)
     counts = _count(verdict, note, stray)
     _check_conservation(counts, len(arrivals), len(departures))
     return Joined(
@@ -313,7 +334,14 @@ def join(
         counts=counts,
         clocks=tuple(corrections),
         sources=Sources(
-            tuple(capture.port for capture in captures), all_came, all_left, told, clocks
+            tuple(capture.port for capture in captures),
+            all_came,
+            all_left,
+            told,
+            clocks,
+            tuple(notes),
+            changed,
+            late,
         ),
     )
 
@@ -418,6 +446,8 @@ def _identity_parts(
         return ()
     parts = []
     for which, name in enumerate(PARTS):
+        if name == "checksum" and not options.checksums:
+            continue
         agreeing = 0
         for came, left, mine in pairs.groups():
             agree = np.zeros(mine.size, np.bool_)
@@ -733,6 +763,21 @@ def _strays(departures: Packets, left_as: I32, came_as: I32, arriving: U64, leav
         here = alone[departures.port[alone] == port]
         stray[here[here < limit]] = Stray.EARLY
     return stray
+
+
+def _late_ns(
+    arrivals: Packets, departures: Packets, left_as: I32, stray: I8, arriving: U64, leaving: U64
+) -> I64:
+    """The waits of departures whose own arrival is too long ago; see `Sources.late_ns`."""
+    alone = np.flatnonzero(stray == Stray.UNEXPLAINED)
+    missing = np.flatnonzero(left_as < 0)
+    if not alone.size or not missing.size:
+        return np.empty(0, np.int64)
+    order = missing[np.argsort(arriving[missing], kind="stable")]
+    at = np.searchsorted(arriving[order], leaving[alone]).clip(max=order.size - 1)
+    equal = arriving[order[at]] == leaving[alone]
+    waits: I64 = departures.stamp_ns[alone[equal]] - arrivals.stamp_ns[order[at[equal]]]
+    return waits[waits > 0]
 
 
 def _count(verdict: I8, note: I8, stray: I8) -> Counts:

@@ -21,6 +21,7 @@ LEAST_BY_ONE = 0.9
 """A flow's IP ids count one by one if so many steps are one."""
 FEW_UNSEEN = 8
 """So few missing packets count in any case."""
+_OR_ELSE = ", or something else than the queue dropped them (a policer, a filter, a bad cable)"
 _SIGMAS = 3.0
 """The most that a capture lacks is so many standard deviations above the estimate."""
 
@@ -32,9 +33,9 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
       share of those that were dropped.
     - So are packets that gaps of the senders' IP ids show, if they were not lost on the way to the
       switch. Where a capture begins late, the ids of what left before show them.
-    - Packets that were never sent again, that found an empty queue, or that came in before the
-      output's capture began, show that the output's capture lacks packets. Then only those drops
-      count as proven whose data were sent again.
+    - Packets that were never sent again, or that came in before the output's capture began, show
+      that the output's capture lacks packets. Then only those drops count as proven whose data were
+      sent again.
     """
     told = joined.sources.directions
     if told is None:
@@ -56,7 +57,8 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
         alone = int((repaired.is_alone & here).sum())
-        empty = dropped & here & (queue.found_packets == 0)
+        # What was sent again was lost, so the output's capture does not lack it.
+        empty = dropped & here & (queue.found_packets == 0) & ~repaired.is_proven
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
         own = number.get(name)
         own_lacks = 0 if own is None else lacks_of_input[own]
@@ -66,7 +68,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             counted = int((dropped & mine).sum())
             least = most = counted
             if is_doubtful:
-                least = int((repaired.is_proven & mine & ~empty).sum())
+                least = int((repaired.is_proven & mine).sum())
             lacks = int((lacking & (came_by == row) & (departures.port == output)).sum())
             through = int((mine & (joined.verdict == Verdict.FORWARDED)).sum())
             if lacks and counted:
@@ -89,8 +91,8 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
                     least,
                     most,
                     f"{ingress}: {counted:,} packets to {name} seem dropped, truly between "
-                    f"{least:,} and {most:,}, because captures lack packets: "
-                    f"{' and '.join(reasons)}",
+                    f"{least:,} and {most:,}, because captures lack packets"
+                    f"{_OR_ELSE if empty.any() else ''}: {' and '.join(reasons)}",
                 )
             )
     return ranges
