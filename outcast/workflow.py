@@ -90,7 +90,19 @@ def _with_offloads(experiment: Experiment, noise: Noise) -> Transport:
     transports = [base, *map(experiment.group_transport, range(len(experiment.flows)))]
     cuts = experiment.blackout is not None or any(tcp.tcprand is not None for tcp in transports)
     on = noise.profile is not None and PROFILES[noise.profile].offloads
-    return base.model_copy(update={"offloads": on and not cuts})
+    return base.model_copy(update={"offloads": on and not cuts and not _has_own_mtu(experiment)})
+
+
+def _has_own_mtu(experiment: Experiment) -> bool:
+    """Whether a link may take larger frames than another one.
+
+    With offloads several segments would cross it as one frame, which the next link cuts.
+    """
+    links = experiment.links
+    keys = [*links.overrides, *(own for _, own in links.layers.given())]
+    network = getattr(experiment.topology, "network", None)
+    own = (words for link in (network.links if network else ()) for words in link.own.values())
+    return any(key.mtu_bytes is not None for key in keys) or any("mtu" in words for words in own)
 
 
 def default_directory(experiment: Experiment) -> Path:

@@ -49,7 +49,7 @@ class PortAnalysis:
 
     Attributes:
         numbers: for each flow of the join, its number in the run; foreign flows follow on.
-        rows: for each of these numbers, the rows of its arrivals.
+        rows: for each of these numbers, the rows of its arrivals within the duration.
         fresh: for each departure, the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
             were captured (`capture: {ports: all}`).
@@ -234,11 +234,14 @@ def _join(directory: RunDirectory, manifest: Manifest, record: BottleneckRecord)
         JoinOptions(
             # A slow or paused link can hold a packet for as long as the run takes.
             max_sojourn_ns=max(
-                DEFAULT_MAX_SOJOURN_NS,
-                *(capture.last_ns - traffic.t_start_ns for capture in captures if capture.last_ns),
+                [
+                    DEFAULT_MAX_SOJOURN_NS,
+                    *(c.last_ns - traffic.t_start_ns for c in captures if c.last_ns),
+                ]
             ),
             watched_ns=(traffic.t_start_ns, traffic.t_end_ns),
             one_clock=True,
+            checksums=not manifest.requested.get("transport.offloads"),
             release=True,
             # A program may send nothing in one direction, or nothing at all.
             may_be_empty=not any(
@@ -283,7 +286,7 @@ def _analyze_port(
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
-        rows=rows_by_number(joined, numbers),
+        rows=rows_by_number(joined, numbers, _end_ns(manifest)),
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(
@@ -354,11 +357,19 @@ def _numbers(
     return numbers
 
 
-def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
-    """For each flow's number, the rows of its arrivals."""
+def _end_ns(manifest: AnyManifest) -> int:
+    """When the duration is over, by the captures' clock. Flows may go on to send what is left."""
+    return manifest.traffic.t_start_ns + manifest.traffic.duration_ns
+
+
+def rows_by_number(
+    joined: Joined, numbers: Sequence[int], end_ns: int | None = None
+) -> dict[int, Array]:
+    """For each flow's number, the rows of its arrivals before `end_ns`; of all without one."""
     grouped: dict[int, list[Array]] = defaultdict(list)
+    stamps_ns = joined.arrivals.stamp_ns
     for flow, rows in rows_by_flow(joined.arrivals, len(joined.flows)):
-        grouped[numbers[flow]].append(rows)
+        grouped[numbers[flow]].append(rows if end_ns is None else rows[stamps_ns[rows] < end_ns])
     return {number: np.sort(np.concatenate(parts)) for number, parts in grouped.items()}
 
 

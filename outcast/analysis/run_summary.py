@@ -22,6 +22,7 @@ from outcast.analysis.measure.congestion import during, last_total, sampled_spre
 from outcast.analysis.measure.fairness import HELD_SHARE, holder
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.groups import with_whole_run
+from outcast.analysis.measure.limits import FlowSpan, idle_warnings, limit_warnings, limits
 from outcast.analysis.measure.losses import loss_summary, loss_warnings, lost_to_the_link
 from outcast.analysis.measure.noise import noise as measure_noise
 from outcast.analysis.measure.noise import regime_of
@@ -48,6 +49,7 @@ from outcast.records.summary import (
     ClassSummary,
     FairnessSummary,
     Groups,
+    LimitSummary,
     NoiseInput,
     NoiseSummary,
     PhaseSummary,
@@ -76,6 +78,8 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
     )
     measured = ", ".join(port.record.egress for port in analysis.ports)
     noises = {port.record.egress: _noise_summary(analysis, port) for port in analysis.ports}
+    limited = _limited(analysis)
+    queues = {port.record.egress: _queue_summary(analysis, port) for port in analysis.ports}
     return Summary(
         name=analysis.manifest.name,
         engine=_engine(analysis),
@@ -96,7 +100,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         losses=losses,
         flow_chains=_class_chains(analysis),
         tcp=_tcp(analysis),
-        queue={port.record.egress: _queue_summary(analysis, port) for port in analysis.ports},
+        queue=queues,
         phase={port.record.egress: _phase_summary(analysis, port) for port in analysis.ports},
         noise=noises,
         fairness=_fairness(fairness),
@@ -110,11 +114,18 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             for change in ([] if is_captured else changes(analysis, fairness))
         ],
         synchronisation=_synchronisation(analysis),
+        limited=limited,
         samples=_samples(analysis),
         completions=completion_summary(analysis),
         programs=program_summary(analysis),
         warnings=[
             *loss_warnings(losses, measured),
+            *limit_warnings(limited),
+            *(
+                line
+                for egress, part in [*queues.items()][:1]
+                for line in idle_warnings(egress, part.utilisation, limited)
+            ),
             *_window_warnings(analysis),
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),
@@ -130,6 +141,23 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         groups=_without_timeouts(groups) if is_captured else groups,
         compare=main.compare,
     )
+
+
+def _limited(analysis: Analysis) -> dict[str, LimitSummary]:
+    """What limited each flow that is to send for a given time; a flow of a size may be done."""
+    if analysis.sockets is None:
+        return {}
+    spans = [
+        FlowSpan(
+            record,
+            record.start_ns,
+            min(record.start_ns + record.duration_ns, analysis.manifest.traffic.duration_ns),
+            tcp_of_flow(analysis, record.flow).halted_s,
+        )
+        for record in analysis.manifest.planned_flows
+        if record.duration_ns
+    ]
+    return limits(analysis.sockets, spans)
 
 
 def _engine(analysis: Analysis) -> Literal["realtime", "virtual"] | None:
@@ -209,11 +237,15 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
         if record.ingress is not None and record.hops is not None:
             hops[record.ingress].add(record.hops)
     drops = {}
+    traffic = analysis.manifest.traffic
     for port in analysis.ports:
         joined = port.joined
+        within = joined.arrivals.stamp_ns < traffic.t_start_ns + traffic.duration_ns
+        # Joined captures are of one interval alone, on clocks that may have been corrected.
+        within |= isinstance(analysis.manifest, CapturesManifest)
         for index, name in enumerate(joined.inputs):
-            mine = joined.arrivals.port == index
-            of_port = port.chains.ingress == index
+            mine = within & (joined.arrivals.port == index)
+            of_port = (port.chains.ingress == index) & within[port.chains.first]
             lengths = port.chains.drops[of_port]
             # If a port feeds two bottlenecks, the output's name tells its entries apart.
             key = name if name not in drops else f"{name}>{port.record.egress}"

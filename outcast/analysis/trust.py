@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outcast.analysis.measure import links
-from outcast.analysis.measure.losses import cut_off, lost_to_the_link
+from outcast.analysis.measure.losses import cut_off, lost_at_senders, lost_to_the_link
 from outcast.analysis.run_analysis import Analysis, elsewhere
 from outcast.records.captures import CapturesManifest
 from outcast.records.run_directory import CaptureRecord
@@ -82,6 +82,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     kernel_drops = sum(record.dropped_by_kernel for record in used.values())
     if kernel_drops:
         reasons.append(f"tcpdump lost {kernel_drops} packets in the kernel")
+    reasons += lost_at_senders(analysis)
     reasons += links.distrust(analysis)
     return CaptureSummary(
         tcpdump_kernel_drops=kernel_drops,

@@ -56,6 +56,7 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
     from outcast.plan import link_words
+    from outcast.plan.needs import buffer_warnings
 
     graph = plan.graph
     lines = [f"{experiment.name}: {len(plan.hosts)} hosts, {len(plan.switches)} switches"]
@@ -82,9 +83,10 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
     lines += [
         f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
         f"({flow.src_ip}:{flow.sport} to {flow.dst_ip}:{flow.dport})  "
-        f"{_who(flow)}"
+        f"{_base_rtt(plan, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
+    lines += [f"  warning: {text}" for text in buffer_warnings(experiment, plan)]
     lines += _groups(experiment, plan)
     if plan.programs:
         lines += ["", "programs"]
@@ -120,6 +122,18 @@ def _noise(experiment: Experiment) -> str:
         parts["switch latency"] = "as much as keeps packets in order"
     words = [f"{name} {value}" for name, value in parts.items() if value]
     return f"{noise.profile}; {', '.join(words)}" if words else f"{noise.profile}; none"
+
+
+def _base_rtt(plan: Plan, flow: Flow) -> str:
+    """The links' delays there and back; empty where the engine decides them."""
+    from itertools import pairwise
+
+    from outcast.plan.needs import base_rtt_ns
+
+    hops = [*pairwise(flow.path), *pairwise(flow.return_path)]
+    if any(plan.links[hop].delay_ns is None for hop in hops):
+        return ""
+    return f"base RTT {base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:g} ms  "
 
 
 def _who(flow: Flow) -> str:

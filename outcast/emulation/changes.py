@@ -94,7 +94,8 @@ class NetlinkKernel:
         except OSError as error:
             raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
         effective = queues.read_back(change.after, qdiscs.decoded(answers))
-        return int(effective[change.what])
+        added_ns = change.after.noise_ns if change.what == "delay_ns" else 0
+        return int(effective[change.what]) - added_ns
 
     def set_rate(self, port: PortQueue) -> int:
         """See Kernel.set_rate."""

@@ -8,6 +8,7 @@ It reports on standard output, with a JSON object on each line:
 
 ```
 {"event": "phase", "phase": "setup"}                  a phase begins
+{"event": "note", "text": "flow 0: ..."}              what to know before the traffic
 {"event": "goodput", "t_s": 1.5, "classes": {"2": 4.1e6}}   mean of the class since the last event;
     with `groups` by label too where flows are not shown by hop count
 {"event": "programs", "running": ["program get at h4 (curl)"]}   when one starts or ends
@@ -70,6 +71,7 @@ from outcast.plan import grouping, ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
+from outcast.plan.needs import buffer_warnings
 from outcast.records.effective import (
     AppliedChange,
     Effective,
@@ -148,6 +150,7 @@ class _Built:
     Attributes:
         hosts, queues, mtus, arrivals_core, forwarding, routing: as in records.effective.Effective.
         framework: Ryu or os-ken, which the controller runs on.
+        warnings: what the kernel cannot do as it should.
     """
 
     hosts: HostSettings
@@ -157,6 +160,7 @@ class _Built:
     routing: Routing
     framework: str
     mtus: Mapping[int, Sequence[str]]
+    warnings: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,8 @@ class _Run:
         self.scratch = scratch
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
+        self.at_end: _Counted | None = None
+        self.needs = buffer_warnings(experiment, plan)
         self.phase = "setup"
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if engine == "virtual" else None
@@ -244,6 +250,8 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
+        for text in self.needs:
+            self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
         if self.engine == "virtual":
             # The guest's first namespace is the initial one. On a host the engine does it outside.
@@ -288,6 +296,7 @@ class _Run:
                     routing=self._routing(),
                     framework=framework,
                     mtus=network.read_mtus(),
+                    warnings=network.warnings,
                 )
 
                 def watch() -> None:
@@ -394,7 +403,7 @@ class _Run:
                 generators.start(clients.t_start_ns)
                 if programs is not None:
                     programs.start(clients.t_start_ns)
-                receivers.read_in_batches(server.popen.pid for server in servers)
+                receivers.read_at_once(server.popen.pid for server in servers)
                 middle_s = self.experiment.duration_ns / 2e9
                 active = [f for f in flows if _is_active(f.start_ns, f.duration_ns, middle_s)]
                 self._check_connected(network, [flow for flow in flows if flow not in active])
@@ -522,13 +531,17 @@ class _Run:
         duration_s = self.experiment.duration_ns / 1e9
         middle_s = duration_s / 2
         pause_s = min(GOODPUT_PAUSE_S, duration_s / 5)
-        times = sorted({middle_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))})
+        times = sorted(
+            {middle_s, duration_s, *(pause_s * n for n in range(1, int(duration_s / pause_s) + 1))}
+        )
         due = {middle_s}
 
         def on_sample(t_s: float) -> None:
             if due and t_s >= middle_s:
                 due.clear()
                 samples.extend(self._sample(network, flows))
+            if t_s >= duration_s and self.at_end is None:
+                self.at_end = self._read_counters(network)
             self._report_goodput(network, t_s, connected.subflows)
 
         traffic.await_end(
@@ -661,20 +674,31 @@ class _Run:
     ) -> None:
         """Writes counters.json, the sockets' samples and the manifest."""
         experiment, plan = self.experiment, self.plan
-        before, after = measured.before, measured.after
+        before, at_end, after = measured.before, self.at_end, measured.after
         self.directory.write_counters(
             Counters(
                 ports={
-                    port: PortCounters(before=counted, after=after.ports[port])
+                    port: PortCounters(
+                        before=counted,
+                        at_end=None if at_end is None else at_end.ports[port],
+                        after=after.ports[port],
+                    )
                     for port, counted in before.ports.items()
                 },
                 hosts={
-                    host: HostCounters(before=counted, after=after.hosts[host])
+                    host: HostCounters(
+                        before=counted,
+                        at_end=None if at_end is None else at_end.hosts[host],
+                        after=after.hosts[host],
+                    )
                     for host, counted in before.hosts.items()
                 },
                 captures=list(measured.captures),
                 links=links.records(
-                    plan, (before.interfaces, before.losses), (after.interfaces, after.losses)
+                    plan,
+                    (before.interfaces, before.losses),
+                    None if at_end is None else (at_end.interfaces, at_end.losses),
+                    (after.interfaces, after.losses),
                 ),
             )
         )
@@ -736,7 +760,7 @@ class _Run:
                 ],
                 captures=list(measured.captures),
                 changes=list(flows.changes),
-                warnings=[*measured.load.warnings(), *flows.warnings],
+                warnings=[*self.needs, *built.warnings, *measured.load.warnings(), *flows.warnings],
                 distrust=list(flows.distrust),
             )
         )

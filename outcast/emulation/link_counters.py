@@ -82,7 +82,9 @@ def longest_round_trip_ns(plan: Plan) -> int:
     return over_links_ns + plan.host_noise.round_trip_ns
 
 
-def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
+def records(
+    plan: Plan, before: Counted, at_end: Counted | None, after: Counted
+) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
     What a host sent is read at its switch's port, where it arrives; or, where its link loses
@@ -108,6 +110,7 @@ def records(plan: Plan, before: Counted, after: Counted) -> list[LinkRecord]:
                 acknowledged=crossing.acknowledged,
                 other=crossing.other,
                 before=_totals(before, counted, way, port),
+                at_end=None if at_end is None else _totals(at_end, counted, way, port),
                 after=_totals(after, counted, way, port),
             )
         )

@@ -64,21 +64,23 @@ def shown_slot(raw: bytes) -> Span | None:
     return None if any(others) else Span(least_ns, most_ns)
 
 
-def replace_root(
+def replace(
     interface: str,
     handle: int,
     *,
+    parent: int = netlink.ROOT,
     delay_ns: int,
     jitter_ns: int,
     limit_packets: int,
     loss: Loss | None = None,
     jitter_seed: int | None = None,
 ) -> None:
-    """Makes netem the root qdisc of an interface in the calling thread's network namespace.
+    """Makes netem a qdisc of an interface in the calling thread's network namespace.
 
     Args:
         interface: its name.
         handle: the qdisc's major number.
+        parent: the class that it serves; by default it is the root.
         delay_ns: how long each packet waits.
         jitter_ns: the most by which the delay varies, up or down, uniformly. Packets keep their
             order.
@@ -91,7 +93,7 @@ def replace_root(
     """
     rtnetlink.replace_qdisc(
         *(interface, "netem"),
-        parent=netlink.ROOT,
+        parent=parent,
         major=handle,
         options=options(
             delay_ns=delay_ns,
@@ -114,7 +116,7 @@ def options(
     seed: int | None = None,
     slot: Span | None = None,
 ) -> bytes:
-    """TCA_OPTIONS of a netem; see `replace_root`. With `in_order` no packet overtakes another.
+    """TCA_OPTIONS of a netem; see `replace`. With `in_order` no packet overtakes another.
 
     With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
     have come leave at its end. The kernel's own generator draws a slot's length.

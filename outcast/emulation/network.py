@@ -15,6 +15,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 
-from outcast.emulation import arrivals, cards, queues, rtnetlink, transport, wires
+from outcast.emulation import arrivals, cards, queues, red, rtnetlink, transport, wires
 from outcast.emulation.commands import Commands, entered, new_namespace, sysfs
-from outcast.errors import ReadBackError, RunError
+from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.links import Link as LinkSettings
@@ -113,6 +114,13 @@ class PlainLink(Link):
         """Does nothing."""
 
 
+UNBOUNDED = (
+    "the delays of hosts' links come before the hosts' own queues, because this kernel cannot put "
+    "them behind; so TCP small queues hold no sender back, and a host's queue may lose packets "
+    "(docs/engines.md); the virtual engine's kernel can"
+)
+
+
 class Network:
     """The emulated network of one run, in the present network namespace.
 
@@ -120,6 +128,8 @@ class Network:
 
     Attributes:
         net: the Mininet object: `net["h1"]`, `net.hosts`, `net.links`.
+        has_cables: whether hosts' delays come behind their queues, as far as is known.
+        warnings: what this kernel cannot do as it should.
     """
 
     def __init__(self, experiment: Experiment, plan: Plan, commands: Commands) -> None:
@@ -141,6 +151,8 @@ class Network:
         self._root = rtnetlink.Kernel()
         self._index: dict[str, int] = {}
         self._shown_mtus: dict[str, int] | None = None
+        self.has_cables = True
+        self.warnings: list[str] = []
 
     def __enter__(self) -> Network:
         return self
@@ -357,6 +369,7 @@ class Network:
             ports.switch_queue(self.experiment, self.plan, port)
             for port in self.plan.switch_ports()
         ]
+        self.warnings += red.set_idle([request.queue for request in requested])
         self._tc(requested)
         shown = self.shown_queues()
         alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
@@ -370,7 +383,7 @@ class Network:
         for host in self.plan.hosts:
             request = ports.host_queue(self.experiment, self.plan, host)
             with entered(self.netns(host)):
-                self._tc([request])
+                request = self._set_up_host(request)
                 if interrupts is not None or throttle is not None:
                     # Imported here, because runs without noise of hosts do not need it.
                     from pyroute2.iproute import IPRoute
@@ -400,6 +413,21 @@ class Network:
             None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
             {rate: tuple(hosts) for rate, hosts in per_second.items()},
         )
+
+    def _set_up_host(self, request: ports.PortQueue) -> ports.PortQueue:
+        """Sets up a host's port, its delay behind its queue if the kernel can do that."""
+        if self.has_cables and (request.has_netem or request.sender):
+            wanted = replace(request, has_cable=True)
+            try:
+                self._tc([wanted])
+            except FeatureMissingError:
+                # The cable comes first, so nothing has been set up yet.
+                self.has_cables = False
+                self.warnings.append(UNBOUNDED)
+            else:
+                return wanted
+        self._tc([request])
+        return request
 
     def _link_of(self, host: str) -> LinkSettings:
         """What is asked for of a host's link, in the direction from the host."""

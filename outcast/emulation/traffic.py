@@ -360,7 +360,7 @@ def await_end(
         duration_ns: the experiment's duration.
         watch: is called in between; it raises if something that the run needs has died.
         on_sample: is called with the seconds since the start, at `sample_times_s`.
-        sample_times_s: seconds after the start.
+        sample_times_s: seconds after the start, ascending.
         others: returns the names of other programs that must end and have not.
 
     Raises:
@@ -396,7 +396,7 @@ def await_end(
         pause_s = SAMPLE_PAUSE_S
         if due:
             pause_s = min(pause_s, max(0.0, due[0] - since_start_s))
-        time.sleep(max(pause_s, 0.005))
+        time.sleep(pause_s)
     for flow in flows:
         check_client(flow, clients.processes[flow.flow])
 

@@ -50,6 +50,9 @@ def sysctls(transport: Transport) -> dict[str, str]:
         era["ipv4/tcp_pacing_ca_ratio"] = str(transport.pacing_ratio.avoidance)
     if transport.small_queue_bytes is not None:
         era["ipv4/tcp_limit_output_bytes"] = str(transport.small_queue_bytes)
+    for name, buffer in (("wmem", transport.send_buffer), ("rmem", transport.receive_buffer)):
+        if buffer is not None:
+            era[f"ipv4/tcp_{name}"] = str(buffer)
     if transport.ecn:
         # Else the second copy of a lost SYN offers no ECN (RFC 3168, 6.1.1.1), and DCTCP is Reno.
         era["ipv4/tcp_ecn_fallback"] = "0"

@@ -75,7 +75,7 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
     settings = []
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])
-        netem.replace_root(
+        netem.replace(
             name, LOSS_HANDLE, delay_ns=0, jitter_ns=0, limit_packets=LIMIT_PACKETS, loss=loss
         )
         # Imported here, because runs without losses do not need it.

@@ -33,6 +33,8 @@ from outcast.experiment.parts import (
 from outcast.experiment.queues import Queue
 from outcast.experiment.wire import FRAMINGS, Framing, Overhead
 
+MOST_NOISE_NS = 64_000
+"""The longest time that a profile of machines has (hosts-modern)."""
 MOST_DELAY_NS = 10**9
 MOST_LOSS = 0.5
 """With more, a TCP connection hardly comes up, and a run would end by a deadline."""
@@ -108,6 +110,10 @@ class Link:
     def greatest_jitter_ns(self) -> int:
         """The largest jitter that reorders no full frames and makes no delay negative."""
         return min(self.delay_ns or 0, self.half_frame_ns)
+
+    def greatest_noise_ns(self) -> int:
+        """The greatest jitter that noise adds by itself. On a slow link a frame's time is long."""
+        return min(self.greatest_jitter_ns(), MOST_NOISE_NS)
 
     def check(self) -> None:
         """Raises ValueError where the delay is too long to try paths, or the jitter is too large.
@@ -367,7 +373,7 @@ class Links(Part):
             delay_ns = default_delay_ns if link.delay_ns is None else link.delay_ns
             jitter_ns = link.jitter_ns
             if jitter_ns is None and noise.greatest_jitter:
-                jitter_ns = replace(link, delay_ns=delay_ns).greatest_jitter_ns()
+                jitter_ns = replace(link, delay_ns=delay_ns).greatest_noise_ns()
             elif jitter_ns is None and not noise.switch_latency_ns:
                 jitter_ns = 0
             return {"rate_bps": link.rate_bps, "delay_ns": delay_ns, "jitter_ns": jitter_ns}

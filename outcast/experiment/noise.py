@@ -189,7 +189,7 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
         ),
         "jitter": Profile(
             "no machine: a delay at each switch port that varies as much as it can while packets "
-            "keep their order, as the virtual engine had before there were profiles",
+            "keep their order, up to 64 us, as the virtual engine had before there were profiles",
             greatest_jitter=True,
             sources={"switch_latency": "none; the number is the largest that can be had"},
         ),
@@ -197,7 +197,7 @@ PROFILES: Mapping[ProfileName, Profile] = MappingProxyType(
 )
 
 DEFAULTS: Mapping[EngineName, ProfileName] = MappingProxyType(
-    {"virtual": "jitter", "realtime": "exact"}
+    {"virtual": "hosts-modern", "realtime": "exact"}
 )
 """The profile where none is given; docs/noise.md says why. Real machines have noise anyway."""
 
@@ -208,7 +208,7 @@ class Noise(Part):
     profile: ProfileName | None = Field(
         default=None,
         description="whose noise; docs/noise.md has each number with its source. Default: "
-        f"{DEFAULTS['virtual']} in the virtual engine, {DEFAULTS['realtime']} in real time",
+        f"{DEFAULTS['virtual']}. In real time the machine's own noise is all",
     )
     oscillators_ppm: float | None = Field(
         default=None,
@@ -233,7 +233,7 @@ class Noise(Part):
         ge=0,
         le=MOST_VARIATION_NS,
         alias="switch_latency",
-        description="a packet's delay at a switch's port varies by up to this, up and down. "
+        description="a packet takes up to twice this longer at a switch's port than its delay. "
         "Allowed is up to the shortest delay of a link; a profile's number is cut to that of each "
         "link. `links.jitter` wins",
     )
@@ -261,8 +261,12 @@ class Noise(Part):
         return given
 
     def resolved(self, engine: EngineName) -> Noise:
-        """A copy that leaves nothing to the profile, but for the jitter that depends on a link."""
-        name = self.profile or DEFAULTS[engine]
+        """A copy that leaves nothing to the profile, but for the jitter that depends on a link.
+
+        In real time noise is what the machine has. A profile stands for other machines, so there
+        it adds nothing, and only the parts that are named count.
+        """
+        name = DEFAULTS[engine] if engine == "realtime" else self.profile or DEFAULTS[engine]
         profile = PROFILES[name]
         latency_ns = None if profile.greatest_jitter else profile.switch_latency_ns
         defaults = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, no_switch
+from outcast.units import parse_size_bytes
 
 _NAME = r"^[a-z][a-z0-9_]*$"
 _CONGESTION_CONTROL = "the kernel's name: cubic, reno, bic, dctcp, bbr"
@@ -40,6 +41,15 @@ _DELAYED_ACKS = (
 _SMALL_QUEUE = (
     "most bytes of a flow that wait in the sender's own queues (TCP small queues, Linux 3.6 on); "
     "if left out, the kernel's own"
+)
+
+_SEND_BUFFER = (
+    "most that a socket holds of what was sent and not yet acknowledged, and of what is to be "
+    "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own"
+)
+_RECEIVE_BUFFER = (
+    "most that a socket holds of what was received, which bounds the window that it offers; a "
+    "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
 )
 
 Ecn = bool | Literal["accurate"]
@@ -105,6 +115,35 @@ class PacingRatio(Part):
     _no_switch = field_validator("slow_start", "avoidance", mode="before")(no_switch)
 
 
+class Buffer(Part):
+    """The sizes of a socket's buffer (tcp(7), tcp_rmem and tcp_wmem). The kernel tunes within them.
+
+    A size alone is the largest; the others are Linux's own, or the same if it is smaller.
+    """
+
+    min_bytes: SizeBytes = Field(default=4096, alias="min", gt=0, lt=2**31)
+    default_bytes: SizeBytes = Field(alias="default", gt=0, lt=2**31)
+    max_bytes: SizeBytes = Field(alias="max", gt=0, lt=2**31)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _size_alone(cls, given: object, info: ValidationInfo) -> object:
+        if isinstance(given, (dict, Buffer)):
+            return given
+        size = parse_size_bytes(given)
+        usual = min(131_072 if info.field_name == "receive_buffer" else 16_384, size)
+        return {"min": f"{min(4096, size)}B", "default": f"{usual}B", "max": f"{size}B"}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Buffer:
+        if not self.min_bytes <= self.default_bytes <= self.max_bytes:
+            raise ValueError("allowed is min up to default, and default up to max")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.min_bytes} {self.default_bytes} {self.max_bytes}"
+
+
 class Transport(Part):
     """TCP's settings at every host."""
 
@@ -115,7 +154,7 @@ class Transport(Part):
     offloads: bool | None = Field(
         default=None,
         description="TSO, GSO, GRO and checksum offloads. Default: as the profile of `noise` says, "
-        "and false where tcprand or blackout need it",
+        "and false where tcprand or blackout need it, or links have an MTU of their own",
     )
     pacing: Literal["none", "fq", "internal"] = Field(default="none", description=_PACING)
     pacing_rate_bps: KernelRateBps | None = Field(
@@ -131,6 +170,8 @@ class Transport(Part):
     small_queue_bytes: SizeBytes | None = Field(
         default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
     )
+    send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
+    receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
 
     _no_switch = field_validator("initial_window", mode="before")(no_switch)
 
@@ -211,6 +252,8 @@ class GroupTransport(Part):
     small_queue_bytes: SizeBytes | None = Field(
         default=None, alias="small_queue", gt=0, lt=2**31, description=_SMALL_QUEUE
     )
+    send_buffer: Buffer | None = Field(default=None, description=_SEND_BUFFER)
+    receive_buffer: Buffer | None = Field(default=None, description=_RECEIVE_BUFFER)
 
     _no_switch = field_validator("initial_window", mode="before")(no_switch)
 

@@ -225,7 +225,9 @@ def _wanted(
             )
         # The jitter makes no delay negative.
         jitter_ns = min(port.jitter_ns, event.delay_ns)
-        port = replace(port, delay_ns=event.delay_ns, jitter_ns=jitter_ns)
+        noise_ns = min(port.noise_ns, jitter_ns)
+        delay_ns = event.delay_ns + noise_ns
+        port = replace(port, delay_ns=delay_ns, jitter_ns=jitter_ns, noise_ns=noise_ns)
         yield "delay_ns", event.delay_ns, port
     if event.loss is not None:
         yield "loss_ppm", round(event.loss * 10**6), port

@@ -136,8 +136,8 @@ def merged(base: Link, own: OwnKeys) -> Link:
     """
     link = base.changed(own)
     if own.jitter_ns is None and base.jitter_ns:
-        greatest_ns = link.greatest_jitter_ns()
-        is_greatest = base.jitter_ns == base.greatest_jitter_ns()
+        greatest_ns = link.greatest_noise_ns()
+        is_greatest = base.jitter_ns == base.greatest_noise_ns()
         link = replace(
             link, jitter_ns=greatest_ns if is_greatest else min(base.jitter_ns, greatest_ns)
         )

@@ -15,10 +15,15 @@ from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.noise import Span
 
 if TYPE_CHECKING:
+    from outcast.experiment import Link
     from outcast.plan.model import Plan
 
 HOST_QUEUE = Limit(packets=1000)
 """A host's transmit queue: Linux's default of 1000 packets (ip-link(8), txqueuelen)."""
+HOST_QUEUE_NS = 4_000_000
+"""Above some 3 Gbps it holds what the link sends in so long a time. TCP small queues let a flow
+have what its pacing rate gives in a millisecond there, and twice that in slow start
+(tcp_small_queue_check). Linux counts units of up to 64 KB there, not frames."""
 
 SYN_FRAME_BYTES = 74
 """The size of Linux's SYN over IPv4 in a frame: 14 + 20 + 40 B, with all options that it has."""
@@ -34,7 +39,11 @@ class PortQueue:
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
         jitter_seed: of the generator that draws the jitter; None for the kernel's own seed.
+        noise_ns: the part of the delay that noise adds on average.
         sender: how long after the first packet all that a host sends leaves, at a host's port.
+        has_cable: whether the delay and the sender's time come behind the shaper and its queue, by
+            a qdisc of the guest's kernel (sch_cable.c in its patch 0015). Otherwise they come
+            before, because no other kernel can put a qdisc behind another one.
     """
 
     port: str
@@ -46,7 +55,9 @@ class PortQueue:
     framing: Framing = FRAMINGS["none"]
     changes_delay: bool = False
     jitter_seed: int | None = None
+    noise_ns: int = 0
     sender: Span | None = None
+    has_cable: bool = False
 
     @property
     def has_netem(self) -> bool:
@@ -96,8 +107,20 @@ def host_queue(experiment: Experiment, plan: Plan, host: str) -> PortQueue:
     paced = any(flow.src == host and flow.transport.pacing == "fq" for flow in plan.flows)
     queue: Queue = _pacing_queue(experiment) if paced else _host_queue(experiment)
     own = plan.links[host, switch].queue
+    link = plan.links[host, switch]
+    packets = HOST_QUEUE_NS * link.rate_bps // (8 * 10**9 * link.frame_bytes)
+    if packets > (HOST_QUEUE.packets or 0):
+        more = {"flow_limit": packets} if queue.kind == "fq" else {}
+        queue = queue.model_copy(update={"limit": Limit(packets=packets), **more})
     settings = _port_queue(experiment, plan, plan.port(host, switch), own or queue)
-    return replace(settings, jitter_ns=0, jitter_seed=None, sender=plan.host_noise.sender)
+    return replace(
+        settings,
+        delay_ns=settings.delay_ns - settings.noise_ns,
+        jitter_ns=0,
+        jitter_seed=None,
+        noise_ns=0,
+        sender=plan.host_noise.sender,
+    )
 
 
 def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> PortQueue:
@@ -106,10 +129,11 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     rate_bps = port_rate_bps(experiment, port, link.rate_bps)
     if (node, neighbour) in plan.traced:
         queue = _below_htb(queue)
+    noise_ns = _added_by_noise_ns(experiment, link)
     return PortQueue(
         port,
         rate_bps,
-        link.delay_ns or 0,
+        (link.delay_ns or 0) + noise_ns,
         link.jitter_ns or 0,
         _with_room(queue, rate_bps, link.frame_bytes),
         frame_bytes=link.frame_bytes,
@@ -119,7 +143,19 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
             for event in experiment.events
         ),
         jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
+        noise_ns=noise_ns,
     )
+
+
+def _added_by_noise_ns(experiment: Experiment, link: Link) -> int:
+    """What noise adds to a link's delay on average, so that no packet takes less than the delay."""
+    jitter_ns, noise = link.jitter_ns or 0, experiment.noise
+    if noise.greatest_jitter:
+        return jitter_ns if jitter_ns == link.greatest_noise_ns() else 0
+    # A jitter of the configuration's own varies up and down.
+    own = experiment.links.jitter_ns is not None
+    of_switch_ns = min(noise.switch_latency_ns or 0, link.delay_ns or 0)
+    return jitter_ns if not own and jitter_ns == of_switch_ns else 0
 
 
 def _jitter_seed(experiment: Experiment, port: str) -> int | None:

@@ -16,7 +16,7 @@ _ECN_KINDS: tuple[Ecn, ...] = (False, True, "accurate")
 """From the least to the most: an end with more also takes connections with less."""
 _OF_A_SENDER = (
     *("min_rto_ns", "sack", "ecn", "initial_window", "tail_loss_probe", "rack", "pacing_ratio"),
-    "small_queue_bytes",
+    *("small_queue_bytes", "send_buffer"),
 )
 """What the senders of one host share."""
 
@@ -54,7 +54,8 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
 
     Selective acknowledgements, ECN, the minimum RTO, the initial window, fq and what is set by
     sysctl belong to a host and not to a socket. A receiver offers what any of its senders uses,
-    because a connection has what both ends have. Delayed acknowledgements belong to the receiver.
+    because a connection has what both ends have. Delayed acknowledgements and the receive buffer
+    belong to the receiver.
 
     Raises:
         ConfigError: two groups of one host ask for different settings of it.
@@ -76,6 +77,7 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
     common = {
         "congestion_control": base.congestion_control,
         "delayed_acks": base.delayed_acks,
+        "receive_buffer": base.receive_buffer,
     }
     hosts = {host: settings.model_copy(update=common) for host, settings in senders.items()}
     for host, received in receivers.items():
@@ -86,11 +88,19 @@ def of_hosts(base: Transport, flows: Iterable[Sent]) -> Mapping[str, Transport]:
         mine = senders.get(host)
         if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
             raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
+        windows = {str(settings.receive_buffer) for settings in received}
+        if len(windows) > 1:
+            raise ConfigError(f"flows: {_disagree(host, 'receive_buffer')}, received")
         delayed = {settings.delayed_acks for settings in received}
         if len(delayed) > 1:
             raise ConfigError(f"flows: {_disagree(host, 'delayed_acks')}, received")
         hosts[host] = (mine or base).model_copy(
-            update={**common, **offered, "delayed_acks": delayed.pop()}
+            update={
+                **common,
+                **offered,
+                "delayed_acks": delayed.pop(),
+                "receive_buffer": received[0].receive_buffer,
+            }
         )
     return hosts
 

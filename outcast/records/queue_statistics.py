@@ -14,7 +14,7 @@ from typing import Any
 from outcast import netlink
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
-from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.qdisc_handles import CABLE_HANDLE, DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.run_directory import Cause
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
@@ -110,7 +110,7 @@ def counters(shown: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     """Returns the packets that a port's qdiscs have dropped so far, by cause.
 
-    netem's counter also counts what the shaper below it refused (netem_dequeue in
+    Above a shaper, netem's counter also counts what the shaper refused (netem_dequeue in
     net/sched/sch_netem.c). What is left is its own: packets that came while it held as many
     as it can.
 
@@ -122,10 +122,11 @@ def lost(shown: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     """
     at_shaper = counters(shown)["drops"]
     of_port: dict[Cause, int] = {"queue": statistics(shown)["drops"]}
+    is_behind = any(message["handle"] >> 16 == CABLE_HANDLE for message in shown)
     for message in shown:
         if message["event"] == "RTM_NEWQDISC" and message["handle"] >> 16 == DELAY_HANDLE:
             dropped = message.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"]  # type: ignore[attr-defined]
-            of_port["delay"] = max(0, dropped - at_shaper)
+            of_port["delay"] = dropped if is_behind else max(0, dropped - at_shaper)
     return of_port
 
 

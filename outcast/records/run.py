@@ -291,8 +291,26 @@ class Run:
         return ", ".join(dict.fromkeys([*labels, *grouping.controls(self._by_port(port))]))
 
     def _by_port(self, port: str) -> list[FlowRecord]:
-        name = port.partition(">")[0]
-        return [flow for flow in self.manifest.flows if flow.ingress == name]
+        """The flows that come in by a port, and leave by the output that its entry is of."""
+        name, _, output = port.partition(">")
+        return [
+            flow
+            for flow in self.manifest.flows
+            for bottleneck in self.manifest.bottlenecks
+            if name in bottleneck.ingress
+            and bottleneck.egress == (output or self._outputs[name])
+            and flow.ingress == name
+            and flow.dst_ip in bottleneck.destinations
+        ]
+
+    @cached_property
+    def _outputs(self) -> dict[str, str]:
+        """The output that an input port's first entry in the summary's drops is of."""
+        outputs: dict[str, str] = {}
+        for bottleneck in self.manifest.bottlenecks:
+            for name in bottleneck.ingress:
+                outputs.setdefault(name, bottleneck.egress)
+        return outputs
 
     @cached_property
     def ways(self) -> dict[str, Way]:

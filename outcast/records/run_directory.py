@@ -438,9 +438,13 @@ def _growth(counter: str, before: object, after: object) -> int:
 
 
 class PortCounters(_Record):
-    """`tc -s qdisc show` of a port's root qdisc before and after the flows."""
+    """`tc -s qdisc show` of a port's shaper before the flows, at the duration's end and after them.
+
+    Flows that have not sent all go on after the duration, until their buffers are empty.
+    """
 
     before: dict[str, Any]
+    at_end: dict[str, Any] | None = None
     after: dict[str, Any]
 
     def delta(self, counter: str) -> int:
@@ -449,14 +453,20 @@ class PortCounters(_Record):
 
 
 class HostCounters(_Record):
-    """nstat(8)'s absolute counters of a host's network namespace before and after the flows."""
+    """nstat(8)'s absolute counters of a host's network namespace; see `PortCounters`."""
 
     before: dict[str, int]
+    at_end: dict[str, int] | None = None
     after: dict[str, int]
 
     def delta(self, counter: str) -> int:
         """Returns the growth of a counter, as `TcpRetransSegs`. An absent counter is 0."""
         return _growth(counter, self.before.get(counter, 0), self.after.get(counter, 0))
+
+    def within(self, counter: str) -> int:
+        """The growth of a counter within the duration; until the flows' end if that was before."""
+        last = self.after if self.at_end is None else self.at_end
+        return _growth(counter, self.before.get(counter, 0), last.get(counter, 0))
 
 
 Cause = Literal["queue", "delay", "link", "failure", "interface", "blackout", "host"]
@@ -502,7 +512,13 @@ class LinkRecord(_Record):
     )
     other: bool = Field(description="whether other traffic may cross it")
     before: LinkTotals
+    at_end: LinkTotals | None = None
     after: LinkTotals
+
+    @property
+    def within(self) -> LinkRecord:
+        """The record within the duration; until the flows' end if that was before."""
+        return self if self.at_end is None else self.model_copy(update={"after": self.at_end})
 
     @property
     def packets(self) -> int:

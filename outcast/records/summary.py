@@ -409,6 +409,16 @@ class SynchronisationSummary(_Part):
     max: float
 
 
+class LimitSummary(_Part):
+    """How a flow's time divides: the share of it in which something kept it from sending more."""
+
+    network: float = Field(description="the congestion window, so the network")
+    receiver: float = Field(description="the receiver's window")
+    send_buffer: float = Field(description="the sender's own buffer")
+    application: float = Field(description="the application, which had nothing to send")
+    timeout: float = Field(description="waiting for a timeout, as the bottleneck's packets tell")
+
+
 class SamplesSummary(_Part):
     """How sockets and queues were sampled."""
 
@@ -423,7 +433,7 @@ class SamplesSummary(_Part):
 class Summary(handed_in.Versioned):
     """The whole of summary.json."""
 
-    format: int = 4
+    format: int = 5
     name: str
     engine: Literal["realtime", "virtual"] | None = Field(
         description="null for joined captures, which no engine of ours made"
@@ -471,6 +481,11 @@ class Summary(handed_in.Versioned):
     )
     convergence: list[ChangeSummary] = Field(description="every time that flows joined or left")
     synchronisation: SynchronisationSummary | None
+    limited: dict[str, LimitSummary] = Field(
+        default_factory=dict,
+        description="what limited each flow that sends all the time, by its number; from samples "
+        "of the senders' sockets. Empty without them, and in files from before format 5",
+    )
     samples: SamplesSummary | None
     completions: dict[str, CompletionSummary] | None = Field(
         default=None, description="generated flows, by the index of their workload"

@@ -19,7 +19,6 @@ from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.experiment.noise import DEFAULTS
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.reproduce import model
@@ -72,8 +71,7 @@ def planned_runs(
         single = None
         if point.config is not None:
             settings = recipe.settings(point, chosen)
-            # The default's name changes nothing, so the runs are those without a name.
-            if noise not in (None, DEFAULTS["virtual"]):
+            if noise is not None:
                 settings["noise.profile"] = noise
             loaded = load_experiment(configs.find(point.config), settings)
             _require_within(recipe, point, loaded)

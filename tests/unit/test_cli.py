@@ -31,8 +31,10 @@ def test_topo(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nnoise: exact; none\n" in out
     config = str(CONFIGS / "fig3c.yaml")
     _, out, _ = run(capsys, "topo", config)
+    assert "\nnoise: hosts-2011" in out
+    _, out, _ = run(capsys, "topo", config, "--set", "noise.profile=jitter")
     assert "\nnoise: jitter; switch latency as much as keeps packets in order\n" in out
-    _, out, _ = run(capsys, "topo", config, "--set", "noise.profile=hosts-2011")
+    _, out, _ = run(capsys, "topo", config)
     assert "; oscillators 100 ppm, interrupts 20,000 a second, 4,000 below 1 Gbps, switch" in out
 
 
@@ -100,7 +102,7 @@ def test_an_override_that_the_network_does_not_fit_is_blamed(
 ) -> None:
     status, _, err = run(capsys, verb, str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.hosts=77")
     assert status == 2
-    assert "fig3c.yaml:9 with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
+    assert "fig3c.yaml:10 with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
 
 
 def test_help_names_every_verb() -> None:

@@ -157,7 +157,7 @@ def test_refusals_name_file_and_line(tmp_path: Path) -> None:
         # The file and an override contradict each other.
         (
             ["duration=50ms", "seed=3"],
-            "{file}:13 with --set duration, --set seed: analysis.windows.",
+            "{file}:14 with --set duration, --set seed: analysis.windows.",
         ),
         (["links.jitter=6us", "seed=3"], "{file}:4 with --set links.jitter: links: "),
         # An override made the part, which lacks a key.

@@ -292,8 +292,8 @@ def test_netem_is_told_the_loss_and_its_seed_and_shows_them(
     told: list[bytes] = []
     monkeypatch.setattr(rtnetlink, "replace_qdisc", lambda *_, options, **__: told.append(options))
     loss = netem.Loss(0.01, 12_345)
-    netem.replace_root("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9, loss=loss)
-    netem.replace_root("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9)
+    netem.replace("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9, loss=loss)
+    netem.replace("wire1-0", 1, delay_ns=0, jitter_ns=0, limit_packets=9)
     assert netem.shown_loss(told[0]) == (42_949_673, 12_345)
     # A kernel before Linux 6.6 shows no seed.
     assert netem.shown_loss(told[1]) == (0, None)
@@ -412,7 +412,7 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent() -> None:
     lost: dict[str, dict[Cause, int]] = {**none, "h3-eth0": {"queue": 1, "link": 5}}
     records: dict[tuple[str, str], LinkRecord] = {
         (record.node, record.neighbour): record
-        for record in link_counters.records(plan, (before, none), (after, lost))
+        for record in link_counters.records(plan, (before, none), None, (after, lost))
     }
     sent, answered = records["h3", "s2"], records["s2", "h3"]
     # The switch's port has seen only what was not lost.

@@ -16,7 +16,7 @@ from outcast.engines import doctor
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/matrix.md").read_text()
-_TEST = re.compile(r"`((?:unit|emulation|virtual|browser)/test_\w+\.py)(?:::(\w+))?`")
+_TEST = re.compile(r"`((?:unit|emulation|virtual|physics|browser)/test_\w+\.py)(?:::(\w+))?`")
 
 
 def _section(title: str) -> str:

@@ -17,6 +17,7 @@ from outcast.errors import ConfigError
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
+from outcast.plan.needs import buffer_warnings
 from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
 from outcast.plan.topology import make_graph
 from topologies.fattree import FatTreeTopo
@@ -74,10 +75,10 @@ def test_flows_that_do_not_fit(override: str, reason: str) -> None:
 def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(configs.find("fig3c").read_text().replace("hosts: 12", "hosts: 99"))
-    with pytest.raises(ConfigError, match=r"c\.yaml:10: flows\.1\.hosts: 99 senders asked for"):
+    with pytest.raises(ConfigError, match=r"c\.yaml:11: flows\.1\.hosts: 99 senders asked for"):
         outcast.load(path)
     with pytest.raises(
-        ConfigError, match=r"c\.yaml:10 with override topology\.k: flows\.1\.hosts: 99 senders"
+        ConfigError, match=r"c\.yaml:11 with override topology\.k: flows\.1\.hosts: 99 senders"
     ):
         outcast.load(path, {"topology.k": 6})
 
@@ -315,3 +316,17 @@ def test_generated_flows_have_what_transport_says(setting: str) -> None:
     assert plan_of("fig3c", flows, apart).generated
     datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 10mbit}]"
     assert plan_of("fig3c", flows, datagrams).generated
+
+
+def test_a_path_that_holds_more_than_the_buffers_is_told_with_the_keys() -> None:
+    def told(*overrides: str) -> list[str]:
+        whole = experiment.load(configs.find("fig3c"), ["links.delay=20ms", *overrides])
+        return buffer_warnings(whole, make_plan(whole))
+
+    send, receive = told()
+    assert send.startswith("the path of flow 1 (and of 12 more flows) holds 30 MB (1gbit times 240")
+    assert "set transport.send_buffer: " in send
+    assert "set transport.receive_buffer: " in receive
+    assert len(told("transport.send_buffer=128MB")) == 1
+    assert told("transport.send_buffer=128MB", "transport.receive_buffer=128MB") == []
+    assert told("links.delay=5us") == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation import netem, queues, rtnetlink
+from outcast.emulation import netem, queues, red, rtnetlink
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.experiment.queues.red import Red
@@ -73,7 +73,7 @@ def bfifo(limit_bytes: int) -> Shown:
             "{kind: red, limit: 64KB}",
             [
                 "qdisc replace dev s1-eth1 parent 2:1 handle 3: red limit 65536 min 7570 "
-                "max 22710 avpkt 1514 burst 48 probability 0.1",
+                "max 22710 avpkt 1514 burst 48 probability 0.1 bandwidth 100000000bit",
             ],
         ),
         (
@@ -450,3 +450,23 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
     wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
     with pytest.raises(ReadBackError, match="below a full frame"):
         queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
+
+
+def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path: Path) -> None:
+    seen, stock = (
+        port_queue(f"{{kind: red, limit: 64KB, idle: {idle}}}").queue for idle in ("seen", "stock")
+    )
+    marking = port_queue("{kind: ecn_threshold, limit: 64KB, threshold: 20KB}").queue
+    parameter = tmp_path / "stock_idle"
+    assert red.set_idle([seen], parameter) == [red.UNSEEN]
+    assert red.set_idle([stock], parameter) == []
+    assert red.set_idle([], parameter) == []
+    for queues_of_run, wanted in (([seen], "N"), ([stock, stock], "Y"), ([marking], "Y")):
+        parameter.write_text("?")
+        assert red.set_idle(queues_of_run, parameter) == []
+        assert parameter.read_text() == wanted
+    for mixed in ([seen, stock], [seen, marking]):
+        with pytest.raises(ConfigError, match="one value for all red queues"):
+            red.set_idle(mixed, parameter)
+    with pytest.raises(ReadBackError, match="stock_idle"):
+        red.set_idle([seen], Path("/dev/null"))

@@ -3,11 +3,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 
 import pytest
 
 from outcast.emulation import receivers
+from outcast.errors import ReadBackError
 from tests.deadlines import HANG_S
 
 SERVER = """
@@ -16,32 +17,52 @@ listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)
 connection, _ = listening.accept()
 print("connected", flush=True)
+received = 0
 while data := connection.recv(1 << 20):
-    print(len(data), flush=True)
+    received += len(data)
+print(received, flush=True)
 """
 
 
-def test_a_receiver_wakes_for_a_batch_and_for_the_end() -> None:
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
-            assert server.stdout.readline() == "connected\n"
-            assert receivers.read_in_batches([server.pid]) == 1
-            for _ in range(20):
-                client.sendall(bytes(2000))
-                time.sleep(0.002)
-        sizes = [int(line) for line in server.communicate(timeout=HANG_S)[0].splitlines()]
-    finally:
-        server.kill()
-        server.wait()
-    assert sum(sizes) == 40_000
-    assert len(sizes) == 2
-    assert sizes[0] >= receivers.BATCH_BYTES
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    yield started
+    started.kill()
+    started.wait()
+
+
+def test_a_program_reads_by_itself_where_the_kernel_cannot(server: subprocess.Popen[str]) -> None:
+    assert server.stdout is not None
+    with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
+        assert server.stdout.readline() == "connected\n"
+        client.sendall(bytes(20_000))
+        assert receivers.read_at_once([server.pid]) == 0
+        client.sendall(bytes(20_000))
+    assert int(server.communicate(timeout=HANG_S)[0]) == 40_000
+
+
+class Kernel(socket.socket):
+    """A socket of a kernel that takes the option and does not heed it."""
+
+    def setsockopt(self, *_given: object) -> None:
+        pass
+
+    def getsockopt(self, *asked: object) -> int | bytes:  # type: ignore[override]
+        return b"\1" * 248 if socket.TCP_INFO in asked else 0
+
+
+def test_a_kernel_that_does_not_heed_the_option_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Kernel() as ours:
+        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
+        with pytest.raises(ReadBackError, match="TCP_SINK"):
+            receivers.read_at_once([1])
 
 
 def test_a_process_that_has_gone_is_an_error() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):
-        receivers.read_in_batches([gone.pid])
+        receivers.read_at_once([gone.pid])

@@ -250,3 +250,20 @@ def test_the_era_belongs_to_a_host() -> None:
         plan_transport.of_hosts(base, [Sent("h2", era), Sent("h2", base)])
     with pytest.raises(ConfigError, match=r"differ in delayed_acks have flows of h1.*, received"):
         plan_transport.of_hosts(base, [Sent("h2", era), Sent("h3", base)])
+
+
+def test_buffers_are_a_size_or_three() -> None:
+    from outcast.experiment.transport import Transport as Settings
+
+    tcp = Settings.model_validate(
+        {"send_buffer": "1MB", "receive_buffer": {"min": "4KB", "default": "1MB", "max": "64MB"}}
+    )
+    shown = transport.sysctls(tcp)
+    assert shown["ipv4/tcp_wmem"] == "4096 16384 1048576"
+    assert shown["ipv4/tcp_rmem"] == "4096 1048576 67108864"
+    small = Settings.model_validate({"receive_buffer": "2000B"})
+    assert transport.sysctls(small)["ipv4/tcp_rmem"] == "2000 2000 2000"
+    assert Settings.model_validate(tcp.model_dump(mode="json", by_alias=True)) == tcp
+    for wrong in ("3x", {"min": "4KB"}, {"min": "4KB", "default": "1KB", "max": "1MB"}, "0B"):
+        with pytest.raises(ValueError, match="buffer"):
+            Settings.model_validate({"receive_buffer": wrong})

@@ -413,7 +413,7 @@ def delays(a_ns: int, b_ns: int) -> str:
     for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
         lines.append(
             f"ip netns exec {where} python3 -c 'import outcast.emulation.netem;"
-            f' outcast.emulation.netem.replace_root("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
+            f' outcast.emulation.netem.replace("{port}", 1, delay_ns={delay_ns}, jitter_ns=0,'
             " limit_packets=1000)'"
         )
     return "\n".join(lines)

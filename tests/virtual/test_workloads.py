@@ -50,6 +50,7 @@ def test_generated_payloads_are_of_random_sizes(tmp_path: Path) -> None:
         *("t15-incast", target, *SHORT, "topology.hosts=6", "transport.tcprand={min_payload: 200}"),
         "workloads=[{kind: incast, senders: 4, block: 64KB, rounds: 6}, "
         "{kind: shuffle, hosts: 3, bytes: 200KB}]",
+        "noise.profile=exact",
     )
     assert [summary["completions"][index]["unfinished"] for index in "01"] == [0, 0]
     completed = pl.read_parquet(target / "completions.parquet")
@@ -134,12 +135,16 @@ def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path: Path) -> No
     )
     of_workload = summary["completions"]["0"]
     losses = summary["losses"]
-    assert losses["total"] == of_workload["datagrams_lost"]
-    assert losses["ports"]["s1-eth1"]["lost"] == {"queue": summary["capture"]["qdisc_drops"]}
+    # Losses are of the duration. What was under way at its end is in the programs' counts alone.
+    assert 0 <= of_workload["datagrams_lost"] - losses["total"] <= 10
+    counted = json.loads((target / "counters.json").read_text())["links"]
+    lost = {link["port"]: link["after"]["lost"]["queue"] for link in counted}
+    assert sum(lost.values()) == of_workload["datagrams_lost"]
+    assert lost["s1-eth1"] == summary["capture"]["qdisc_drops"]
     assert losses["elsewhere"] == losses["ports"]["s2-eth1"]["lost"]["queue"] > 500
     assert {*losses["causes"]} == {"queue"}
-    received = of_workload["datagrams_sent"] - losses["total"]
-    assert losses["ports"]["s1-eth1"]["packets"] == received
+    received = of_workload["datagrams_sent"] - of_workload["datagrams_lost"]
+    assert 0 <= received - losses["ports"]["s1-eth1"]["packets"] <= 40
     sent = sum(losses["ports"][f"h{host}-eth0"]["packets"] for host in (2, 3, 4))
     assert sent == of_workload["datagrams_sent"]
     # The captures show the same as the programs' own counts.
@@ -149,7 +154,7 @@ def test_what_was_sent_is_what_was_received_and_all_losses(tmp_path: Path) -> No
     together = of_workload["streams"]
     # Each stream begins with a phase of its own, so it sends a little less than 50 ms.
     assert together["received_bps"] == pytest.approx(received * 1470 * 8 / 0.05, rel=1e-3)
-    assert together["loss_share"] == pytest.approx(losses["total"] / sent)
+    assert together["loss_share"] == pytest.approx(of_workload["datagrams_lost"] / sent)
     # The queue is always full, and holds 16 KB at 1 Gbps.
     assert 0.1 < together["delay_ms"]["p50"] < 0.16
     over_time = pl.read_parquet(target / "workloads.parquet")

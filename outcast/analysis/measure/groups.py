@@ -83,7 +83,7 @@ def _counted(
     names = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
     if not (alone and known):
         return dict.fromkeys(names)
-    return {key: sum(counters[host].delta(name) for host in hosts) for key, name in names.items()}
+    return {key: sum(counters[host].within(name) for host in hosts) for key, name in names.items()}
 
 
 def _added(

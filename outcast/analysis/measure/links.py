@@ -26,15 +26,16 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
 
     `port` is the interface that sends from `node` to `neighbour`. `flows` and `acknowledged` are
     the numbers of flows whose data and whose acknowledgements are planned to cross it. `packets`
-    and `bytes` (with Ethernet headers) are what it sent; `utilisation` is the share of what it
-    could carry from the traffic's start to its end. `lost` and `lost_CAUSE` are packets, if the run
-    recorded losses.
+    and `bytes` (with Ethernet headers) are what it sent within the duration; `utilisation` is the
+    share of what it could carry then. `lost` and `lost_CAUSE` are packets, if the run recorded
+    losses. In older runs all is until the last flow's end.
     """
     if not analysis.counters.links:
         return None
     traffic = analysis.manifest.traffic
-    whole = np.array([0, traffic.t_end_ns - traffic.t_start_ns], np.int64)
-    seconds = (traffic.t_end_ns - traffic.t_start_ns) / 1e9
+    at_end = all(link.at_end is not None for link in analysis.counters.links)
+    span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
+    whole, seconds = np.array([0, span_ns], np.int64), span_ns / 1e9
     losses = loss_summary(analysis)
 
     def utilisation(link: LinkRecord) -> float:
@@ -59,7 +60,7 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
                 "utilisation": utilisation(link),
                 **({} if losses is None else _lost(losses, link.port)),
             }
-            for link in analysis.counters.links
+            for link in (whole_run.within for whole_run in analysis.counters.links)
         ]
     )
 

@@ -27,15 +27,18 @@ _SENT_BY_SOCKETS = ("TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams")
 _OF_THE_PORT: tuple[Cause, ...] = ("queue", "failure")
 """Causes that the join sees as drops, if the port is captured."""
 _MOST_NAMED = 3
+_FLOWS_IN_A_QUEUE = 100
+"""So many flows cannot fill a host's queue of 1000 packets, if each has two or a few there."""
 
 
 def loss_summary(analysis: Analysis) -> LossSummary | None:
-    """Every port's losses over the whole run; None if the run did not record them."""
+    """Every port's losses within the duration; None if the run did not record them."""
     ports = {}
     causes: Counter[Cause] = Counter()
     at_bottleneck = 0
     failures = _failures(analysis)
-    for link in analysis.counters.links:
+    for whole in analysis.counters.links:
+        link = whole.within
         of_port = link.lost
         if of_port is None:
             return None
@@ -72,7 +75,7 @@ def _at_far_end(analysis: Analysis, link: LinkRecord) -> dict[Cause, int]:
         lost["blackout"] = blackout.dropped
     host = analysis.counters.hosts.get(link.neighbour)
     if host is not None:
-        lost["host"] = sum(host.delta(name) for name in _OF_SOCKETS)
+        lost["host"] = sum(host.within(name) for name in _OF_SOCKETS)
     return lost
 
 
@@ -105,6 +108,31 @@ def loss_warnings(losses: LossSummary | None, bottleneck: str) -> list[str]:
         f"{losses.bottleneck:,}: {where(losses)}. Drops, chains and blackouts are those of "
         f"{bottleneck} alone (docs/analysis.md, losses)"
     ]
+
+
+def lost_at_senders(analysis: Analysis) -> list[str]:
+    """A line for each host whose own queue lost packets of planned flows.
+
+    A real Linux host holds its TCP senders back before that (TCP small queues). With so many flows
+    that each has two packets there, its queue overflows too, and so may that of other programs.
+    """
+    manifest = analysis.manifest
+    flows = Counter(record.src for record in manifest.planned_flows)
+    others = {*manifest.generated_hosts, *(program.host for program in manifest.programs)}
+    # A queue of the configuration's at a host's port drops as it is told to.
+    own = "queue" in str(manifest.requested.get("links.overrides", ""))
+    lines = []
+    for whole in analysis.counters.links:
+        lost = whole.within.lost or {}
+        count = lost.get("queue", 0) + lost.get("delay", 0)
+        host = whole.node
+        few = 0 < flows[host] <= _FLOWS_IN_A_QUEUE
+        if count and few and host not in others and not own:
+            lines.append(
+                f"{host}: its own queue lost {count:,} packets, which a real host's does not, "
+                "because TCP holds back before"
+            )
+    return lines
 
 
 def where(losses: LossSummary) -> str:

@@ -336,7 +336,9 @@ def regime_of(noise: Noise, drop_tail: bool | None, dropped: bool) -> tuple[Regi
     if noise.gaps is None:
         return _unknown(f"fewer than {LEAST_GAPS} full frames left back to back")
     if len(noise.phases) < 2:
-        return _unknown("only one input sent, so that none could lose to another")
+        return _unknown(
+            "only one input sent full frames, so that none could lose to another by its phase"
+        )
     arrivals, kept, filler = noise.kept_by_arrivals, noise.kept, noise.kept_by_filler
     lags = f"over {LAGS[0]:g} to {LAGS[1]:g} packet times"
     is_mixed = arrivals is None or min(arrivals, arrivals if kept is None else kept) < MIXED_BELOW

@@ -60,7 +60,7 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
         return None
     if not hosts <= analysis.counters.hosts.keys() or hosts & {*analysis.manifest.generated_hosts}:
         return None
-    return sum(analysis.counters.hosts[host].delta(counter) for host in hosts)
+    return sum(analysis.counters.hosts[host].within(counter) for host in hosts)
 
 
 def _group_summaries(manifest: AnyManifest, goodput_bps: Mapping[int, float]) -> Groups:

@@ -38,8 +38,6 @@ DATAGRAM_POLL_NS = 10_000_000
 """Datagrams are taken from the socket in batches, because they are only counted."""
 DRAIN_NS = 20_000_000
 """How long after the end the program waits for what is under way."""
-BATCH_BYTES = 16 * 1448
-"""A receiver wakes for this many bytes, or for the last ones (outcast/emulation/receivers.py)."""
 DATAGRAM_BUFFER_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 256 * 1024
 _TCP_INFO_BYTES = 280
@@ -275,7 +273,6 @@ class Receiving:
         self.program, self.sock, self.flow = program, sock, flow
         self.left, self.size = size, size
         self.open = True
-        wait_for_batch(sock, size)
         program.loop.watch(sock.fileno(), select.EPOLLIN, self._on_event)
         program.at_last.append(self._cut_off)
 
@@ -294,8 +291,6 @@ class Receiving:
         elif got == 0:
             early = None if self.program.ended else error or "the sender closed early"
             self._close(None, early)
-        else:
-            wait_for_batch(self.sock, self.left)
 
     def _close(self, t_end_ns: int | None, error: str | None) -> None:
         self.open = False
@@ -310,17 +305,6 @@ class Receiving:
             self.program.loop.forget(self.sock.fileno())
             abort(self.sock)
             self.open = False
-
-
-def wait_for_batch(sock: socket.socket, left: int) -> None:
-    """Makes the socket wake us for a batch, or exactly for the last bytes (socket(7))."""
-    if left < 2 * BATCH_BYTES:
-        low_water = min(left, BATCH_BYTES)
-    elif sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == BATCH_BYTES:
-        return
-    else:
-        low_water = BATCH_BYTES
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
 
 class RandomPayloads:
@@ -603,7 +587,6 @@ class Rounds:
         self.asked_ns = time.time_ns()
         for peer in self.peers:
             self.left[peer] = self.block
-            wait_for_batch(self.sockets[peer], self.block)
         for peer in self.peers:
             self.sockets[peer].send(b"?")
 
@@ -620,7 +603,6 @@ class Rounds:
             raise RuntimeError(f"{peer[0]} closed its connection during the rounds")
         self.left[peer] -= got
         if self.left[peer] > 0:
-            wait_for_batch(sock, self.left[peer])
             return
         self._record(self._flow(peer), time.time_ns(), self.block)
         if any(self.left.values()):

@@ -1,8 +1,13 @@
 """The qdiscs of a port: a shaper at its link's rate, with the experiment's queue as its child.
 
-A host's port gets a queue that is long enough never to drop. A link's delay is spent before the
-queue of the sending port, because on one port no qdisc can be put behind a shaper. The delay of a
-whole path is the same. A packet that is being delayed is not yet in the queue.
+A link's delay is spent before the queue of the sending port, because Linux cannot put a qdisc
+behind a shaper. The delay of a whole path is the same. A packet that is being delayed is not yet in
+the queue.
+
+At a host that would part packets from their sockets before they are queued (skb_orphan_partial in
+netem_enqueue). TCP small queues count what a socket has in the host's own queue, and would find it
+empty, so that queue would overflow. The guest's kernel has a qdisc for it: behind `cable`, netem
+gets what has left the shaper. A real host's delay lies behind its card too.
 
 The `limit` that tc gives tbf belongs to a bfifo that tbf makes. That bfifo is replaced, so that
 every queue has the same handle and its own limit counts.
@@ -18,10 +23,16 @@ from outcast import netlink
 from outcast.emulation import netem, rtnetlink
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
-from outcast.experiment.queues.base import BURST_ROUNDING_NS, TICK_NS, Qdisc
+from outcast.experiment.queues.base import BURST_ROUNDING_NS, RATE, TICK_NS, Qdisc
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
-from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SENDER_HANDLE, SHAPER_HANDLE
+from outcast.records.qdisc_handles import (
+    CABLE_HANDLE,
+    DELAY_HANDLE,
+    QUEUE_HANDLE,
+    SENDER_HANDLE,
+    SHAPER_HANDLE,
+)
 from outcast.records.run_directory import QueueRecord
 
 DELAY_LIMIT_PACKETS = 100_000
@@ -38,24 +49,34 @@ _MOST = 0xFFFFFFFF
 def set_delay(port_queue: PortQueue) -> None:
     """Gives the port its link's delay and its sender's time, if it has them. Raises RunError.
 
-    A sender's time comes after the delay, because the delay stands at the root, where events change
-    it. The delay is constant at a host, so packets leave as they would in the other order.
+    A sender's time comes after the delay. The delay is constant at a host, so packets leave as they
+    would in the other order.
+
+    Raises:
+        FeatureMissingError: it has a cable, and this kernel has none.
     """
+    place = netlink.ROOT
+    if port_queue.has_cable:
+        rtnetlink.replace_qdisc(
+            *(port_queue.port, "cable"), parent=netlink.ROOT, major=CABLE_HANDLE, options=b""
+        )
+        place = netlink.handle(CABLE_HANDLE, 2)
     if port_queue.has_netem:
-        netem.replace_root(
+        netem.replace(
             port_queue.port,
             DELAY_HANDLE,
+            parent=place,
             delay_ns=port_queue.delay_ns,
             jitter_ns=port_queue.jitter_ns,
             limit_packets=DELAY_LIMIT_PACKETS,
             jitter_seed=port_queue.jitter_seed,
         )
     if port_queue.sender is not None:
-        # With a rate, netem takes a packet from the sender's account, as the delay does. Otherwise
-        # TCP would keep back what it can send (TCP small queues).
+        # With a rate, netem also takes a packet from the sender's account where there is no cable.
+        # Otherwise TCP would keep back what it can send (TCP small queues).
         rtnetlink.replace_qdisc(
             *(port_queue.port, "netem"),
-            parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else netlink.ROOT,
+            parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else place,
             major=SENDER_HANDLE,
             options=netem.options(
                 delay_ns=0,
@@ -86,6 +107,8 @@ def set_shaper(port_queue: PortQueue) -> None:
 
 def _above_the_shaper(port_queue: PortQueue) -> int | None:
     """The major number of the qdisc that the shaper stands in; None where it is the root."""
+    if port_queue.has_cable:
+        return CABLE_HANDLE
     if port_queue.sender is not None:
         return SENDER_HANDLE
     return DELAY_HANDLE if port_queue.has_netem else None
@@ -124,7 +147,7 @@ def commands(port_queue: PortQueue) -> list[str]:
         ]
     lines += [
         f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
-        f"{qdisc.kind} {qdisc.options}"
+        f"{qdisc.kind} {qdisc.options.replace(RATE, rate)}"
         for major, qdisc in _below_the_shaper(queue)
         if isinstance(qdisc.options, str)
     ]
@@ -207,6 +230,12 @@ def read_back(port_queue: PortQueue, shown: Sequence[Mapping[str, Any]]) -> dict
         return message.get_attr("TCA_OPTIONS") or ""  # type: ignore[attr-defined]
 
     queue, framing = port_queue.queue, port_queue.framing
+    if port_queue.has_cable:
+        options(CABLE_HANDLE, "cable")
+        behind = DELAY_HANDLE if port_queue.has_netem else SENDER_HANDLE
+        for place, handle in ((1, SHAPER_HANDLE), (2, behind)):
+            shown_parent = by_handle[handle]["parent"] if handle in by_handle else None
+            check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), shown_parent)
     if port_queue.has_netem:
         shown_netem = options(DELAY_HANDLE, "netem")
         check("delay_ns", port_queue.delay_ns, _netem_number(shown_netem, netem.LATENCY64))

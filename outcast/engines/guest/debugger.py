@@ -187,6 +187,7 @@ class Gdb:
                     "--quiet",
                     "--init-eval-command=set debuginfod enabled off",
                     "--init-eval-command=set print symbol-loading off",
+                    "--init-eval-command=set pagination off",
                 ),
                 *(f"--exec={self._kernel.program}", f"--symbols={self._kernel.symbols}"),
                 f"--command={IN_GDB}",

@@ -93,6 +93,11 @@ OURS = Recipe(
         "0011-events-of-tcp.patch",
         "0013-drops-below-netem.patch",
         "0014-um-fault-around.patch",
+        # Where these do not fit, hosts' delays come before their queues, RED is the stock kernel's,
+        # and programs read.
+        "0015-a-host-lets-go-behind-its-card.patch",
+        "0016-red-sees-an-empty-queue.patch",
+        "0017-tcp-sink.patch",
     ),
 )
 """The recipe that the virtual engine uses."""

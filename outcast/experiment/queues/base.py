@@ -53,6 +53,10 @@ BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 
 
+RATE = "{rate}"
+"""Stands for the port's rate in the words that tc(8) is told."""
+
+
 class Qdisc(NamedTuple):
     """A qdisc as the kernel is told of it.
 

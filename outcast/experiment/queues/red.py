@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from outcast import netlink
 from outcast.experiment.parts import MTU_FRAME_BYTES, ByteLimit, Limit
 from outcast.experiment.queues.base import (
+    RATE,
     Counters,
     Drops,
     Probe,
@@ -48,6 +49,11 @@ class Red(Shaped):
     probability: float = Field(default=0.1, gt=0, lt=1, description="of a drop at the maximum")
     weight: float = Field(default=0.002, gt=0, lt=1, description="of the moving average")
     ecn: bool = Field(default=False, description="mark instead of dropping")
+    idle: Literal["seen", "stock"] = Field(
+        default="seen",
+        description="`seen`: the average falls while the queue is empty (RFC 2309); `stock`: as in "
+        "Linux, which does not notice that behind a shaper. In real time it is always `stock`",
+    )
 
     @model_validator(mode="after")
     def _thresholds_fit(self) -> Red:
@@ -100,7 +106,7 @@ class Red(Shaped):
         words = (
             f"limit {self.limit.size_bytes} min {self.min_packets * MTU_FRAME_BYTES} "
             f"max {self.max_packets * MTU_FRAME_BYTES} avpkt {MTU_FRAME_BYTES} "
-            f"burst {self.burst_packets} probability {self.probability}"
+            f"burst {self.burst_packets} probability {self.probability} bandwidth {RATE}"
         )
         return (Qdisc("red", f"{words} ecn" if self.ecn else words),)
 

@@ -28,13 +28,17 @@ FEW_CURVES = 6
 
 @dataclass(frozen=True)
 class Curve:
-    """Goodput over time of one flow, or of one sender's flows added up."""
+    """Goodput over time of one flow, or of one sender's flows added up.
+
+    `mean_bps` is that of the run's tables, over the interval that the summary names.
+    """
 
     label: str
     hops: int | None
     group: str
     flows: int
     goodput_bps: Array
+    mean_bps: float
 
 
 def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
@@ -60,6 +64,7 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
         key = flow.src if together else f"{flow.src} #{flow.flow}"
         grouped.setdefault((run.group_of[flow.flow], flow.hops, key), []).append(flow.flow)
     titles = {group.label: group.title for group in run.groups}
+    means = dict(run.table("flows").select("flow", "goodput_bps").iter_rows())
     curves = [
         Curve(
             f"{key}, {titles[group]}" if run.summary.group_by != "sender" else titles[group],
@@ -67,6 +72,7 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
             group,
             len(flows),
             np.sum([rates[f] for f in flows], axis=0),
+            sum(means[f] for f in flows),
         )
         for (group, hops, key), flows in grouped.items()
     ]
@@ -119,7 +125,7 @@ def draw_rows(
         axes.text(
             1.01,
             base + step * 0.1,
-            format_bps(float(curve.goodput_bps.mean())),
+            format_bps(curve.mean_bps),
             color=colour,
             fontsize=fontsize,
             fontweight="bold" if lone else "normal",
@@ -160,7 +166,7 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
         f"in bins of {(edges[1] - edges[0]) * 1000:g} ms; spacing of the lines {format_bps(step)}; "
         + ("" if fair_bps is None else f"dotted: an equal share ({format_bps(fair_bps)} a flow); ")
-        + "right: the mean",
+        + f"right: the mean over {run.summary.start_s:g} to {run.summary.end_s:g} s",
         fontsize=9.5,
         x=0.01,
         ha="left",

@@ -187,6 +187,8 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         axes.set_xticks(range(len(shown)), [group.title for group in shown])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
+        # Without a timeout the axis would be centred at 0.
+        axes.set_ylim(0, None if max(values) > 0 else 1)
         axes.axhline(0, color=GREY, lw=0.5)
     heading(figure, f"{run.summary.name}: timeouts, mean of each {noun(run)}'s flows")
     return figure

@@ -168,7 +168,19 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
             numbers_from=2,
         )
     )
+    if run.summary.limited:
+        parts.append(_limits(run))
     return section("sockets", "Sockets", *parts, _more(last, "flows"))
+
+
+def _limits(run: Run) -> Element:
+    """A table of what kept each flow from sending more."""
+    shares = [part.model_dump() for part in run.summary.limited.values()]
+    rows: list[list[Part]] = []
+    for flow, part in zip(run.summary.limited, shares[:MOST_ROWS], strict=False):
+        rows.append([flow, *(f"{share:.1%}" for share in part.values())])
+    head = ["flow", *(name.replace("_", " ") for name in shares[0])]
+    return table("What limited each flow, as shares of its time", head, rows, numbers_from=1)
 
 
 def round_trips(run: Run, frame: pl.DataFrame) -> Element:

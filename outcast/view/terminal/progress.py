@@ -61,6 +61,8 @@ class Progress:
             case "phase":
                 self._phase = PHASES.get(str(event["phase"]), str(event["phase"]))
                 self._show(self._phase)
+            case "note":
+                self._console.print(f"note: {event['text']}", highlight=False)
             case "goodput":
                 self._show(f"{self._phase}: {describe_goodput(event)}")
 

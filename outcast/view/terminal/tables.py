@@ -90,6 +90,8 @@ def render(directory: RunDirectory) -> RenderableType:
         parts.append(_losses(summary))
     if 0 < flows.height <= MOST_ROWS:
         parts += ["", _flow_table(run, flows)]
+    if 0 < len(summary.limited) <= MOST_ROWS:
+        parts += ["", _limit_table(run)]
     if "streams" in run.tables:
         parts += ["", _stream_table(run.table("streams"))]
     transfers = {
@@ -256,6 +258,21 @@ def _flow_table(run: Run, flows: pl.DataFrame) -> Table:
     return table
 
 
+def _limit_table(run: Run) -> Table:
+    """Returns a table of what kept each flow from sending more, in shares of its time."""
+    table = _table(
+        *("limited by", "from", "network", "receiver", "send\nbuffer", "application", "timeout"),
+        left=("limited by", "from"),
+    )
+    senders = {flow.flow: flow.src for flow in run.manifest.flows}
+    for flow, part in run.summary.limited.items():
+        shares = (part.network, part.receiver, part.send_buffer, part.application, part.timeout)
+        table.add_row(
+            f"flow {flow}", senders.get(int(flow), "-"), *(f"{share:.1%}" for share in shares)
+        )
+    return table
+
+
 def _group_table(run: Run) -> Table:
     summary = run.summary
     table = _table(
@@ -296,7 +313,10 @@ def _awaiting_rto(summary: Summary, part: ClassSummary) -> str:
 def _round_trip(part: ClassSummary) -> str:
     """Returns the senders' mean smoothed round trip, or the mean captured one without samples."""
     round_trip_ms = part.srtt_ms or part.rtt_ms
-    return f"{round_trip_ms.mean:.3g}" if round_trip_ms is not None else "-"
+    if round_trip_ms is None:
+        return "-"
+    mean = round_trip_ms.mean
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.3g}"
 
 
 def _port_table(run: Run) -> Table:

@@ -1,0 +1,108 @@
+"""What kept each flow from sending more: how its time divides, by the sender's own clocks.
+
+A Linux sender counts for how long it had data under way, and for how much of that the receiver's
+window or its own buffer held it back (tcp_chrono_start in net/ipv4/tcp_output.c; Jain's and others'
+tcpi_busy_time, tcpi_rwnd_limited and tcpi_sndbuf_limited of linux/tcp.h). The rest of its time it
+had nothing to send. Waits for timeouts are told by the packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from outcast.records.run_directory import FlowRecord
+from outcast.records.summary import LimitSummary
+
+MOST_ELSEWHERE = 0.1
+"""If something besides the network limits a bulk flow for more of its time, the run says so."""
+MOST_IDLE = 0.5
+"""If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
+_KEYS = {
+    "receiver": "the receiver's window (transport.receive_buffer)",
+    "send_buffer": "its own send buffer (transport.send_buffer)",
+    "application": "its application, which had nothing to send",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpan:
+    """When a flow was to send, in nanoseconds after the traffic's start, and its waits for RTOs."""
+
+    record: FlowRecord
+    start_ns: int
+    end_ns: int
+    halted_s: float
+
+
+def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSummary]:
+    """How the time of each flow divides, by its number as text.
+
+    Flows with fewer than two samples in their time are left out, as are kernels that do not count.
+    """
+    result = {}
+    for span in spans:
+        inside = (
+            (pl.col("flow") == span.record.flow)
+            & (pl.col("t") >= span.start_ns)
+            & (pl.col("t") <= span.end_ns)
+        )
+        counted = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
+        grown = (
+            sockets.filter(inside)
+            .group_by("sport")
+            .agg(
+                *((pl.col(name).last() - pl.col(name).first()).alias(name) for name in counted),
+                ((pl.col("t").last() - pl.col("t").first()) / 1000).alias("us"),
+            )
+            .filter((pl.col("us") > 0) & pl.col("busy_us").is_not_null())
+        )
+        time_us = float(grown["us"].sum())
+        if not time_us:
+            continue
+        busy, receiver, buffer = (float(grown[name].sum()) / time_us for name in counted)
+        halted = span.halted_s * 1e9 / (span.end_ns - span.start_ns)
+        application = max(0.0, 1 - busy)
+        timeout = min(halted, max(0.0, 1 - application - receiver - buffer))
+        result[str(span.record.flow)] = LimitSummary(
+            network=round(max(0.0, 1 - application - receiver - buffer - timeout), 4),
+            receiver=round(min(receiver, 1.0), 4),
+            send_buffer=round(min(buffer, 1.0), 4),
+            application=round(application, 4),
+            timeout=round(timeout, 4),
+        )
+    return result
+
+
+def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
+    """A line on each cause that limits bulk flows for much of their time, besides the network."""
+    lines = []
+    for cause, words in _KEYS.items():
+        shares = {flow: getattr(part, cause) for flow, part in limited.items()}
+        named = [flow for flow, share in shares.items() if share > MOST_ELSEWHERE]
+        if named:
+            most = max(named, key=lambda flow: shares[flow])
+            those = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
+            lines.append(
+                f"{those}, limited for {shares[most]:.0%} of the time by {words}; so the network "
+                "does not decide what it gets"
+            )
+    return lines
+
+
+def idle_warnings(
+    egress: str, utilisation: float | None, limited: Mapping[str, LimitSummary]
+) -> list[str]:
+    """A line if a bottleneck sent little although its flows had data to send."""
+    if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
+        return []
+    wanting = [1 - part.application - part.receiver - part.send_buffer for part in limited.values()]
+    if max(wanting) < 1 - MOST_ELSEWHERE:
+        return []
+    waited = sum(part.timeout for part in limited.values()) / len(limited)
+    return [
+        f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send; "
+        f"a flow waited for timeouts for {waited:.0%} of its time on average"
+    ]

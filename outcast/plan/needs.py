@@ -1,0 +1,66 @@
+"""What a path needs of its ends: the base round trip, and buffers that hold what it holds.
+
+Pure: a plan and its experiment say it all, so a run can tell it before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from outcast import units
+from outcast.experiment import Experiment
+from outcast.plan.flows import Flow
+from outcast.plan.model import Plan
+
+SEND_BUFFER_BYTES = 4 << 20
+"""tcp_wmem's largest on a machine with memory (tcp_init in net/ipv4/tcp.c)."""
+RECEIVE_BUFFER_BYTES = 6 << 20
+"""tcp_rmem's largest, the same."""
+PAYLOAD_OF_BUFFER = 0.5
+"""A buffer counts whole packets with their bookkeeping (truesize), which is about twice the payload
+(tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
+
+
+def base_rtt_ns(plan: Plan, there: Sequence[str], back: Sequence[str]) -> int:
+    """The sum of the links' delays both ways: no packet and its answer take less."""
+    return sum(plan.links[hop].delay_ns or 0 for way in (there, back) for hop in pairwise(way))
+
+
+def rate_bps(plan: Plan, flow: Flow) -> int:
+    """The least rate of a flow's path."""
+    return min(plan.links[hop].rate_bps for hop in pairwise(flow.path))
+
+
+def buffer_warnings(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on each kind of buffer that holds less than the paths of some flows hold.
+
+    A path holds rate times base round trip (the bandwidth-delay product).
+    """
+    lines = []
+    for key, linux in (
+        ("send_buffer", SEND_BUFFER_BYTES),
+        ("receive_buffer", RECEIVE_BUFFER_BYTES),
+    ):
+        short: list[tuple[int, Flow, int, bool]] = []
+        for flow in plan.flows:
+            own = getattr(flow.transport, key)
+            holds = linux if own is None else own.max_bytes
+            rtt_ns = base_rtt_ns(plan, flow.path, flow.return_path)
+            product = rate_bps(plan, flow) * rtt_ns // (8 * 10**9)
+            if product > PAYLOAD_OF_BUFFER * holds:
+                short.append((product, flow, holds, own is None))
+        if not short:
+            continue
+        product, flow, holds, is_default = max(short, key=lambda item: item[0])
+        whose = "Linux's largest by default" if is_default else "as transport says"
+        more = f" (and of {len(short) - 1} more flows)" if len(short) > 1 else ""
+        needed = -(-int(product / PAYLOAD_OF_BUFFER * 1.5) // 2**20)
+        lines.append(
+            f"the path of flow {flow.flow}{more} holds {product / 1e6:.3g} MB "
+            f"({units.format_rate(rate_bps(plan, flow))} times "
+            f"{base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:g} ms), and a {key} of "
+            f"{units.format_size(holds)} ({whose}) about half as many bytes of payload; for more "
+            f"set transport.{key}: {needed}MB"
+        )
+    return lines

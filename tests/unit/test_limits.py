@@ -1,0 +1,82 @@
+"""What limited a flow, from samples of its sender's socket that were made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from outcast.analysis.measure.limits import FlowSpan, idle_warnings, limit_warnings, limits
+from outcast.records.summary import LimitSummary
+
+SECOND = 10**9
+
+
+def samples(busy: float, receiver: float, buffer: float, *, seconds: int = 10) -> pl.DataFrame:
+    """A sample each second, in which counters grow by these shares of it."""
+    rows = range(seconds + 1)
+    return pl.DataFrame(
+        {
+            "t": [row * SECOND for row in rows],
+            "flow": [0 for _ in rows],
+            "sport": [20001 for _ in rows],
+            "busy_us": [int(row * busy * 1e6) for row in rows],
+            "rwnd_limited_us": [int(row * receiver * 1e6) for row in rows],
+            "sndbuf_limited_us": [int(row * buffer * 1e6) for row in rows],
+        }
+    )
+
+
+def span(halted_s: float = 0.0, end_s: int = 10) -> list[FlowSpan]:
+    record: Any = SimpleNamespace(flow=0)
+    return [FlowSpan(record, 0, end_s * SECOND, halted_s)]
+
+
+@pytest.mark.parametrize(
+    ("grown", "halted_s", "expected"),
+    [
+        ((1.0, 0.0, 0.0), 0.0, (1.0, 0.0, 0.0, 0.0, 0.0)),
+        ((1.0, 0.98, 0.0), 0.0, (0.02, 0.98, 0.0, 0.0, 0.0)),
+        ((0.9, 0.1, 0.2), 1.0, (0.5, 0.1, 0.2, 0.1, 0.1)),
+        # A flow cannot wait for longer than it is not limited otherwise.
+        ((1.0, 0.0, 0.9), 5.0, (0.0, 0.0, 0.9, 0.0, 0.1)),
+    ],
+)
+def test_a_flows_time_divides(
+    grown: tuple[float, float, float], halted_s: float, expected: tuple[float, ...]
+) -> None:
+    (part,) = limits(samples(*grown), span(halted_s)).values()
+    shown = (part.network, part.receiver, part.send_buffer, part.application, part.timeout)
+    assert shown == pytest.approx(expected, abs=1e-3)
+    assert sum(shown) == pytest.approx(1)
+
+
+def test_a_flow_that_nobody_sampled_is_left_out() -> None:
+    assert limits(samples(1, 0, 0, seconds=0), span()) == {}
+    unknown = samples(1, 0, 0).with_columns(busy_us=pl.lit(None, pl.Int64))
+    assert limits(unknown, span()) == {}
+
+
+def summary(**shares: float) -> LimitSummary:
+    parts = {"receiver": 0.0, "send_buffer": 0.0, "application": 0.0, "timeout": 0.0, **shares}
+    return LimitSummary(network=1 - sum(parts.values()), **parts)
+
+
+def test_what_is_not_the_network_is_warned_of_with_its_key() -> None:
+    assert limit_warnings({"0": summary(timeout=0.9), "1": summary(receiver=0.1)}) == []
+    (line,) = limit_warnings({"0": summary(receiver=0.3), "1": summary(receiver=0.71)})
+    assert line.startswith("2 flows, most flow 1, limited for 71% of the time by the receiver's")
+    assert "transport.receive_buffer" in line
+    (line,) = limit_warnings({"4": summary(send_buffer=0.2)})
+    assert line.startswith("flow 4, limited for 20%")
+
+
+def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data() -> None:
+    waiting = {"0": summary(timeout=0.9)}
+    (line,) = idle_warnings("s1-eth1", 0.02, waiting)
+    assert line.startswith("s1-eth1 was idle for 98% of the time, though flows had data to send")
+    assert idle_warnings("s1-eth1", 0.9, waiting) == []
+    assert idle_warnings("s1-eth1", 0.02, {"0": summary(application=0.9)}) == []
+    assert idle_warnings("s1-eth1", None, waiting) == idle_warnings("s1-eth1", 0.02, {}) == []
