@@ -274,6 +274,7 @@ NOT_LOOKED_AT: Mapping[str, str] = {
     "docs/reproduction.md": "generated from stored results",
     "docs/verbs": "options and formats; a test compares them with the command line",
     "docs/analysis.md": "its table of speed is printed by benchmarks/join.py",
+    "docs/envelope.md": "tests/physics/run.py writes it from runs",
     "docs/report.md": "its table of speed is printed by benchmarks/report.py",
     "docs/design/parallel.md": "a study, made once; benchmarks/parallel/ prints its numbers",
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, then runs every check; exits non-zero if any fails.
-# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual|elsewhere]...   (default: all of them; the unit tests run as a part of `elsewhere` then)
+# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual|physics|elsewhere]...   (default: all of them; the unit tests run as a part of `elsewhere` then)
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,16 +23,18 @@ run() {
             kernel &&
                 "$bin/pytest" -n "$(nproc)" --dist loadfile tests/virtual
             ;;
+        # Experiments with known answers; `python -m tests.physics.run` has all of them.
+        physics) kernel && "$bin/pytest" -n "$(nproc)" tests/physics ;;
         # Under conditions that differ from this checkout's, as on other machines.
         elsewhere) kernel && scripts/test-elsewhere.sh ;;
     esac
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(format lint types browser elsewhere emulation virtual)
+[ $# -gt 0 ] || parts=(format lint types browser elsewhere emulation virtual physics)
 for part in "${parts[@]}"; do
     case $part in
-        format | lint | types | unit | browser | emulation | virtual | elsewhere) ;;
+        format | lint | types | unit | browser | emulation | virtual | physics | elsewhere) ;;
         *) sed -n '3s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
@@ -41,7 +43,7 @@ scripts/install.sh || exit 1
 # It takes four minutes on an empty cache, and the first parts leave a core idle. A part that needs
 # the kernel says what went wrong.
 case " ${parts[*]} " in
-    *" emulation "* | *" virtual "* | *" elsewhere "*)
+    *" emulation "* | *" virtual "* | *" physics "* | *" elsewhere "*)
         flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build >/dev/null 2>&1 &
         trap "kill $! 2>/dev/null" EXIT
         ;;

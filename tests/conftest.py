@@ -15,7 +15,7 @@ settings.load_profile("outcast")
 # So that the processes that a sweep starts find the tests' own executor of runs.
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
 
-FOLDERS = ("unit", "emulation", "virtual", "browser")
+FOLDERS = ("unit", "emulation", "virtual", "physics", "browser")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,14 @@
+"""What all tests in the guest need."""
+
+from __future__ import annotations
+
+import pytest
+
+from outcast.engines.kernel import cache
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel() -> cache.Kernel:
+    found = cache.find()
+    assert found is not None, "run: outcast kernel build"
+    return found
