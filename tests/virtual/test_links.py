@@ -52,7 +52,8 @@ def test_each_direction_of_a_link_has_its_own_rate(tmp_path: Path) -> None:
     assert 0.85 < slow_bps / (30e6 * 1448 / 1538) <= 1.0
     assert 40e6 < fast_bps < 200e6 * 1448 / 1538
     slow, fast = link(target, "s2-eth1"), link(target, "s1-eth3")
-    assert 0.2 < slow["utilisation"] <= 1.0
+    # The handshakes before the start count too.
+    assert 0.2 < slow["utilisation"] <= 1.01
     # Preamble, check sequence and gap take 24 bytes' time with each frame.
     on_wire = [way["bytes"] + 24 * way["packets"] for way in (fast, slow)]
     assert fast["utilisation"] == pytest.approx(

@@ -98,7 +98,8 @@ def streams(analysis: Analysis) -> list[Stream]:
 
 def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int]:
     joined = port.joined
-    rows = port.rows[port.numbers[number]]
+    # What was under way at the duration's end is in the programs' own counts too.
+    rows = np.flatnonzero(joined.arrivals.flow == number)
     left = rows[joined.left_as[rows] >= 0]
     left = left[np.argsort(joined.left_as[left], kind="stable")]
     delays = joined.departures.stamp_ns[joined.left_as[left]] - joined.arrivals.stamp_ns[left]
