@@ -125,7 +125,7 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _base_rtt(plan: Plan, flow: Flow) -> str:
-    """The links' delays there and back; empty where the engine decides them."""
+    """The round trip of a full frame without queues; empty where the engine decides the delays."""
     from itertools import pairwise
 
     from outcast.plan.needs import base_rtt_ns
@@ -133,7 +133,7 @@ def _base_rtt(plan: Plan, flow: Flow) -> str:
     hops = [*pairwise(flow.path), *pairwise(flow.return_path)]
     if any(plan.links[hop].delay_ns is None for hop in hops):
         return ""
-    return f"base RTT {base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:g} ms  "
+    return f"base RTT {base_rtt_ns(plan, flow.path, flow.return_path) / 1e6:.4g} ms  "
 
 
 def _who(flow: Flow) -> str:

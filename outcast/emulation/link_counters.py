@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outcast.plan.model import Plan
+from outcast.plan.needs import base_rtt_ns
 from outcast.plan.paths import generated_ways
 from outcast.plan.programs import program_ways
 from outcast.records.run_directory import Cause, LinkRecord, LinkTotals
@@ -69,17 +70,14 @@ def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
 
 
 def longest_round_trip_ns(plan: Plan) -> int:
-    """The longest round trip without queues: the links' delays there and back, and the hosts'."""
-
-    def delay_ns(path: Sequence[str]) -> int:
-        return sum(plan.links[hop].delay_ns or 0 for hop in pairwise(path))
-
+    """The longest round trip without queues, with the time that hosts take."""
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
     ]
     ways += _other_ways(plan)
-    over_links_ns = max(delay_ns(there) + delay_ns(back) for there, back in ways)
-    return over_links_ns + plan.host_noise.round_trip_ns
+    return (
+        max(base_rtt_ns(plan, there, back) for there, back in ways) + plan.host_noise.round_trip_ns
+    )
 
 
 def records(

@@ -22,9 +22,23 @@ PAYLOAD_OF_BUFFER = 0.5
 (tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
 
 
+ACKNOWLEDGEMENT_BYTES = 66
+"""Ethernet, IPv4, and TCP with time stamps."""
+
+
 def base_rtt_ns(plan: Plan, there: Sequence[str], back: Sequence[str]) -> int:
-    """The sum of the links' delays both ways: no packet and its answer take less."""
-    return sum(plan.links[hop].delay_ns or 0 for way in (there, back) for hop in pairwise(way))
+    """What a full frame and its acknowledgement take without any queue.
+
+    A switch sends a frame on when its last bit has come, so each link adds the frame's own time to
+    its delay.
+    """
+    data = [plan.links[hop] for hop in pairwise(there)]
+    answer = [plan.links[hop] for hop in pairwise(back)]
+    return sum((link.delay_ns or 0) + link.frame_ns for link in data) + sum(
+        (link.delay_ns or 0)
+        + link.framing.wire_bytes(ACKNOWLEDGEMENT_BYTES) * 8 * 10**9 // link.rate_bps
+        for link in answer
+    )
 
 
 def rate_bps(plan: Plan, flow: Flow) -> int:

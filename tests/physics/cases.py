@@ -229,13 +229,16 @@ def _rates() -> list[Case]:
 
 def _delays() -> list[Case]:
     made = []
-    for rate, delay, delay_ms in (
-        ("100kbit", "10ms", 10.0),
-        ("1mbit", "20ms", 20.0),
-        ("100mbit", "1us", 0.001),
-        ("1gbit", "300ms", 300.0),
+    for rate, rate_bps, delay, delay_ms in (
+        ("100kbit", 1e5, "10ms", 10.0),
+        ("1mbit", 1e6, "20ms", 20.0),
+        ("100mbit", 1e8, "1us", 0.001),
+        ("1gbit", 1e9, "300ms", 300.0),
     ):
-        one_way_ms = delay_ms + 2 * 0.1
+        # A ping of 98 bytes takes its own time on each of three links; two have 1 Gbps.
+        frame_bits = 8 * (98 + ON_THE_WIRE)
+        own_ms = frame_bits * 1e3 / rate_bps + 2 * frame_bits / 1e6
+        one_way_ms = delay_ms + 2 * 0.1 + own_ms
         made.append(
             Case(
                 f"an idle ping over {rate} and {delay}",
@@ -254,10 +257,10 @@ def _delays() -> list[Case]:
                 ),
                 ping_ms,
                 2 * one_way_ms,
-                0.01 if one_way_ms > 1 else 0.1,
+                0.001 if one_way_ms > 1 else 0.05,
                 "ms",
-                "2 x sum of the links' delays; a frame's own time is not in it",
-                "tc-tbf(8): a full bucket lets a lone frame go at once",
+                "2 x sum over links of delay + 976 bits / rate",
+                "store and forward: a frame arrives with its last bit; IEEE 802.3, clause 4.4.2",
                 "ping prints three digits, and its own two system calls cost some microseconds",
                 quick=rate == "1mbit",
             )

@@ -34,8 +34,9 @@ documentation says. Each runs in the virtual engine with an exact clock and one 
 some of them. In every case the drops agree with the queue's counter. No sender's own queue lost a
 packet, but for that of 500 flows.
 
-Outside: a lone frame takes no time of its own on a link, because a shaper's bucket is full while it
-is idle. A real link of 1 Mbps holds a full frame for 12 ms. Loads of many frames are not concerned.
+Outside: in real time, and with a `burst` of two full frames or more, a lone frame takes no time of
+its own on a link, because a shaper's bucket is full while it is idle. A real link of 1 Mbps holds a
+full frame for 12 ms.
 
 | experiment | expected | measured | within | formula | source |
 |---|---|---|---|---|---|"""

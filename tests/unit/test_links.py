@@ -171,9 +171,12 @@ def test_a_run_of_before_links_were_counted_has_no_table(run: RunDirectory) -> N
 
 def test_the_longest_round_trip_is_by_the_links_of_its_way() -> None:
     core = "links.layers={aggregation-core: {delay: 1ms}}"
-    assert links.longest_round_trip_ns(planned(core)[1]) == 2 * (4 * 5_000 + 2 * 1_000_000)
+    # A full frame and an acknowledgement take their own time on each link.
+    frames_ns = 12_304 + 720
+    delays_ns = 2 * (4 * 5_000 + 2 * 1_000_000)
+    assert links.longest_round_trip_ns(planned(core)[1]) == delays_ns + 6 * frames_ns
     near = "flows=[{from: 2-hop}]"
-    assert links.longest_round_trip_ns(planned(core, near)[1]) == 2 * 2 * 5_000
+    assert links.longest_round_trip_ns(planned(core, near)[1]) == 2 * (2 * 5_000 + frames_ns)
     datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 1mbit}]"
     assert links.longest_round_trip_ns(planned(core, near, datagrams)[1]) > 4_000_000
 

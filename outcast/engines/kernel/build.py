@@ -113,6 +113,15 @@ def build(
     supply = supply or LockSupply(run, mirror, snapshot, packages)
     folder = folder or cache.default_folder()
     began = time.monotonic()
+    if not (again or suites or package or tarball):
+        # A kernel that is there needs no wait for another build.
+        there = cache.find_exactly(
+            *(supply.source.name, supply.source.version, recipe),
+            folder=folder,
+            compiler=bench.locked_compiler(),
+        )
+        if there is not None:
+            return there
     with cache.workshop(folder) as workshop:
         source, fetch = _choose(workshop, run, supply, suites, package, tarball, on_progress)
         kept = partial(cache.find_exactly, source.name, source.version, recipe, folder=folder)
