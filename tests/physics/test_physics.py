@@ -7,9 +7,28 @@ from pathlib import Path
 import pytest
 
 from tests.physics.cases import CASES, Case
-from tests.physics.run import run_case
+from tests.physics.run import experiments, programs_read, receivers_differ, run_cases
+
+QUICK = experiments(case for case in CASES if case.quick)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.quick], ids=lambda case: case.name)
-def test_an_experiment_with_a_known_answer(case: Case, tmp_path: Path) -> None:
-    assert run_case(case, tmp_path).faults(case) == []
+@pytest.mark.parametrize("cases", QUICK, ids=lambda cases: cases[0].name)
+def test_an_experiment_with_a_known_answer(cases: list[Case], tmp_path: Path) -> None:
+    outcomes = run_cases(cases, tmp_path)
+    assert {c.name: made.faults(c) for c, made in zip(cases, outcomes, strict=True)} == {
+        case.name: [] for case in cases
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["the period of Reno's sawtooth", "a receive buffer of 128 KB over 100 ms"]
+)
+def test_the_receivers_window_limits_as_where_programs_read(name: str, tmp_path: Path) -> None:
+    """A kernel that reads at once is no other receiver; all cases: `run.py --receivers`."""
+    (case,) = [case for case in CASES if case.name == name]
+    (usual,) = run_cases([case], tmp_path)
+    with programs_read():
+        (read,) = run_cases([case], tmp_path / "programs-read")
+    assert usual.receiver
+    assert receivers_differ(usual, read) == []
+    assert read.faults(case) == []
