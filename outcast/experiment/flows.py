@@ -25,7 +25,10 @@ class FlowGroup(Part):
         "names as `from`: the first sends to the first, and so on",
     )
     hosts: int | None = Field(
-        default=None, ge=1, description="how many hosts of the class; if left out, all"
+        default=None,
+        ge=1,
+        description="how many hosts of the class; if left out, all. Those that another entry "
+        "names, or an earlier class has, do not count",
     )
     per_host: int = Field(default=1, ge=1, le=1000, description="flows from each host")
     start_ns: TimeNs = Field(

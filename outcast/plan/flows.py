@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ SERVER_PORT = 5001
 _FURTHER_SERVER_PORT = 5004
 """The first port for another kind of receiver; further kinds take the next ports. Generated flows
 use the ports before it (outcast/plan/schedule.py), and the same host may receive both."""
+_CLASS = re.compile(r"([0-9]+)-hop")
 MOST_FLOWS = 20_000
 """With more, their source ports would reach those of generated flows."""
 
@@ -86,7 +87,7 @@ def resolve_flows(
         ConfigError: a group does not fit the topology.
     """
     flows: list[Flow] = []
-    used: set[tuple[str, str]] = set()
+    pairs_of = _pairs_of(experiment.flows, graph)
     distances: dict[str, dict[str, int]] = {}
     ports: dict[transport.ReceiverKind, int] = {
         transport.receiver_kind(experiment.transport): SERVER_PORT
@@ -97,15 +98,9 @@ def resolve_flows(
         dport = ports.setdefault(
             transport.receiver_kind(settings), _FURTHER_SERVER_PORT - 1 + len(ports)
         )
-        pairs = _pairs(group, graph, where)
+        pairs = pairs_of[index]
         _require_times(experiment, group, len(pairs) * group.per_host, where)
         for number, (src, dst) in enumerate(pairs):
-            if (src, dst) in used:
-                raise ConfigError(
-                    f"{where}: {src} sends to {dst} already; use per_host for several flows of "
-                    "one host"
-                )
-            used.add((src, dst))
             for place in range(group.per_host):
                 start_ns = group.start_ns + (number * group.per_host + place) * group.stagger_ns
                 duration_ns = group.duration_ns
@@ -139,12 +134,39 @@ def resolve_flows(
     return tuple(flows)
 
 
-def _pairs(group: FlowGroup, graph: Graph, where: str) -> list[tuple[str, str]]:
-    """Sender and receiver of each of the group's hosts."""
+def _pairs_of(groups: Sequence[FlowGroup], graph: Graph) -> dict[int, list[tuple[str, str]]]:
+    """Sender and receiver of each group's hosts, by the group's number.
+
+    Named hosts come first, so that a class has those that no entry names.
+    """
+    used: set[tuple[str, str]] = set()
+    pairs_of = {}
+    for index, group in sorted(enumerate(groups), key=lambda item: _is_class(item[1])):
+        where = f"flows.{index}"
+        pairs_of[index] = _pairs(group, graph, where, used)
+        for src, dst in pairs_of[index]:
+            if (src, dst) in used:
+                raise ConfigError(
+                    f"{where}: {src} sends to {dst} already; use per_host for several flows of "
+                    "one host"
+                )
+            used.add((src, dst))
+    return pairs_of
+
+
+def _is_class(group: FlowGroup) -> bool:
+    return isinstance(group.source, str) and _CLASS.fullmatch(group.source) is not None
+
+
+def _pairs(
+    group: FlowGroup, graph: Graph, where: str, used: Collection[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Sender and receiver of each of the group's hosts; a class without the pairs in `used`."""
     if not isinstance(group.to, list):
         dst = group.to or receiver(graph, f"{where}.to")
         _require_host(graph, dst, f"{where}.to")
-        return [(src, dst) for src in senders_of(group, dst, graph, where)]
+        busy = [src for src, other in used if other == dst]
+        return [(src, dst) for src in senders_of(group, dst, graph, where, busy)]
     for dst in group.to:
         _require_host(graph, dst, f"{where}.to")
     for src in group.source:
@@ -198,8 +220,10 @@ def _require_room(flow: Flow, experiment: Experiment, rate_bps: int) -> None:
         )
 
 
-def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str]:
-    """The hosts that a group sends from: those it names, or the first ones of a class.
+def senders_of(
+    group: FlowGroup, dst: str, graph: Graph, where: str, busy: Collection[str] = ()
+) -> list[str]:
+    """The hosts that a group sends from: those it names, or the first of a class, but `busy` ones.
 
     Raises:
         ConfigError: they are not there, or too few; its text begins with `where`.
@@ -209,7 +233,7 @@ def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str
         names = group.source
         for name in names:
             _require_host(graph, name, f"{where}.from")
-    elif match := re.fullmatch(r"([0-9]+)-hop", group.source):
+    elif match := _CLASS.fullmatch(group.source):
         distance = _distances(graph, dst)
         classes: dict[int, list[str]] = {}
         for name, data in graph.nodes(data=True):
@@ -221,6 +245,12 @@ def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str
             raise ConfigError(
                 f"{where}.from: no host is {match[1]} hops from {dst}; there are {there}"
             )
+        names = [name for name in names if name not in busy]
+        if not names:
+            raise ConfigError(
+                f"{where}.from: every {group.source} host sends to {dst} already; use per_host for "
+                "several flows of one host"
+            )
     else:
         names = [group.source]
         _require_host(graph, group.source, f"{where}.from")
@@ -230,6 +260,7 @@ def senders_of(group: FlowGroup, dst: str, graph: Graph, where: str) -> list[str
         if group.hosts > len(names):
             raise ConfigError(
                 f"{where}.hosts: {group.hosts} senders asked for; {group.source} has {len(names)}"
+                + (f", besides those that send to {dst} already" if busy else "")
             )
         names = names[: group.hosts]
     return list(names)

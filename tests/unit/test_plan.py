@@ -54,9 +54,21 @@ def test_all_hosts_of_a_class_and_named_hosts() -> None:
     assert [flow.src for flow in plan.flows] == ["h0_1_2", "h0_1_3", "h0_0_3", "h3_1_3"]
 
 
+def test_a_class_leaves_out_hosts_that_send_already() -> None:
+    def senders(flows: str) -> list[str]:
+        return [flow.src for flow in plan_of("fattree-12", f"flows={flows}").flows]
+
+    assert senders("[{from: 4-hop, hosts: 1}, {from: h0_1_2}]") == ["h0_1_3", "h0_1_2"]
+    assert senders("[{from: 4-hop, hosts: 1}, {from: 4-hop}]") == ["h0_1_2", "h0_1_3"]
+    # Who sends to another host is free.
+    assert senders("[{from: h0_1_2, to: h3_1_3}, {from: 4-hop}]")[1:] == ["h0_1_2", "h0_1_3"]
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
+        ("flows=[{from: h0_0_3}, {from: 2-hop}]", "flows.1.from: every 2-hop host sends to h0"),
+        ("flows=[{from: h0_1_2}, {from: 4-hop, hosts: 2}]", "4-hop has 1, besides those that send"),
         ("flows.1.hosts=13", "13 senders asked for; 6-hop has 12"),
         ("flows.0.from=5-hop", "no host is 5 hops.*2-hop .1., 4-hop .2., 6-hop .12."),
         ("flows.0.from=nobody", "no host or class 'nobody'"),
