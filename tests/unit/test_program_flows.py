@@ -129,6 +129,24 @@ def test_of_two_programs_the_one_that_was_running_sent_it(run: RunDirectory) -> 
     assert flow.name == "before or after"
 
 
+def test_ping_has_no_flows_and_a_server_those_of_its_port(run: RunDirectory) -> None:
+    manifest = run.read_manifest()
+    *planned, taken = manifest.flows
+    whole = (manifest.traffic.t_start_ns, manifest.traffic.t_end_ns)
+    get = program("get", taken, server=False, times_ns=whole)
+    ping = program("ping", taken, server=False, times_ns=whole)
+    ping.command[:] = ["/usr/bin/ping", "10.0.0.1"]
+    (flow,) = analysed(run, manifest, flows=planned, programs=[ping, get])
+    assert flow.name == "get"
+    assert analysed(run, manifest, flows=planned, programs=[ping]) == []
+    web = program("web", taken, server=True, times_ns=whole)
+    other = web.model_copy(update={"name": "other", "port": (web.port or 0) + 1})
+    (flow,) = analysed(run, manifest, flows=planned, programs=[other, web])
+    assert flow.name == "web"
+    (flow,) = analysed(run, manifest, flows=planned, programs=[other])
+    assert flow.name == "other"
+
+
 def test_planned_flows_and_those_of_workloads_belong_to_no_program(run: RunDirectory) -> None:
     manifest = run.read_manifest()
     *planned, taken = manifest.flows

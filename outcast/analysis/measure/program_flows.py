@@ -2,14 +2,16 @@
 
 A flow is one direction of a TCP connection, or of what two UDP ports send each other (QUIC too).
 It belongs to the program at one of its two hosts that the configuration lets talk to the other
-one. If several programs do, it belongs to the one that was running when the flow began. If that is
-not one program either, the flow bears all their names.
+one. ping(8) has no flows. If several programs are left, a server that listens at another port
+drops out, and then those that were not running when the flow began. If that does not leave one
+program, the flow bears all their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
@@ -23,6 +25,8 @@ from outcast.records.run_directory import (
     ProgramRecord,
 )
 
+_WITHOUT_FLOWS = frozenset({"ping", "ping6", "fping", "arping"})
+"""Programs that send neither TCP nor UDP (ping(8): ICMP; arping(8): ARP)."""
 _EITHER = " or "
 """Between the names of programs that cannot be told apart."""
 
@@ -144,13 +148,19 @@ def _programs(
     programs: Sequence[ProgramRecord], seen: _Seen
 ) -> list[tuple[ProgramRecord, PeerRecord]]:
     """The programs that may have sent a flow, each with its other host."""
-    ends = {seen.key.src, seen.key.dst}
+    key = seen.key
+    port_at = {key.src: key.sport, key.dst: key.dport}
     between = [
         (program, peer)
         for program in programs
         for peer in program.peers
-        if ends == {program.ip, peer.ip}
+        if port_at.keys() == {program.ip, peer.ip}
+        and _WITHOUT_FLOWS.isdisjoint(Path(word).name for word in program.command[:1])
     ]
+    # A server may also ask others, as a proxy does.
+    between = [
+        (program, peer) for program, peer in between if program.port in (None, port_at[program.ip])
+    ] or between
     running = [
         (program, peer)
         for program, peer in between
