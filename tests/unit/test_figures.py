@@ -215,7 +215,11 @@ def test_a_run_without_drops(tmp_path: Path) -> None:
     assert len(figures.draw(directory)) == 10
     drawn = Run(directory)
     assert "no packet was dropped" in texts(drops.chain_lengths(drawn))
-    assert "no blackout" in texts(queue.queue_in_blackout(drawn))
+    figure = queue.queue_in_blackout(drawn)
+    assert "no blackout" in texts(figure)
+    upper, _ = figure.axes
+    longest = max(drawn.table("queue")["queue_bytes"]) / 1024
+    assert max(upper.lines[0].get_ydata()) == longest
     assert "no blackout" in texts(drops.drops_over_time(drawn))
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import BottleneckRecord, RunDirectory
-from outcast.view.figures.drops import around, worst_blackout
+from outcast.view.figures.drops import ZOOM_PACKETS, around, worst_blackout
 from outcast.view.figures.parts import Marks, draw_lanes
 from outcast.view.figures.style import OWN, Canvas, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
@@ -66,7 +66,10 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
 
 
 def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
-    """Draws figure 12: the queue's length and events around the densest blackout."""
+    """Draws figure 12: the queue's length and events around the densest blackout.
+
+    Without a blackout, it draws them around the time at which the queue was longest.
+    """
     worst = [
         (port, row)
         for record in run.manifest.bottlenecks
@@ -74,9 +77,7 @@ def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
         if (row := worst_blackout(run, port)) is not None
     ]
     if not worst:
-        figure = on.new((9, 4.2))
-        nothing(figure.subplots(), "no blackout: no chain of drops while other ports got through")
-        return figure
+        return _longest_queue(run, on)
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
     record = next(item for item in run.manifest.bottlenecks if item.egress == row["egress"])
     title = (
@@ -93,6 +94,25 @@ def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
     scale, _ = time_unit(high - low)
     upper.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
     return figure
+
+
+def _longest_queue(run: Run, on: Canvas) -> Figure:
+    longest = (
+        run.scan("queue")
+        .sort("queue_bytes", "t", descending=[True, False])
+        .select("t", pl.col("egress").cast(pl.String))
+        .head(1)
+        .collect()
+    )
+    if not longest.height:
+        figure = on.new((9, 4.2))
+        nothing(figure.subplots(), "no packet")
+        return figure
+    t_ns, egress = longest.row(0)
+    record = next(item for item in run.manifest.bottlenecks if item.egress == egress)
+    half_ns = ZOOM_PACKETS * run.frame_ns // 2
+    title = f"{run.summary.name}: queue of {egress} when it was longest; there was no blackout"
+    return _queue(run, record, (t_ns - half_ns, t_ns + half_ns), t_ns, "", title, on)
 
 
 def _queue(
