@@ -56,6 +56,7 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
     """The lines that the verb prints without --dot and --png."""
     from outcast.plan import link_words
+    from outcast.plan.envelope import envelope_warnings
     from outcast.plan.needs import buffer_warnings
 
     graph = plan.graph
@@ -86,7 +87,9 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         f"{_base_rtt(plan, flow)}{_who(flow)}"
         for flow in plan.flows
     ]
-    lines += [f"  warning: {text}" for text in buffer_warnings(experiment, plan)]
+    warnings = buffer_warnings(experiment, plan)
+    warnings += envelope_warnings(experiment, plan, experiment.engine)
+    lines += [f"  warning: {text}" for text in warnings]
     lines += _groups(experiment, plan)
     if plan.programs:
         lines += ["", "programs"]

@@ -69,6 +69,7 @@ from outcast.experiment import Experiment, GroupKind, load_resolved
 from outcast.files import write_json
 from outcast.plan import grouping, ports
 from outcast.plan import transport as plan_transport
+from outcast.plan.envelope import envelope_warnings
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
 from outcast.plan.needs import buffer_warnings
@@ -233,7 +234,10 @@ class _Run:
         self.received: dict[int, tuple[float, int]] = {}
         self.instants: dict[str, int] = {}
         self.at_end: _Counted | None = None
-        self.needs = buffer_warnings(experiment, plan)
+        self.beforehand = [
+            *buffer_warnings(experiment, plan),
+            *envelope_warnings(experiment, plan, engine),
+        ]
         self.phase = "setup"
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if engine == "virtual" else None
@@ -250,7 +254,7 @@ class _Run:
     def go(self) -> None:
         """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
-        for text in self.needs:
+        for text in self.beforehand:
             self.emit({"event": "note", "text": text})
         self.sleep_to_instant("network")
         if self.engine == "virtual":
@@ -760,7 +764,12 @@ class _Run:
                 ],
                 captures=list(measured.captures),
                 changes=list(flows.changes),
-                warnings=[*self.needs, *built.warnings, *measured.load.warnings(), *flows.warnings],
+                warnings=[
+                    *self.beforehand,
+                    *built.warnings,
+                    *measured.load.warnings(),
+                    *flows.warnings,
+                ],
                 distrust=list(flows.distrust),
             )
         )
