@@ -234,7 +234,7 @@ def rtt_exponent(run: Run) -> float:
 def chi_square(run: Run) -> float:
     """Pearson's, of the flows of each path against equal numbers."""
     table = run.table("packets").filter(pl.col("payload") > 0)
-    flows = table.group_by("egress").agg(pl.col("sport").n_unique())["sport"].to_list()
+    flows = table.group_by("ingress").agg(pl.col("sport").n_unique())["sport"].to_list()
     counts = [*flows, *[0] * (4 - len(flows))]
     equal = sum(counts) / 4
     assert sum(counts) == 200, f"{sum(counts)} flows were seen"
@@ -758,13 +758,18 @@ def _shares() -> list[Case]:
             quick=True,
         )
     )
-    hashed = keys(
+    hashed = keys(  # the last switch sees by which path each flow comes
         flows=[{"from": "l1", "to": "r1", "per_host": 200}],
-        duration="200ms",
+        duration="500ms",
         routing={"kind": "hashed"},
+        transport={"initial_window": 2},
     )
     hashed["topology"] = {**hashed["topology"], "topo": "parallel", "args": {"paths": 4}}
-    hashed["links"] = {"rate": "1gbit", "delay": "100us"}
+    hashed["links"] = {
+        "rate": "1gbit",
+        "delay": "100us",
+        "overrides": [{"between": ["s2", "r1"], "rate": "10mbit"}],
+    }
     made.append(
         Case(
             "200 flows hashed over 4 equal paths",

@@ -24,6 +24,7 @@ import yaml
 import outcast
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
+from outcast.plan.envelope import BOUNDS
 from outcast.records.run import Run
 from tests.physics.cases import CASES, Case
 
@@ -37,8 +38,16 @@ _HEAD = """\
 Experiments whose answer is known without outcast: a closed form, or what the kernel's own
 documentation says. Each runs in the virtual engine with an exact clock and one seed.
 `python -m tests.physics.run -o FOLDER --write` makes this page, and `scripts/test.sh physics` runs
-some of them. In every case the drops agree with the queue's counter. No sender's own queue lost a
-packet, but for that of 500 flows.
+some of them. In every case the drops agree with the queue's counter, and no sender's own queue lost
+a packet. `--receivers` runs them again with receivers whose programs read for themselves. Each flow
+has to be limited by the receiver's window for the same share of its time, within 1 %.
+
+A run outside these bounds says so before it starts, with the bound:
+
+<bounds>
+
+In real time a machine carries what it can. Two free cores carried 100 Mbps ([limits](limits.md)).
+A run with a faster path says so.
 
 Outside: in real time, and with a `burst` of two full frames or more, a lone frame takes no time of
 its own on a link, because a shaper's bucket is full while it is idle. A real link of 1 Mbps holds a
@@ -167,7 +176,12 @@ def receivers_differ(usual: Outcome, read: Outcome) -> list[str]:
 
 def page(outcomes: dict[str, Outcome]) -> str:
     """docs/envelope.md."""
-    lines = [_HEAD]
+    bounds = ["| what | least | most |", "|---|---|---|"]
+    bounds += [
+        f"| {name} | {bound.words(bound.least)} | {bound.words(bound.most)} |"
+        for name, bound in BOUNDS.items()
+    ]
+    lines = [_HEAD.replace("<bounds>", "\n".join(bounds))]
     for case in CASES:
         outcome = outcomes[case.name]
         measured = "-" if outcome.measured is None else f"{outcome.measured:.4g}"
