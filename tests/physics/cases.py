@@ -619,7 +619,6 @@ def _shares() -> list[Case]:
                 "equal flows get equal shares",
                 "Chiu and Jain (1989); RFC 9438, section 4",
                 "they converge slowly",
-                quick=flows == 2,
             )
         )
     made.append(
@@ -781,7 +780,6 @@ def _shares() -> list[Case]:
             "Pearson's with 3 degrees of freedom lies between these in 99 of 100 draws",
             "Pearson (1900); RFC 2992",
             "99 of 100 draws lie there",
-            quick=True,
         )
     )
     return made
