@@ -19,6 +19,7 @@ import numpy as np
 from outcast.analysis import room
 from outcast.analysis.capture.mirrors import CARRIERS, link_layer, unwrap_mirrored
 from outcast.analysis.capture.records import Records
+from outcast.analysis.capture.tunnels import TUNNELS, inside
 from outcast.analysis.compiled import (
     I32,
     I64,
@@ -50,6 +51,8 @@ FRAGMENT = 4
 """Mark: the packet is a fragment of an IP packet. Later fragments carry no ports."""
 INBOUND, OUTBOUND = 8, 16
 """Marks: the capture itself says that the packet came in, or that it left. Linux cooked does."""
+LATER_FRAGMENT = 32
+"""Mark: the packet is a fragment, but not the first one. `seq` is its offset in 8 bytes."""
 
 _FLOW_WORDS = 7
 _WANTED, _SOURCE_MAC = 5, 6
@@ -70,7 +73,7 @@ class Columns(NamedTuple):
         tsval, tsecr: the TCP time stamp.
         ip_id: 0 for IPv6.
         checksum: TCP's or UDP's.
-        marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, INBOUND and OUTBOUND.
+        marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, LATER_FRAGMENT, INBOUND and OUTBOUND.
     """
 
     stamp_ns: I64
@@ -199,13 +202,15 @@ def _decode(
     wanted_all: bool,
     wanted: U64,
     skipped: I64,
+    tunnels: I64,
 ) -> tuple[int, int]:
     """Decodes packets first..count, behind whatever `link_layer` reads through.
 
     Returns (packet reached, rows filled).
 
     Stops early if the flow table is full. `skipped` counts packets that are left out because they
-    are not IP, were captured too short for their headers, or go to no wanted destination.
+    are not IP, were captured too short for their headers, or go to no wanted destination. `tunnels`
+    counts those that are known by the packet inside; if it is empty, none are.
     """
     entry = np.zeros(5, np.uint64)
     last = np.zeros(5, np.uint64)
@@ -218,6 +223,8 @@ def _decode(
         if kind < 0:
             skipped[_CUT] += 1
             continue
+        if tunnels.size:
+            kind, at = inside(data, at, end, kind, tunnels)
         short = False
         # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
         beyond = original[packet] - (at - offset[packet])
@@ -318,6 +325,7 @@ def _decode(
         payload = rest
         if fragment_offset:
             seq = fragment_offset
+            marks |= LATER_FRAGMENT
         elif protocol == TCP:
             if at + 20 > end:
                 skipped[_CUT] += 1
@@ -461,10 +469,12 @@ class Decoder:
     def __init__(self, destinations: frozenset[str] | None, unwraps: bool = True) -> None:
         """Keeps only packets to `destinations`; None keeps all.
 
-        With `unwraps`, a mirrored packet is taken out of what carries it.
+        With `unwraps`, a mirrored packet is taken out of what carries it, and one in a tunnel is
+        known by the packet inside.
         """
         self._unwraps = unwraps
         self._carried = np.zeros(len(CARRIERS), np.int64)
+        self._tunnels = np.zeros(len(TUNNELS) if unwraps else 0, np.int64)
         self.columns = Columns.empty(1024)
         self.filled = 0
         self._wanted_all = destinations is None
@@ -493,6 +503,12 @@ class Decoder:
         """How many packets were taken out of each carrier of mirrored packets."""
         counts = zip(CARRIERS, self._carried.tolist(), strict=True)
         return {carrier: count for carrier, count in counts if count}
+
+    @property
+    def tunnelled(self) -> dict[str, int]:
+        """How many packets are known by the packet inside, for each kind of tunnel."""
+        counts = zip(TUNNELS, self._tunnels.tolist(), strict=False)
+        return {tunnel: count for tunnel, count in counts if count}
 
     def reserve(self, packets: int) -> None:
         """Makes room for so many packets, before any is there."""
@@ -533,6 +549,7 @@ class Decoder:
                 self._wanted_all,
                 self._wanted,
                 self._skipped,
+                self._tunnels,
             )
             if first == records.count:
                 return

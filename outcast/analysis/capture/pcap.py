@@ -121,6 +121,11 @@ def read_capture(
         f"{path}: {count} mirrored packets were taken out of {carrier}"
         for carrier, count in decoder.mirrored.items()
     ]
+    remarks += [
+        f"{path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the packet "
+        "inside, and their length is that of the whole"
+        for tunnel, count in decoder.tunnelled.items()
+    ]
     if foreign and len(files) == 1 and (word := sequence.continued_by(files[0].path)):
         remarks.append(word)
     stamps = columns.stamp_ns

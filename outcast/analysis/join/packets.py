@@ -73,6 +73,9 @@ def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
     if which == 0:
         return np.uint64(columns.ttl[row])
     if which == 1:
+        # A router that clamps the MSS changes the checksums of SYNs alone (RFC 4459, 3.2).
+        if columns.flags[row] & SYN:
+            return np.uint64(0)
         return np.uint64(columns.checksum[row])
     # A snaplen that holds the time stamp of all other segments can cut off that of a SYN.
     of_syn = columns.flags[row] & SYN != 0
