@@ -254,12 +254,13 @@ def routed(
     return files
 
 
-def test_addresses_that_a_nat_rewrites_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_nat_is_joined_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = routed(tmp_path, nat=True)
-    assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 4
-    assert "A and R: addresses are rewritten between them (NAT): " in capsys.readouterr().err
+    assert outcast(["join", "--routed", *(f"{n}={p}" for n, p in files.items())]) == 0
+    said = capsys.readouterr()
+    assert "A and R: addresses are translated between them (NAT), as 10.0.0." in said.err
+    assert "2,400 packets of 2 flows are joined by IP ids, sequence numbers and lengths" in said.err
+    assert "forwarded 1200 + dropped 0" in said.out
 
 
 def test_a_routers_own_packets_are_set_apart(

@@ -157,7 +157,7 @@ def find(source: PortFiles, rows: pl.DataFrame, one_clock: bool) -> Captured:
             raise InputError(
                 f"{source.files[0]}: lacks {expected.height - found.height} of the "
                 f"{expected.height} packets that the table has of {source.port}; analyze or join "
-                "the captures anew"
+                "the captures anew. Where the hop changed packets (NAT, fragments), this finds none"
             )
         row[found["frame"].to_numpy()] = found["packet"].to_numpy()
         left[found["frame"].to_numpy()] = is_left

@@ -144,7 +144,8 @@ def _between(flow: FlowKey) -> Conversation:
     return (flow.src, flow.dst) if flow.src < flow.dst else (flow.dst, flow.src)
 
 
-def _is_group(address: str) -> bool:
+def is_group(address: str) -> bool:
+    """Whether an address is that of a group of hosts: multicast or broadcast."""
     return address == "255.255.255.255" or ipaddress.ip_address(address).is_multicast
 
 
@@ -162,7 +163,7 @@ def _conversations(
     return {
         pair: seen
         for pair, seen in conversations.items()
-        if not _is_group(pair[0]) and not _is_group(pair[1])
+        if not is_group(pair[0]) and not is_group(pair[1])
     }
 
 
@@ -355,7 +356,7 @@ def _by_the_stamps(
 
 def _way(flow: FlowKey, index: int, place: dict[str, int]) -> int:
     """Which way a flow goes at a capture."""
-    if _is_group(flow.dst):
+    if is_group(flow.dst):
         return ASIDE
     source, destination = place.get(flow.src), place.get(flow.dst)
     if source == index:

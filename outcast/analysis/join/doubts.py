@@ -41,9 +41,6 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
     told = joined.sources.directions
     if told is None:
         return []
-    changed = joined.sources.rewritten
-    if changed is not None:
-        return [Refusal(Reason.REWRITTEN, changed)]
     late_ns = joined.sources.late_ns
     if late_ns.size > max(MOST_SHARE * joined.counts.left, 1):
         longest_s = float(late_ns.max()) / 1e9
@@ -59,6 +56,7 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
         *_merged_frames(joined, captures),
         *_recorded_twice(joined),
         *_clocks(joined, captures, max_sojourn_ns),
+        *(Refusal(Reason.REWRITTEN, text) for text in joined.sources.differing),
         *_directions(told, captures),
         *_unexplained(joined, captures, told),
         *_not_captured(joined, captures, told),

@@ -101,7 +101,7 @@ class Reason(StrEnum):
     ALL_DROPPED = "all dropped"
     """Every packet of a port was dropped while its acknowledgements go on."""
     REWRITTEN = "rewritten"
-    """The hop gives packets other addresses."""
+    """The hop changes packets so that nothing tells which is which."""
     CLOCKS = "clocks"
     """No clocks make the captures agree."""
 

@@ -27,7 +27,7 @@ import numpy as np
 from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
-from outcast.analysis.join import clock, hop
+from outcast.analysis.join import clock, fragments, hop, identities
 from outcast.analysis.join.directions import (
     ASIDE,
     CAME,
@@ -39,7 +39,7 @@ from outcast.analysis.join.directions import (
 )
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
-from outcast.errors import InputError
+from outcast.errors import InputError, UntrustedError
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 
@@ -147,8 +147,9 @@ class Sources:
             in, and as what left; None if the capture is no input, or no output.
         directions: which way flows go; None if the captures were known to have one direction.
         clocks: the captures' clocks; None if one clock stamped all.
-        notes: what takes no part because the router itself sent it, a line each.
-        rewritten: how addresses changed on the way; None if they did not.
+        notes: what the hop does besides queueing, a line each: flows that were joined by a looser
+            identity, fragments, and what takes no part because the router itself sent it.
+        differing: what of some flows no identity joins, a line each.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
     """
@@ -159,7 +160,7 @@ class Sources:
     directions: Directions | None
     clocks: clock.Clocks | None
     notes: tuple[str, ...] = ()
-    rewritten: str | None = None
+    differing: tuple[str, ...] = ()
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -223,12 +224,12 @@ def join(
     """Matches what came in at `inputs` with what left by `outputs`.
 
     A packet takes part only if its destination address is seen at an output, so the captures may
-    also hold other traffic. Raises InputError if nothing can be joined.
+    also hold other traffic. Raises InputError if nothing can be joined, and UntrustedError if
+    the hop changes packets so that nothing can be.
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
     captures = list({id(capture): capture for capture in [*inputs, *outputs]}.values())
-    flows, rows = number_flows(captures)
     place = {id(capture): index for index, capture in enumerate(captures)}
     in_places = [place[id(capture)] for capture in inputs]
     out_places = [place[id(capture)] for capture in outputs]
@@ -236,17 +237,23 @@ def join(
     if empty and not options.may_be_empty:
         names = ", ".join(str(capture.path) for capture in outputs)
         raise InputError(f"{names}: no IP packets; nothing left by the output")
+    assembled = [] if options.one_way else fragments.assemble(captures)
     sightings = sample(
         captures, [not options.one_way or index in out_places for index in range(len(captures))]
     )
     told = None
+    united = identities.United()
     if not options.one_way:
         said = [_said(index, in_places, out_places) for index in range(len(captures))]
+        united = identities.unite(captures, sightings, said)
+        if united.changed:
+            sightings = sample(captures)
         told = tell(captures, sightings, said, options.max_sojourn_ns)
-    notes = []
-    changed = None
+    flows, rows = number_flows(captures)
+    notes = [*assembled, *united.notes]
     if told is not None:
-        changed = hop.rewritten(captures)
+        for index, unsure in enumerate(united.unsure):
+            told.ways[index][unsure] = ASIDE
         for index, capture in enumerate(captures if options.routed else ()):
             own = hop.own_flows(capture, index, told)
             if own.any():
@@ -272,6 +279,8 @@ def join(
                 if mask is not None:
                     side[index] = mask & _goes_to(captures[index].flows, options.destinations)
     if told is not None and not any(mask is not None and mask.any() for mask in left):
+        if united.refusals:
+            raise UntrustedError(united.refusals[0])
         if any(told.packets(index, UNTOLD) for index in range(len(captures))):
             raise InputError(
                 "nothing tells which way packets go: no stamps differ between two captures; say "
@@ -340,7 +349,7 @@ def join(
             told,
             clocks,
             tuple(notes),
-            changed,
+            united.refusals,
             late,
         ),
     )

@@ -1,0 +1,154 @@
+"""Datagrams that a hop cuts into fragments (RFC 791, 3.2), or that it puts together.
+
+Fragments that a hop only passes on are packets like others. But where one capture has a datagram
+whole and another has it in fragments, these become one packet there: with the time of the first
+one, and the length of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from outcast.analysis.capture.headers import FRAGMENT, LATER_FRAGMENT, Columns, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I64, Array
+
+TOGETHER_NS = 1_000_000_000
+"""Fragments of one datagram are not farther apart; ids come again later."""
+
+_Datagram = tuple[str, str, int]
+
+
+def assemble(captures: Sequence[PortCapture]) -> list[str]:
+    """Makes one packet of the fragments of each datagram that another capture has whole.
+
+    The captures' columns and flows are changed. Returns a line on each such capture.
+    """
+    cut = [np.flatnonzero(capture.columns.marks & FRAGMENT) for capture in captures]
+    if not any(rows.size for rows in cut):
+        return []
+    numbers: dict[_Datagram, int] = {}
+    of_flow = [
+        np.array(
+            [
+                numbers.setdefault((flow.src, flow.dst, flow.protocol), len(numbers))
+                for flow in capture.flows
+            ],
+            np.int64,
+        )
+        for capture in captures
+    ]
+    is_cut = np.zeros(len(numbers), np.bool_)
+    for flows, rows, capture in zip(of_flow, cut, captures, strict=True):
+        is_cut[flows[capture.columns.flow[rows]]] = True
+    wholes = [
+        _whole(capture.columns, flows, is_cut)
+        for capture, flows in zip(captures, of_flow, strict=True)
+    ]
+    lines = []
+    for index, (capture, flows, rows) in enumerate(zip(captures, of_flow, cut, strict=True)):
+        if rows.size:
+            others = [n for n in range(len(captures)) if n != index and wholes[n][0].size]
+            lines += _assemble(capture, flows, rows, [(captures[n], *wholes[n]) for n in others])
+    return lines
+
+
+def _key(columns: Columns, flows: I64, rows: Array) -> I64:
+    key: I64 = flows[columns.flow[rows]] << 16 | columns.ip_id[rows]
+    return key
+
+
+def _whole(columns: Columns, flows: I64, is_cut: Array) -> tuple[I64, I64]:
+    """The whole datagrams between hosts that also have fragments: their keys, and rows."""
+    here = is_cut[flows]
+    if not here.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    rows = np.flatnonzero(here[columns.flow] & ((columns.marks & FRAGMENT) == 0))
+    key = _key(columns, flows, rows)
+    order = np.argsort(key, kind="stable")
+    return key[order], rows[order]
+
+
+def _assemble(
+    capture: PortCapture,
+    flows: I64,
+    rows: Array,
+    others: Sequence[tuple[PortCapture, I64, I64]],
+) -> list[str]:
+    """Makes one packet of the fragments of each datagram; see `assemble`."""
+    columns = capture.columns
+    key = _key(columns, flows, rows)
+    order = np.lexsort((rows, key))
+    rows, key = rows[order], key[order]
+    begins = np.ones(rows.size, np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (np.diff(columns.stamp_ns[rows]) > TOGETHER_NS)
+    first = np.flatnonzero(begins)
+    count = np.diff(np.append(first, rows.size))
+    payload = np.add.reduceat(columns.payload_bytes[rows].astype(np.int64), first)
+    frame = np.add.reduceat(columns.frame_bytes[rows].astype(np.int64), first)
+    keep = np.ones(columns.flow.size, np.bool_)
+    row_of = {flow: row for row, flow in enumerate(capture.flows)}
+    datagrams = fragments = partly = 0
+    for group, (begin, size) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
+        mine = rows[begin : begin + size]
+        found = _same(columns, mine, int(key[begin]), others)
+        if found is None:
+            continue
+        other, whole = found
+        name = other.flows[int(other.columns.flow[whole])]
+        row = int(mine[0])
+        head = mine[(columns.marks[mine] & LATER_FRAGMENT) == 0]
+        checksum = columns.checksum[head[0]] if head.size else other.columns.checksum[whole]
+        for field in ("identity", "payload_bytes", "seq", "ack", "tsval", "tsecr", "flags"):
+            getattr(columns, field)[row] = getattr(other.columns, field)[whole]
+        columns.checksum[row] = checksum
+        columns.frame_bytes[row] = frame[group]
+        columns.marks[row] = other.columns.marks[whole] & ~np.uint8(FRAGMENT)
+        columns.flow[row] = _row(capture, row_of, name, int(columns.flow[row]))
+        keep[mine[1:]] = False
+        datagrams += 1
+        fragments += size
+        partly += int(payload[group]) < int(other.columns.payload_bytes[whole])
+    if not datagrams:
+        return []
+    capture.columns = Columns.of(column[keep] for column in columns)
+    return [
+        f"{capture.port}: {fragments:,} fragments are of {datagrams:,} datagrams that another "
+        "capture has whole. Each datagram is one packet, with the time of its first fragment and "
+        "the length of all"
+        + (
+            f"; {partly:,} datagrams lack fragments, which were dropped or not captured. They "
+            "count as forwarded, because a part of them was"
+            if partly
+            else ""
+        )
+    ]
+
+
+def _row(capture: PortCapture, row_of: dict[FlowKey, int], name: FlowKey, like: int) -> int:
+    """The row of a flow in the capture's table, which gets one if it has none."""
+    row = row_of.setdefault(name, len(capture.flows))
+    if row == len(capture.flows):
+        capture.flows.append(name)
+        if capture.macs:
+            capture.macs.append(capture.macs[like])
+    return row
+
+
+def _same(
+    columns: Columns, rows: Array, key: int, others: Sequence[tuple[PortCapture, I64, I64]]
+) -> tuple[PortCapture, int] | None:
+    """The whole datagram that these are fragments of: the nearest one in time with its id."""
+    sent = int(columns.payload_bytes[rows].sum())
+    best: tuple[int, PortCapture, int] | None = None
+    for capture, keys, wholes in others:
+        begin, end = np.searchsorted(keys, [key, key + 1]).tolist()
+        for row in wholes[begin:end].tolist():
+            if int(capture.columns.payload_bytes[row]) < sent:
+                continue
+            apart = abs(int(capture.columns.stamp_ns[row]) - int(columns.stamp_ns[rows[0]]))
+            if best is None or apart < best[0]:
+                best = apart, capture, row
+    return None if best is None else best[1:]

@@ -1,0 +1,266 @@
+"""Routers that change packets: a join is exact by a looser identity, or says what differs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from scapy.all import ESP, GRE, ICMP, IP, TCP, UDP, IPv6, Packet, Raw, fragment
+
+from outcast.errors import UntrustedError
+from tests.golden.rewriting import CLIENTS, SERVER, Change, Router, fresh, traffic, unchanged
+
+PUBLIC, VIRTUAL = "192.0.2.1", "10.0.1.200"
+
+
+def masquerade(seed: int, *, ports: bool = True) -> tuple[Change, Change]:
+    """Source addresses become one, and ports are given anew (nft masquerade random)."""
+    draw = random.Random(seed)
+    given: dict[tuple[str, int, int], int] = {}
+
+    def port_of(packet: Packet) -> tuple[type[Packet], str]:
+        return (ICMP, "id") if ICMP in packet else (TCP if TCP in packet else UDP, "sport")
+
+    def forth(packet: Packet) -> list[Packet]:
+        layer, name = port_of(packet)
+        old = getattr(packet[layer], name)
+        new = given.setdefault(
+            (packet.src, old, packet.proto), draw.randrange(1024, 65536) if ports else old
+        )
+        setattr(packet[layer], name, new)
+        packet.src = PUBLIC
+        return [fresh(packet)]
+
+    def back(packet: Packet) -> list[Packet]:
+        layer, name = port_of(packet)
+        name = "id" if layer is ICMP else "dport"
+        setattr(packet[layer], name, given[packet.dst, getattr(packet[layer], name), packet.proto])
+        packet.dst = PUBLIC
+        return [fresh(packet)]
+
+    return forth, back
+
+
+def to_virtual(router: tuple[Change, Change]) -> tuple[Change, Change]:
+    """Clients talk to a virtual address, which becomes that of the server (DNAT)."""
+    forth, back = router
+
+    def there(packet: Packet) -> list[Packet]:
+        packet.dst = SERVER
+        return list(forth(fresh(packet)))
+
+    def here(packet: Packet) -> list[Packet]:
+        packet.src = SERVER
+        return list(back(fresh(packet)))
+
+    return there, here
+
+
+def with_ids(change: Change, seed: int, constant: int | None = None) -> Change:
+    draw = random.Random(seed)
+
+    def made(packet: Packet) -> list[Packet]:
+        parts = list(change(packet))
+        for part in parts:
+            part.id = draw.randrange(65536) if constant is None else constant
+        return [fresh(part) for part in parts]
+
+    return made
+
+
+def with_numbers(seed: int) -> tuple[Change, Change]:
+    """A firewall adds a constant to the numbers of each client's connection."""
+    draw = random.Random(seed)
+    added: dict[tuple[str, int], int] = {}
+
+    def forth(packet: Packet) -> list[Packet]:
+        if TCP in packet:
+            by = added.setdefault((packet.src, packet.sport), draw.randrange(2**32))
+            packet.seq = (packet.seq + by) % 2**32
+        return [fresh(packet)]
+
+    def back(packet: Packet) -> list[Packet]:
+        if TCP in packet:
+            by = added[packet.dst, packet.dport]
+            packet.ack = (packet.ack + by) % 2**32
+        return [fresh(packet)]
+
+    return forth, back
+
+
+CHANGES = ["masquerade", "ports kept", "virtual", "both ends", "no ids", "other ids", "numbers"]
+CHANGES += ["numbers and ids", "nat without ids"]
+
+
+def changes(name: str, seed: int) -> tuple[Change, Change]:
+    if name == "masquerade":
+        return masquerade(seed)
+    if name == "ports kept":
+        return masquerade(seed, ports=False)
+    if name == "virtual":
+        return to_virtual((unchanged, unchanged))
+    if name == "both ends":
+        return to_virtual(masquerade(seed))
+    if name in ("numbers", "numbers and ids"):
+        forth, back = with_numbers(seed)
+        return (with_ids(forth, seed), with_ids(back, seed + 1)) if "ids" in name else (forth, back)
+    forth, back = masquerade(seed) if name == "nat without ids" else (unchanged, unchanged)
+    constant = 0 if name == "no ids" else None
+    return with_ids(forth, seed, constant), with_ids(back, seed + 1, constant)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_packet_is_found(name: str, seed: int, tmp_path: Path) -> None:
+    router = Router(*changes(name, seed))
+    traffic(
+        router,
+        seed,
+        kinds="tui" if name == "masquerade" else "tu",
+        server=VIRTUAL if name in ("virtual", "both ends") else SERVER,
+    )
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    hosts = {host for flow in result.joined.flows for host in (flow.src, flow.dst)}
+    if name != "numbers":
+        assert {*CLIENTS, SERVER} <= hosts
+    assert any("A and R: " in text for text in result.remarks), result.remarks
+
+
+def test_the_exact_identity_is_taken_where_it_holds(tmp_path: Path) -> None:
+    router = traffic(Router(unchanged, unchanged), 1)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert not any("are joined by" in text for text in result.remarks)
+
+
+def test_marks_and_an_mss_that_a_router_changes_are_no_other_packets(tmp_path: Path) -> None:
+    def marks(packet: Packet) -> list[Packet]:
+        packet.tos = 3
+        if TCP in packet and packet[TCP].flags == "S":
+            packet[TCP].options = [("MSS", 1400)]
+        return [fresh(packet)]
+
+    router = Router(marks, unchanged)
+    for number in range(3):
+        syn = TCP(sport=4000 + number, dport=80, seq=number, flags="S", options=[("MSS", 1460)])
+        router.send(1000 + number * 10_000, IP(src=CLIENTS[0], dst=SERVER, id=number, ttl=64) / syn)
+    for number in range(600):
+        data = TCP(sport=4000, dport=80, seq=1 + 100 * number, flags="A") / Raw(b"x" * 100)
+        at_ns = 100_000 + number * 50_000
+        router.send(at_ns, IP(src=CLIENTS[0], dst=SERVER, id=9 + number, ttl=64) / data)
+        ack = TCP(sport=80, dport=4000, seq=1, ack=101 + 100 * number, flags="A")
+        packet = IP(src=SERVER, dst=CLIENTS[0], id=number, ttl=64) / ack
+        router.send(at_ns + 20_000, packet, back=True)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert result.joined.identity == ("checksum", "timestamp", "timestamp of SYN")
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [
+        IP(src="192.0.2.1", dst="192.0.2.2") / GRE(),
+        IP(src="192.0.2.1", dst="192.0.2.2") / GRE(key_present=1, key=7, seqnum_present=1),
+        IP(src="192.0.2.1", dst="192.0.2.2"),
+        IPv6(src="2001:db8::1", dst="2001:db8::2"),
+    ],
+    ids=["GRE", "GRE with key and number", "IP in IP", "IP in IPv6"],
+)
+def test_a_router_at_the_end_of_a_tunnel(outer: Packet, tmp_path: Path) -> None:
+    router = Router(lambda packet: [outer / packet], unchanged)
+    # What comes back is in the tunnel as well.
+    traffic(router, 2)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert any("are in a tunnel" in text for text in result.remarks)
+    rows = result.joined.departures
+    assert int(rows.frame_bytes.max()) > int(result.joined.arrivals.frame_bytes.max())
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1, 2])
+def test_a_router_that_fragments(lost: int | None, tmp_path: Path) -> None:
+    """Datagrams of 3,500 bytes become three fragments, of which one may be lost."""
+
+    def cut(packet: Packet) -> list[Packet]:
+        parts = list(fragment(packet, fragsize=1480)) if UDP in packet else [packet]
+        is_hurt = lost is not None and packet.id == 30
+        return [part for number, part in enumerate(parts) if not (is_hurt and number == lost)]
+
+    router = Router(cut, unchanged)
+    for number in range(60):
+        data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
+        packet = fresh(IP(src=CLIENTS[0], dst=SERVER, id=number, ttl=64) / data)
+        router.send(number * 100_000, packet, lost=number in (20, 21))
+        reply = UDP(sport=53, dport=4000) / Raw(b"x" * 20)
+        packet = IP(src=SERVER, dst=CLIENTS[0], id=number, ttl=64) / reply
+        router.send(number * 100_000 + 50_000, packet, back=True)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert result.joined.counts.dropped == 2
+    (line,) = [text for text in result.remarks if "fragments" in text]
+    total = 174 - (lost is not None)
+    assert line.startswith(f"R: {total} fragments are of 58 datagrams that another capture has")
+    assert ("1 datagrams lack fragments" in line) == (lost is not None)
+
+
+def test_fragments_that_are_passed_on_are_packets(tmp_path: Path) -> None:
+    router = Router(unchanged, unchanged)
+    for number in range(60):
+        data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
+        packet = IP(src=CLIENTS[0], dst=SERVER, id=number, ttl=64) / data
+        for part, piece in enumerate(fragment(packet, fragsize=1480)):
+            router.send(number * 100_000 + 10_000 * part, piece, lost=number == 20 and part == 1)
+        reply = UDP(sport=53, dport=4000) / Raw(b"x" * 20)
+        packet = IP(src=SERVER, dst=CLIENTS[0], id=number, ttl=64) / reply
+        router.send(number * 100_000 + 50_000, packet, back=True)
+    result = router.join(tmp_path)
+    assert router.faults(result) == []
+    assert not any("fragments" in text for text in result.remarks)
+
+
+# --- what nothing joins is named
+
+
+def test_flows_that_are_alike_are_not_guessed(tmp_path: Path) -> None:
+    """Two flows with the same ids and lengths, of which a NAT translates both ends."""
+    forth, back = to_virtual(masquerade(1))
+    router = Router(forth, back)
+    for number in range(100):
+        for place, host in enumerate(CLIENTS):
+            data = UDP(sport=4000 + place, dport=53, chksum=0) / Raw(b"x" * 100)
+            packet = IP(src=host, dst=VIRTUAL, id=number, ttl=64) / data
+            router.send(number * 100_000 + 30_000 * place, packet)
+    with pytest.raises(
+        UntrustedError, match="its packets could be of several flows that are alike"
+    ):
+        router.join(tmp_path)
+
+
+def test_a_proxy_is_named(tmp_path: Path) -> None:
+    draw = random.Random(3)
+
+    def ended(packet: Packet) -> list[Packet]:
+        packet.seq, packet.ack = draw.randrange(2**32), draw.randrange(2**32)
+        packet[TCP].options = [("Timestamp", (draw.randrange(2**32), 1))]
+        return [fresh(packet)]
+
+    router = traffic(Router(ended, ended), 3, kinds="t")
+    with pytest.raises(
+        UntrustedError, match=r"same addresses, ports and IP ids .*other sequence numbers and TCP"
+    ):
+        router.join(tmp_path)
+
+
+def test_encryption_is_named(tmp_path: Path) -> None:
+    number = iter(range(10**6))
+
+    def sealed(packet: Packet) -> list[Packet]:
+        inner = random.Random(0).randbytes(len(packet))
+        outer = IP(src="192.0.2.1", dst="192.0.2.2", ttl=64)
+        return [outer / ESP(spi=5, seq=next(number), data=inner)]
+
+    router = traffic(Router(sealed, unchanged), 4)
+    with pytest.raises(UntrustedError, match=r"are encrypted \(ESP\)"):
+        router.join(tmp_path)
