@@ -126,7 +126,7 @@ MUTATIONS = [
     Mutation("directions: the word", "directions", "_by_the_word(seen, said), conv", "None, conv"),
     Mutation("directions: stamps", "directions",
              "_settle(source, conversations, place)", "pass"),
-    Mutation("directions: groups", "directions", "if _is_group(flow.dst):", "if False:"),
+    Mutation("directions: groups", "directions", "if is_group(flow.dst):", "if False:"),
     Mutation("outputs of one-sided ports", "join",
              "        _leave_out_one_sided(left, captures, told)",
              "        pass"),

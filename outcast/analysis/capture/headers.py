@@ -216,6 +216,11 @@ def _decode(
     last = np.zeros(5, np.uint64)
     last_row = -1
     last_hash: Scalar = np.uint64(0)
+    looks_inside = tunnels.size > 0
+    # Most packets are not in a tunnel, which is told here without a call.
+    may_carry = np.zeros(256, np.bool_)
+    for number in (4, 41, 47, 60):
+        may_carry[number] = True
     for packet in range(first, count):
         at = offset[packet]
         end = at + length[packet]
@@ -223,7 +228,7 @@ def _decode(
         if kind < 0:
             skipped[_CUT] += 1
             continue
-        if tunnels.size:
+        if looks_inside and at + 20 <= end and may_carry[data[at + (9 if kind == 0x0800 else 6)]]:
             kind, at = inside(data, at, end, kind, tunnels)
         short = False
         # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
