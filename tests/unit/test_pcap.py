@@ -290,7 +290,7 @@ def test_only_wanted_destinations_are_kept(tmp_path: Path) -> None:
             pcapng(1, []) + block(6, struct.pack("<IIIII", 0, 2**31, 0, 4, 4) + b"abcd", "<"),
             "time stamp is out of all bounds",
         ),
-        (pcapng(1, []) + block(3, b"\4\0\0\0abcd", "<"), "no time stamp"),
+        (pcapng(1, []) + block(3, b"\4\0\0\0abcd", "<"), "has a time stamp"),
         (
             gzip.compress(pcap(1, [frame(1, NETWORK)]), mtime=0)[:11],
             "cut off inside its first compressed",

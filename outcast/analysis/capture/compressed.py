@@ -1,7 +1,8 @@
-"""Opens captures that gzip, zstd, lz4 or xz may have compressed."""
+"""Opens captures that gzip, bzip2, zstd, lz4 or xz may have compressed."""
 
 from __future__ import annotations
 
+import bz2
 import io
 import lzma
 import zlib
@@ -19,7 +20,6 @@ _INPUT_BYTES = 1 << 12
 """How much is decompressed in one step. As zstd, so much can stand for 175 MB."""
 
 _REFUSED = {
-    b"BZh": "bzip2",
     b"PK\x03\x04": "zip",
     b"7z\xbc\xaf": "7-Zip",
     b"\x02\x21\x4c\x18": "the old format of lz4 (lz4 -l)",
@@ -165,10 +165,12 @@ def _decompressed(path: Path, stream: io.FileIO, magic: bytes) -> IO[bytes]:
     for beginning, name in _REFUSED.items():
         if magic.startswith(beginning):
             raise InputError(
-                f"{path}: compressed by {name}; allowed are gzip, zstd, lz4 and xz, and none"
+                f"{path}: compressed by {name}; allowed are gzip, bzip2, zstd, lz4 and xz, and none"
             )
     if magic.startswith(b"\x1f\x8b"):
         return _stepwise(stream, _Gzip)
+    if magic.startswith(b"BZh"):
+        return _stepwise(stream, bz2.BZ2Decompressor)
     # A skippable frame, with which pzstd begins, or a frame of data (RFC 8878, 3.1).
     is_skippable = magic[1:4] == b"\x2a\x4d\x18" and magic[0] & 0xF0 == 0x50
     if magic.startswith(b"\x28\xb5\x2f\xfd") or is_skippable:

@@ -23,7 +23,8 @@ LINK_UNKNOWN = -1
 _HEADER_BYTES = 16
 _PACKET_TYPES = frozenset({2, 11, 16, 20, 22, 23})
 """Ethernet; with a color, a stream or a hash in place of the counter of losses; IPv4 and IPv6."""
-_PADDING = 48
+_PROVENANCE, _PADDING = 27, 48
+"""What is said of the capture itself, often with time 0, and filling."""
 _TYPES = frozenset({*range(1, 30), _PADDING})
 _FIRST_FIELDS = struct.Struct("<4xIBxH")
 """Seconds, type and, in the wrong byte order, the record's length."""
@@ -119,7 +120,7 @@ def looks_like_erf(beginning: bytes, is_whole: bool) -> bool:
         size = size >> 8 | (size & 0xFF) << 8
         if kind not in _TYPES or size < _HEADER_BYTES:
             return False
-        if kind != _PADDING:
+        if kind not in (_PROVENANCE, _PADDING):
             if before_s is not None and abs(seconds - before_s) > _MOST_APART_S:
                 return False
             before_s = seconds
@@ -128,6 +129,6 @@ def looks_like_erf(beginning: bytes, is_whole: bool) -> bool:
             break
         packets += kind in _PACKET_TYPES
         at += size
-        tried += 1
+        tried += kind != _PROVENANCE
     # The last record may be cut off, but its header has to be right, or others stand before it.
     return packets > 0 and (at == len(beginning) or cut > 0 or packets > 1 or not is_whole)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, Decoder, FlowKey
-from outcast.analysis.capture.records import Records
+from outcast.analysis.capture.records import CaptureFile, Records
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -57,7 +60,11 @@ class PortCapture:
 
 
 def read_capture(
-    port: str, path: Path, destinations: frozenset[str] | None = None, foreign: bool = True
+    port: str,
+    path: Path,
+    destinations: frozenset[str] | None = None,
+    foreign: bool = True,
+    interface: str | None = None,
 ) -> PortCapture:
     """Reads a capture. Keeps only packets to `destinations`, or all if it is None.
 
@@ -67,6 +74,8 @@ def read_capture(
         destinations: addresses.
         foreign: others made it, so it may consist of several files, may still grow, and may hold
             mirrored packets, which are taken out of what carries them.
+        interface: only packets that this interface captured, as `interfaces_of` names it; None
+            takes all.
 
     Raises InputError if a file is missing, empty, no capture, broken or of a link type that
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
@@ -77,17 +86,23 @@ def read_capture(
     decoder = Decoder(destinations, unwraps=foreign)
     spans: list[tuple[Path, int, int]] = []
     remarks = []
-    records = 0
+    records = others = 0
     for file in files:
         first: int | None = None
         last = 0
         for block in file.blocks():
-            stamps = block.stamp_ns[: block.count]
+            file_block = block.count
+            stamps = block.stamp_ns[:file_block]
             last = max(int(stamps.max()), last) if first is not None else int(stamps.max())
             first = min(int(stamps.min()), first) if first is not None else int(stamps.min())
+            if interface is not None:
+                # All interfaces were watched as long as the file goes, so its span is theirs.
+                at = file.interfaces.index(interface) if interface in file.interfaces else -1
+                block = block.of(at)
+                others += file_block - block.count
             decoder.reserve(expected_packets(size, block))
             decoder.add(block)
-            seen = records + file.records + block.count
+            seen = records + file.records + file_block - others
             if decoder.cut > MOST_CUT and decoder.cut == seen - decoder.not_ip:
                 raise _too_short(file.path, f"each of its first {MOST_CUT} packets")
         if file.cut_short and not file.records:
@@ -104,21 +119,24 @@ def read_capture(
         if first is not None:
             sequence.require_sequence(path, spans[-1] if spans else None, (file.path, first, last))
             spans.append((file.path, first, last))
+        remarks += _strange_stamps(file)
         records += file.records
+    records -= others
     columns, flows = decoder.finish()
     if decoder.cut and decoder.cut == records - decoder.not_ip:
         raise _too_short(path, "every packet")
+    where = path if interface is None else f"{path} ({interface})"
     if decoder.cut:
         remarks.append(
-            f"{path}: {decoder.cut} packets were captured too short for their headers and are left "
-            "out"
+            f"{where}: {decoder.cut} packets were captured too short for their headers and are "
+            "left out"
         )
     if foreign and decoder.not_ip:
         remarks.append(
-            f"{path}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
+            f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
         )
     remarks += [
-        f"{path}: {count} mirrored packets were taken out of {carrier}"
+        f"{where}: {count} mirrored packets were taken out of {carrier}"
         for carrier, count in decoder.mirrored.items()
     ]
     remarks += [
@@ -148,11 +166,61 @@ def read_capture(
     )
 
 
+def interfaces_of(path: Path) -> dict[str, int]:
+    """The interfaces whose packets a capture holds, by name, and how many packets each has.
+
+    pcapng names them by `if_name`. Those without a name, and those of Linux cooked v2, are `if`
+    and their number. Linux cooked v1 tells only whether packets came in or left: its packets are of
+    INTO and OUT_OF. Packets whose capture tells nothing are of "".
+
+    Raises InputError as `read_capture`.
+    """
+    counts: Counter[str] = Counter()
+    for file in sequence.in_order(path, sequence.files_of(path)):
+        for block in file.blocks():
+            number = np.bincount(block.interface[: block.count])
+            counts.update({file.interfaces[at]: int(number[at]) for at in number.nonzero()[0]})
+    return dict(counts)
+
+
+def of_interface(file: CaptureFile, name: str | None) -> Iterator[Records]:
+    """The blocks of a file, of each only the packets of one interface; None takes all."""
+    for block in file.blocks():
+        if name is None:
+            yield block
+        else:
+            yield block.of(file.interfaces.index(name) if name in file.interfaces else -1)
+
+
+def _strange_stamps(file: CaptureFile) -> Iterator[str]:
+    """A line on packets whose time stamps are missing, or are none as the format has them.
+
+    Raises InputError if no packet has a time stamp.
+    """
+    if file.untimed and not file.records:
+        raise InputError(
+            f"{file.path}: none of its packets has a time stamp (simple packet blocks of pcapng)"
+        )
+    if file.untimed:
+        yield (
+            f"{file.path}: {file.untimed} packets have no time stamp (simple packet blocks) and "
+            "are left out"
+        )
+    if file.overfull:
+        yield (
+            f"{file.path}: {file.overfull} of {file.records} packets have a fraction of a second "
+            "that is a second or more. They are taken as it says, seconds and fraction added; "
+            "probably it has nanoseconds and says microseconds, and then all its times are wrong"
+        )
+
+
 def expected_packets(size: int, block: Records) -> int:
     """How many packets files of so many bytes hold if they go on as their first block does.
 
     Of compressed files it is too low.
     """
+    if not block.count:
+        return 0
     last = block.count - 1
     read_bytes = int(block.offset[last] + block.length[last])
     return min(int(size / read_bytes * block.count * 1.02) + 1024, MOST_EXPECTED)
@@ -169,8 +237,11 @@ def read_captures(
     files: Sequence[tuple[str, Path]],
     destinations: frozenset[str] | None = None,
     foreign: bool = True,
+    shared: Collection[Path] = (),
 ) -> list[PortCapture]:
     """Reads several captures, two at a time; returns them in the order given.
+
+    The ports of files that are `shared` are interfaces: of each only those packets are read.
 
     Raises InputError as `read_capture` does, and if a process still writes to one of them.
     """
@@ -183,7 +254,19 @@ def read_captures(
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         tasks = {
-            index: pool.submit(read_capture, *files[index], destinations, foreign)
+            index: pool.submit(
+                read_capture,
+                *files[index],
+                destinations,
+                foreign,
+                files[index][0] if files[index][1] in shared else None,
+            )
             for index in sorted(range(len(files)), key=size, reverse=True)
         }
         return [tasks[index].result() for index in range(len(files))]
+
+
+def shared_files(files: Sequence[tuple[str, Path]]) -> set[Path]:
+    """The files that several ports have, each port being an interface of its file."""
+    ports = Counter(path for _, path in set(files))
+    return {path for path, number in ports.items() if number > 1}

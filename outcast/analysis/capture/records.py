@@ -36,6 +36,7 @@ reach a hundred, headers alone ten, a decompression bomb thousands."""
 ALWAYS_EXPANDED_BYTES = 256 << 20
 
 MAX_INTERFACES = 1024
+"""In one section of a pcapng file."""
 
 MAX_STAMP_NS = 1 << 62
 """In the year 2116. A later stamp is taken for damage."""
@@ -71,14 +72,32 @@ _OTHER_FORMATS = {
 
 _LINK_NAMES = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
-_OK, _BROKEN, _UNTIMED, _INTERFACE, _STAMP, _BLOCK = 0, 1, 2, 3, 4, 5
+_OK, _BROKEN, _INTERFACE, _STAMP, _BLOCK = 0, 1, 2, 3, 4
 _FAULTS = {
     _BROKEN: "a record claims an impossible length",
-    _UNTIMED: "a simple packet block has no time stamp",
     _INTERFACE: "a packet names an interface not described",
     _STAMP: "a time stamp is out of all bounds",
     _BLOCK: "a block contradicts the pcapng format",
 }
+
+_COOKED_V1, _COOKED_V2 = 113, 276
+INTO, OUT_OF = "in", "out"
+"""In place of names of interfaces, what Linux cooked v1 tells: that a packet came in, or left."""
+
+_AS_WRITTEN, _PERHAPS_SWAPPED, _SWAPPED = 0, 1, 2
+_LENGTHS = {
+    **{(2, minor): _SWAPPED for minor in range(3)},
+    (2, 3): _PERHAPS_SWAPPED,
+    (2, 4): _AS_WRITTEN,
+    (543, 0): _SWAPPED,
+}
+"""For each version of pcap, whether a record has the captured length behind the one on the wire.
+
+These versions are those of libpcap's sf-pcap.c; 543.0 is that of DG/UX.
+"""
+
+_Found = tuple[I64, I64, I64, I64, I32, I32]
+"""Arrays that are filled: all of Records, from `offset` on."""
 
 _Indexed = tuple[int, int, int]
 """Packets found, bytes consumed, and a key of _FAULTS or _OK."""
@@ -96,6 +115,7 @@ class Records:
         original: each packet's length on the wire, as the capture says.
         stamp_ns: when each packet was seen, in nanoseconds since the epoch.
         link: each packet's link type.
+        interface: where each packet was captured, as an index of `CaptureFile.interfaces`.
     """
 
     data: U8
@@ -105,6 +125,21 @@ class Records:
     original: I64
     stamp_ns: I64
     link: I32
+    interface: I32
+
+    def of(self, interface: int) -> Records:
+        """The packets of one interface."""
+        rows = np.flatnonzero(self.interface[: self.count] == interface)
+        return Records(
+            self.data,
+            rows.size,
+            self.offset[rows],
+            self.length[rows],
+            self.original[rows],
+            self.stamp_ns[rows],
+            self.link[rows],
+            self.interface[rows],
+        )
 
 
 @compiled
@@ -113,12 +148,17 @@ def _index_pcap(
     end: int,
     big: bool,
     factor: int,
+    lengths: int,
     offset: I64,
     length: I64,
     original: I64,
     stamp: I64,
+    tally: I64,
 ) -> tuple[int, int, int]:
-    """Finds whole records in data[:end]. Returns (count, bytes consumed, error)."""
+    """Finds whole records in data[:end]. Returns (count, bytes consumed, error).
+
+    `tally` counts packets whose fraction of a second is a second or more.
+    """
     at = 0
     count = 0
     word = np.zeros(4, np.int64)
@@ -131,6 +171,8 @@ def _index_pcap(
                 word[i] = (b0 << 24) | (b1 << 16) | (b2 << 8) | b3
             else:
                 word[i] = (b3 << 24) | (b2 << 16) | (b1 << 8) | b0
+        if lengths == _SWAPPED or (lengths == _PERHAPS_SWAPPED and word[2] > word[3]):
+            word[2], word[3] = word[3], word[2]
         captured = word[2]
         if captured > MAX_RECORD_BYTES:
             return count, at, _BROKEN
@@ -139,6 +181,7 @@ def _index_pcap(
         offset[count] = at + 16
         length[count] = captured
         original[count] = max(word[3], captured)
+        tally[0] += word[1] * factor >= 1_000_000_000
         stamp[count] = word[0] * 1_000_000_000 + word[1] * factor
         count += 1
         at += 16 + captured
@@ -201,12 +244,15 @@ def _index_pcapng(
     original: I64,
     stamp: I64,
     link: I32,
+    at_interface: I32,
 ) -> tuple[int, int, int]:
     """Finds whole blocks in data[:end]. Returns (packets, bytes consumed, error).
 
-    `state` is kept between calls: [big-endian, interfaces known, length of a block that does not
-    fit into the window]. A row of `interfaces` is [link type, snaplen, time resolution, offset in
-    seconds].
+    `state` is kept between calls: [big-endian, rows of `interfaces` in use, length of a block that
+    does not fit into the window, the row of the section's first interface, packets without a time
+    stamp, which are left out]. A row of `interfaces` is [link type, snaplen, time resolution,
+    offset in seconds, where its name begins in `data`, the name's length, its number in the
+    section]; `at_interface` is the row of each packet. It returns early if no row is free.
     """
     at = 0
     count = 0
@@ -221,7 +267,7 @@ def _index_pcapng(
                 state[0] = 0
             else:
                 return count, at, _BLOCK
-            state[1] = 0
+            state[3] = state[1]
         big = state[0] != 0
         size = _u32(data, at + 4, big)
         if size < 12 or size % 4 or size > MAX_BLOCK_BYTES:
@@ -232,19 +278,26 @@ def _index_pcapng(
         if _u32(data, at + size - 4, big) != size:
             return count, at, _BLOCK
         if kind == 1:
-            if size < 20 or state[1] >= interfaces.shape[0]:
+            if size < 20 or state[1] - state[3] >= MAX_INTERFACES:
                 return count, at, _BLOCK
+            if state[1] >= interfaces.shape[0]:
+                break
             row = state[1]
             interfaces[row, 0] = _u16(data, at + 8, big)
             interfaces[row, 1] = _u32(data, at + 12, big)
             interfaces[row, 2] = 6
             interfaces[row, 3] = 0
+            interfaces[row, 5] = 0
+            interfaces[row, 6] = row - state[3]
             option = at + 16
             while option + 4 <= at + size - 4:
                 code, n = _u16(data, option, big), _u16(data, option + 2, big)
                 if code == 0 or option + 4 + n > at + size - 4:
                     break
-                if code == 9 and n >= 1:
+                if code == 2:
+                    interfaces[row, 4] = option + 4
+                    interfaces[row, 5] = n
+                elif code == 9 and n >= 1:
                     interfaces[row, 2] = data[option + 4]
                 elif code == 14 and n >= 8:
                     first = _u32(data, option + 4, big)
@@ -261,6 +314,7 @@ def _index_pcapng(
             captured = _u32(data, at + 20, big)
             if captured > MAX_RECORD_BYTES or captured > size - 32:
                 return count, at, _BLOCK
+            interface += state[3]
             if interface >= state[1]:
                 return count, at, _INTERFACE
             seconds = interfaces[interface, 3]
@@ -277,11 +331,33 @@ def _index_pcapng(
             original[count] = max(_u32(data, at + 24, big), captured)
             stamp[count] = seen
             link[count] = interfaces[interface, 0]
+            at_interface[count] = interface
             count += 1
         elif kind == 3:
-            return count, at, _UNTIMED
+            state[4] += 1
         at += size
     return count, at, _OK
+
+
+_INTO, _OUT_OF = 1 << 32, (1 << 32) + 1
+_COOKED_V1_NAMES = {_INTO: INTO, _OUT_OF: OUT_OF}
+"""Above all numbers of interfaces."""
+
+
+@compiled
+def _cooked_interfaces(data: U8, offset: I64, length: I64, link: I32, number: I64) -> None:
+    """The interface's number of each packet of Linux cooked v2, _INTO or _OUT_OF of v1; else -1.
+
+    A packet that is too short for it is 0's, or came in.
+    """
+    for packet in range(offset.size):
+        number[packet] = -1
+        at = offset[packet]
+        if link[packet] == _COOKED_V2:
+            number[packet] = _u32(data, at + 4, True) if length[packet] >= 8 else 0
+        elif link[packet] == _COOKED_V1:
+            left = length[packet] >= 2 and data[at + 1] == 4
+            number[packet] = _OUT_OF if left else _INTO
 
 
 class _Source:
@@ -340,6 +416,10 @@ class CaptureFile:
 
     Attributes:
         cut_short: whether the file ended inside a record, which was left out. Known after reading.
+        interfaces: names of the interfaces of which a packet was read. Only pcapng and Linux cooked
+            tell them; all other packets have the name "".
+        untimed: simple packet blocks of pcapng, which have no time stamp and are left out.
+        overfull: packets whose fraction of a second is a second or more.
 
     Raises InputError if the file cannot be read, is no capture, has a link type that cannot
     be decoded, or contradicts its own format.
@@ -349,11 +429,20 @@ class CaptureFile:
         self.path = path
         self.cut_short = False
         self.records = 0
+        self.interfaces: list[str] = []
+        self.untimed = 0
+        self.overfull = 0
         self.size = path.stat().st_size if path.exists() else 0
 
     def has_grown(self) -> bool:
         """Whether the file is longer than when it was opened."""
         return self.path.stat().st_size > self.size
+
+    def _interface(self, name: str) -> int:
+        """The index of an interface, which is added if it is new."""
+        if name not in self.interfaces:
+            self.interfaces.append(name)
+        return self.interfaces.index(name)
 
     def _check_link(self, link: int) -> None:
         if link not in LINK_TYPES:
@@ -408,59 +497,83 @@ class CaptureFile:
             yield from self._pcap(source, *formats[magic])
 
     def _pcap(self, source: _Source, big: bool, factor: int) -> Iterator[Records]:
-        field = struct.unpack_from(">I" if big else "<I", source.window, 20)[0]
+        order = ">" if big else "<"
+        version = struct.unpack_from(f"{order}HH", source.window, 4)
+        if version not in _LENGTHS:
+            raise InputError(
+                f"{self.path}: pcap of version {version[0]}.{version[1]}; allowed are 2.0 to 2.4"
+            )
+        lengths = _LENGTHS[version]
+        field = struct.unpack_from(f"{order}I", source.window, 20)[0]
         link_type = field & 0xFFFF
         fcs = (field >> 28) * 2 if field & 0x04000000 else 0
         self._check_link(link_type)
         source.consume(24)
+        tally = np.zeros(1, np.int64)
 
-        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
+        def index(found: _Found) -> _Indexed:
+            offset, length, original, stamp, link, interface = found
+            data, end = source.data, source.end
             indexed = _index_pcap(
-                source.data, source.end, big, factor, offset, length, original, stamp
+                data, end, big, factor, lengths, offset, length, original, stamp, tally
             )
             count = indexed[0]
             original[:count] -= fcs
             # Who read the block before may have changed it.
             link[:count] = link_type
+            if count and link_type not in (_COOKED_V1, _COOKED_V2):
+                interface[:count] = self._interface("")
+            self.overfull = int(tally[0])
             return indexed
 
         return self._walk(source, BLOCK_BYTES // 40, index)
 
     def _erf(self, source: _Source) -> Iterator[Records]:
-        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
-            return index_erf(source.data, source.end, offset, length, original, stamp, link)
+        def index(found: _Found) -> _Indexed:
+            offset, length, original, stamp, link, interface = found
+            indexed = index_erf(source.data, source.end, offset, length, original, stamp, link)
+            if indexed[0]:
+                interface[: indexed[0]] = self._interface("")
+            return indexed
 
         return self._walk(source, BLOCK_BYTES // 16, index)
 
     def _pcapng(self, source: _Source) -> Iterator[Records]:
-        state = np.zeros(3, np.int64)
-        interfaces = np.zeros((MAX_INTERFACES, 4), np.int64)
+        state = np.zeros(5, np.int64)
+        rows = np.zeros((4 * MAX_INTERFACES, 7), np.int64)
+        names: list[str] = []
 
-        def index(offset: I64, length: I64, original: I64, stamp: I64, link: I32) -> _Indexed:
-            indexed = _index_pcapng(
-                source.data,
-                source.end,
-                state,
-                interfaces,
-                offset,
-                length,
-                original,
-                stamp,
-                link,
-            )
-            for number in np.unique(link[: indexed[0]]):
+        def index(found: _Found) -> _Indexed:
+            indexed = _index_pcapng(source.data, source.end, state, rows, *found)
+            count, used, _ = indexed
+            _, _, _, _, link, interface = found
+            for number in np.unique(link[:count]):
                 self._check_link(int(number))
-            if state[2] > len(source.window) and not indexed[1] and not source.finished:
+            in_use, first = int(state[1]), int(state[3])
+            for begin, size, number in rows[len(names) : in_use, 4:].tolist():
+                name = bytes(source.window[begin : begin + size]).rstrip(b"\0")
+                names.append(name.decode(errors="backslashreplace") or f"if{number}")
+            # Each packet of Linux cooked tells its own.
+            cooked = (link[:count] == _COOKED_V1) | (link[:count] == _COOKED_V2)
+            for row in np.unique(interface[:count][~cooked]).tolist():
+                self._interface(names[row])
+            place = {name: number for number, name in enumerate(self.interfaces)}
+            by_row = np.array([place.get(name, 0) for name in names], np.int32)
+            if count:
+                interface[:count] = by_row[interface[:count]]
+            # Later packets name only interfaces of the section that was read last.
+            rows[: in_use - first] = rows[first:in_use].copy()
+            del names[:first]
+            state[1], state[3] = in_use - first, 0
+            self.untimed = int(state[4])
+            if state[2] > len(source.window) and not used and not source.finished:
                 source.widen(int(state[2]))
             return indexed
 
         return self._walk(source, BLOCK_BYTES // 32, index)
 
     def _walk(
-        self,
-        source: _Source,
-        most: int,
-        index: Callable[[I64, I64, I64, I64, I32], _Indexed],
+        self, source: _Source, most: int, index: Callable[[_Found], _Indexed]
     ) -> Iterator[Records]:
         """Yields the packets, at most `most` at a time.
 
@@ -468,14 +581,16 @@ class CaptureFile:
         returns (packets, bytes consumed, error).
         """
         offset, length, original, stamp = (np.empty(most, np.int64) for _ in range(4))
-        link = np.empty(most, np.int32)
+        link, interface = (np.empty(most, np.int32) for _ in range(2))
         while True:
             source.refill()
-            count, used, error = index(offset, length, original, stamp, link)
+            count, used, error = index((offset, length, original, stamp, link, interface))
             if count:
                 if (link[:count] == LINK_ERF).any():
                     unwrap_erf(source.data, count, offset, length, original, link)
-                yield Records(source.data, count, offset, length, original, stamp, link)
+                if ((link[:count] == _COOKED_V1) | (link[:count] == _COOKED_V2)).any():
+                    self._tell_cooked(source.data, count, offset, length, link, interface)
+                yield Records(source.data, count, offset, length, original, stamp, link, interface)
                 self.records += count
             source.consume(used)
             if error:
@@ -483,3 +598,13 @@ class CaptureFile:
             if not used and source.finished:
                 self.cut_short = source.cut_short or source.end > 0
                 return
+
+    def _tell_cooked(
+        self, data: U8, count: int, offset: I64, length: I64, link: I32, interface: I32
+    ) -> None:
+        """Tells where packets of Linux cooked were captured, as far as each says it."""
+        numbers = np.empty(count, np.int64)
+        _cooked_interfaces(data, offset[:count], length[:count], link, numbers)
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            name = _COOKED_V1_NAMES.get(number, f"if{number}")
+            interface[:count][numbers == number] = self._interface(name)

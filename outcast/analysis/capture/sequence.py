@@ -26,7 +26,7 @@ _SCAN_S = 1.0
 """How long to look for who writes to a capture. A machine can have very many open files."""
 
 _ROTATED = re.compile(
-    r"(?P<base>.+\.(?:pcapng|pcap|cap|erf))\d*(?P<packed>(?:\.(?:gz|zst|lz4|xz))?)"
+    r"(?P<base>.+\.(?:pcapng|pcap|cap|erf))\d*(?P<packed>(?:\.(?:gz|bz2|zst|lz4|xz))?)"
 )
 """The names that tcpdump makes of the one it is given: eth1.pcap, eth1.pcap1, eth1.pcap2."""
 
