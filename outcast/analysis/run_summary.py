@@ -37,7 +37,7 @@ from outcast.analysis.measure.queue import (
     spread,
     switch_latency_ns,
 )
-from outcast.analysis.measure.run_goodput import by_class, flow_bytes, window
+from outcast.analysis.measure.run_goodput import by_class, flow_bytes, mice_warnings, window
 from outcast.analysis.run_analysis import Analysis, Interval, PortAnalysis
 from outcast.analysis.trust import capture_summary
 from outcast.plan import grouping
@@ -126,6 +126,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
                 for egress, part in [*queues.items()][:1]
                 for line in idle_warnings(egress, part.utilisation, limited)
             ),
+            *mice_warnings(analysis),
             *_window_warnings(analysis),
             *analysis.manifest.warnings,
             *([] if is_captured else _held(analysis)),

@@ -9,7 +9,7 @@ from outcast.analysis.measure.fairness import jain_index, outcast_ratio
 from outcast.analysis.measure.throughput import bytes_between
 from outcast.analysis.run_analysis import Analysis, Interval
 from outcast.plan.grouping import Comparison, controls
-from outcast.records.captures import AnyManifest
+from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.run_directory import FlowRecord
 from outcast.records.summary import (
     ClassSummary,
@@ -18,6 +18,9 @@ from outcast.records.summary import (
     GroupSummary,
     Window,
 )
+
+MOUSE_SHARE = 0.01
+"""Of the mean flow's goodput. An unplanned flow with less carries no bulk of data."""
 
 
 def flow_bytes(analysis: Analysis, interval: Interval, of: str = "fresh") -> dict[int, int]:
@@ -63,10 +66,52 @@ def host_counts(analysis: Analysis, records: Iterable[FlowRecord], counter: str)
     return sum(analysis.counters.hosts[host].within(counter) for host in hosts)
 
 
-def _group_summaries(manifest: AnyManifest, goodput_bps: Mapping[int, float]) -> Groups:
+def mice(analysis: Analysis) -> frozenset[int]:
+    """The flows that nobody planned and that got less than MOUSE_SHARE of the mean flow's goodput.
+
+    Such are control connections, as iperf3's. Planned flows always count, because one that gets
+    nothing is what a run looks for.
+    """
+    manifest = analysis.manifest
+    if not isinstance(manifest, CapturesManifest) and manifest.planned_flows:
+        return frozenset()
+    total = flow_bytes(analysis, analysis.interval)
+    compared = [total[record.flow] for record in manifest.compared_flows]
+    least = MOUSE_SHARE * sum(compared) / max(len(compared), 1)
+    return frozenset(
+        record.flow for record in manifest.compared_flows if total[record.flow] < least
+    )
+
+
+def mice_warnings(analysis: Analysis) -> list[str]:
+    """A line on the mice, with the rule; none if there is none."""
+    flows = mice(analysis)
+    if not flows:
+        return []
+    ends = [
+        f"{record.src}:{record.sport} to {record.dst}:{record.dport}"
+        for record in analysis.manifest.flows
+        if record.flow in flows
+    ]
+    more = f" and {len(ends) - 3} more" if len(ends) > 3 else ""
+    return [
+        f"mice: {', '.join(ends[:3])}{more} got less than {MOUSE_SHARE:.0%} of the mean flow's "
+        "goodput. Means of flows and Jain's index leave them out"
+    ]
+
+
+def _group_summaries(
+    manifest: AnyManifest, goodput_bps: Mapping[int, float], mice: frozenset[int]
+) -> Groups:
     """The goodput of every group of every kind. `goodput_bps` is by flow."""
     return {
-        kind: {label: _goodput_of(records, goodput_bps) for label, records in groups.items()}
+        kind: {
+            # A group of mice alone still has a mean.
+            label: _goodput_of(
+                [record for record in records if record.flow not in mice] or records, goodput_bps
+            )
+            for label, records in groups.items()
+        }
         for kind, groups in manifest.groups.items()
     }
 
@@ -106,7 +151,9 @@ def window(analysis: Analysis, interval: Interval, with_counts: bool) -> Window:
     """Goodput over an interval. `with_counts` adds the kernel's counts over the whole run."""
     total = flow_bytes(analysis, interval)
     goodput_bps = {flow: 8 * value / interval.seconds for flow, value in total.items()}
-    summary = summed_up(analysis.manifest, goodput_bps, interval, analysis.comparison)
+    summary = summed_up(
+        analysis.manifest, goodput_bps, interval, analysis.comparison, mice(analysis)
+    )
     if not with_counts:
         return summary
     counted = {
@@ -126,8 +173,12 @@ def summed_up(
     goodput_bps: Mapping[int, float],
     interval: Interval,
     comparison: Comparison | None,
+    mice: frozenset[int] = frozenset(),
 ) -> Window:
-    """The classes' and groups' goodput over an interval, from that of every flow."""
+    """The classes' and groups' goodput over an interval, from that of every flow.
+
+    `mice` are flows that groups and Jain's index leave out.
+    """
     classes = {}
     means = {}
     for hops, records in by_class(manifest).items():
@@ -143,10 +194,16 @@ def summed_up(
     return Window(
         start_s=interval.start_ns / 1e9,
         end_s=interval.end_ns / 1e9,
-        jain_index=jain_index([goodput_bps[record.flow] for record in manifest.compared_flows]),
+        jain_index=jain_index(
+            [
+                goodput_bps[record.flow]
+                for record in manifest.compared_flows
+                if record.flow not in mice
+            ]
+        ),
         total_goodput_bps=sum(goodput_bps.values()),
         classes=classes,
         outcast_ratio=outcast_ratio(means),
-        groups=_group_summaries(manifest, goodput_bps),
+        groups=_group_summaries(manifest, goodput_bps, mice),
         compare=_compared(manifest, comparison, goodput_bps),
     )
