@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -36,16 +37,19 @@ AROUND_BLACKOUT_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of time after the traffic's start, both ends included.
+    """A span of time, both ends included.
 
     Attributes:
-        from_ns, to_ns: its ends; negative before the start.
+        from_ns, to_ns: its ends; after the traffic's start (negative before it), or on the clock.
         asked: the option that named it, for messages, as `--around 12ms`.
+        clock: what the ends count from: the traffic's start; midnight of the day on which the
+            packets came in, in this machine's time zone; or 1970.
     """
 
     from_ns: int
     to_ns: int
     asked: str
+    clock: Literal["traffic", "day", "epoch"] = "traffic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,8 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
         chosen &= _text("verdict") == wanted.verdict
     if wanted.span is not None:
         require_time(source, wanted.span)
-        chosen &= _within(source, wanted.span.from_ns, wanted.span.to_ns)
+        span = located(source, wanted.span)
+        chosen &= _within(source, span.from_ns, span.to_ns)
     if wanted.blackout is not None:
         chain = blackout(source, wanted.blackout)
         from_ns = chain["t_start"] - source.start_ns - wanted.margin_ns
@@ -185,8 +190,32 @@ def span_of(source: Source, wanted: Selection) -> tuple[int, int] | None:
         chain = blackout(source, wanted.blackout)
         return chain["t_start"] - wanted.margin_ns, chain["t_end"] + wanted.margin_ns
     if wanted.span is not None:
-        return source.start_ns + wanted.span.from_ns, source.start_ns + wanted.span.to_ns
+        span = located(source, wanted.span)
+        return source.start_ns + span.from_ns, source.start_ns + span.to_ns
     return None
+
+
+def located(source: Source, span: Span) -> Span:
+    """The span after the traffic's start. A time of day is that of the first day that has it."""
+    if span.clock == "traffic":
+        return span
+    from_ns, to_ns = span.from_ns, span.to_ns
+    if span.clock == "day":
+        first, _ = _first_and_last(source.table)
+        first = source.start_ns if first is None else first
+        midnight = datetime.fromtimestamp(first // 10**9).replace(hour=0, minute=0, second=0)
+        # Packets may have come in before and after midnight.
+        for day in (midnight, midnight + timedelta(days=1)):
+            from_ns, to_ns = (_since_1970_ns(day, time) for time in (span.from_ns, span.to_ns))
+            if to_ns >= first:
+                break
+    return Span(from_ns - source.start_ns, to_ns - source.start_ns, span.asked)
+
+
+def _since_1970_ns(midnight: datetime, of_day_ns: int) -> int:
+    """A time of a day. The sum is one of clocks, so it holds on days that are no 24 hours long."""
+    whole = midnight + timedelta(seconds=of_day_ns // 10**9)
+    return int(whole.timestamp()) * 10**9 + of_day_ns % 10**9
 
 
 def blackout(source: Source, number: int) -> dict[str, Any]:
@@ -339,6 +368,12 @@ def _first_and_last(table: pl.LazyFrame) -> tuple[int | None, int | None]:
     return first, last
 
 
+def on_the_clock(time_ns: int) -> str:
+    """A time since 1970 as date and time of day, in this machine's time zone."""
+    at = datetime.fromtimestamp(time_ns // 10**9)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{time_ns % 10**9:09d}"
+
+
 def _at(time_ns: int) -> str:
     """A time for a message, which every option takes back: `-1.5ms`."""
     return f"{time_ns / 1e6:.12g}ms"
@@ -350,6 +385,13 @@ def require_time(source: Source, span: Span) -> None:
     if first is None or last is None:
         raise ConfigError(f"{span.asked}: there are no packets")
     from_ns, to_ns = first - source.start_ns, last - source.start_ns
+    on_clock = span.clock != "traffic"
+    span = located(source, span)
+    if on_clock and (span.to_ns < from_ns or span.from_ns > to_ns):
+        raise ConfigError(
+            f"{span.asked}: nothing came in then; packets came in from {on_the_clock(first)} to "
+            f"{on_the_clock(last)}, in this machine's time zone"
+        )
     if span.to_ns < from_ns or span.from_ns > to_ns:
         raise ConfigError(
             f"{span.asked}: nothing came in from {_at(span.from_ns)} to {_at(span.to_ns)}; "

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from outcast.analysis.selection import Selection
 
 
+TABLES = (".parquet", ".csv")
+"""How the name of a joined table ends; any other file is taken for a capture."""
+
+
 @click.command(
     "inspect",
     epilog=shared.examples(
         "outcast inspect results/fig3c --around 120ms --queue",
         "outcast inspect results/fig3c --flow 0 --verdict dropped --format csv",
+        "outcast inspect eth1.pcap",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
@@ -72,6 +77,9 @@ def command(
 ) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
+    FILE can also be one capture alone. Then its flows are shown: retransmissions and round trips,
+    as far as this one point tells them; --port names an interface of it.
+
     Rows are in the order of arrival. Times count from the start of the traffic in a run, from the
     first packet with payload in joined captures, and from the first packet in a table; without a
     unit they are in ms where shown, and in seconds where asked for.
@@ -79,6 +87,10 @@ def command(
     from outcast.records.tables import refusing
     from outcast.view.terminal import listing
 
+    if not source.is_dir() and source.suffix not in TABLES:
+        others = (with_queue, columns, packet, followed, png, with_links)
+        _show_capture(source, selection, form, any(other not in (None, False) for other in others))
+        return
     if followed is not None and packet is not None:
         raise ConfigError("--follow and --packet: allowed is one of them")
     if with_links:
@@ -99,6 +111,23 @@ def command(
         return
     fields = None if columns is None else [field.strip() for field in columns.split(",")]
     for line in listing.lines(source, selection, with_queue, form, fields):
+        terminal.echo(line)
+
+
+def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
+    from dataclasses import replace
+
+    from outcast.view.terminal import seen_flows
+
+    if has_others or replace(wanted, port=None) != type(wanted)(margin_ns=wanted.margin_ns):
+        raise ConfigError(
+            f"{path}: is no joined table (.parquet, .csv), so its flows are shown; allowed are "
+            "--port and --format"
+        )
+    capture = seen_flows.read(path, wanted.port)
+    for text in capture.remarks:
+        terminal.tell(f"outcast: {text}")
+    for line in seen_flows.lines(capture, form):
         terminal.echo(line)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -93,7 +95,7 @@ _FILTERS = (
         "--between",
         nargs=2,
         metavar="FROM TO",
-        help="Only packets that came in between these times, as 10ms 12.5ms.",
+        help="Only packets that came in between these times, as 10ms 12.5ms or 03:54:45 03:55:00.",
     ),
     click.option(
         "--around",
@@ -113,6 +115,11 @@ _FILTERS = (
     ),
 )
 
+
+_ON_CLOCK = re.compile(
+    r"(?:(?P<date>\d{4}-\d\d-\d\d)[T ])?(?P<time>\d\d:\d\d(?::\d\d)?)"
+    r"(?:\.(?P<fraction>\d{1,9}))?"
+)
 
 _MOST_NS = 10**18
 """30 years. The sum with a time of day still fits into 64 bits."""
@@ -168,11 +175,36 @@ def _selected(
         raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
     span: Span | None
     if around is not None:
-        middle_ns = instant_ns(around, "--around")
-        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}")
+        middle_ns, clock = _instant(around, "--around")
+        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}", clock)
+    elif between is not None:
+        (from_ns, clock), (to_ns, other) = (_instant(text, "--between") for text in between)
+        span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
+        if clock != other:
+            raise ConfigError(f"{span.asked}: allowed are two times of one kind")
+        if to_ns < from_ns:
+            raise ConfigError(f"{span.asked}: ends before it begins")
     else:
-        span = span_between(between)
+        span = None
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
+
+
+def _instant(text: str, option: str) -> tuple[int, Literal["traffic", "day", "epoch"]]:
+    """Parses a time of the run, or one on the clock, in nanoseconds. Raises ConfigError."""
+    match = _ON_CLOCK.fullmatch(text.strip())
+    if match is None:
+        return instant_ns(text, option, ", or on the clock, as 03:54:45.5"), "traffic"
+    try:
+        at = datetime.fromisoformat(f"{match['date'] or '1970-01-01'} {match['time']}")
+        fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
+        if match["date"]:
+            return int(at.timestamp()) * 10**9 + fraction_ns, "epoch"
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(
+            f"{option} {text}: no time of day; allowed are 00:00:00 to 23:59:59, also behind a "
+            "date as 2026-03-31T"
+        ) from None
+    return (at.hour * 3600 + at.minute * 60 + at.second) * 10**9 + fraction_ns, "day"
 
 
 def span_between(between: tuple[str, str] | None) -> Span | None:
@@ -188,7 +220,7 @@ def span_between(between: tuple[str, str] | None) -> Span | None:
     return span
 
 
-def instant_ns(text: str, option: str) -> int:
+def instant_ns(text: str, option: str, also: str = "") -> int:
     """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
     try:
         time_ns = float(text) * 1e9
@@ -198,7 +230,7 @@ def instant_ns(text: str, option: str) -> int:
         try:
             time_ns = sign * parse_time_ns(bare.removeprefix("-"))
         except ValueError as error:
-            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002") from None
+            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002{also}") from None
     # Written with `not` because every comparison with NaN is false.
     if not abs(time_ns) <= _MOST_NS:
         raise ConfigError(f"{option} {text}: allowed is a time of the run")

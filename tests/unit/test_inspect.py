@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -21,14 +22,14 @@ from tests.golden.packets import P, capture
 from tests.golden.run_directory import write_run
 
 TRACE = """\
-10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 DROP
-10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.028000 FOUND s0-eth1 10.526000
-10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.099000 DROP
-10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.143000 FOUND s0-eth1 10.631000
-10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.221000 DROP
-10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.261000 FOUND s0-eth1 10.748000
-10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.331000 DROP
-10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.454000 FOUND s0-eth1 10.862000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 dropped
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.028000 forwarded s0-eth1 10.526000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.099000 dropped
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.143000 forwarded s0-eth1 10.631000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.221000 dropped
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.261000 forwarded s0-eth1 10.748000
+10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.331000 dropped
+10.0.0.3:34287 10.0.0.1:5001 s0-eth3 0.454000 forwarded s0-eth1 10.862000
 """
 """The trace that the report prints, its times counted from the first packet."""
 
@@ -72,9 +73,8 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_the_printed_trace(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = show(capsys, table).splitlines()
-    assert lines[0].split() == (
-        ["source", "destination", "ingress", "time", "(ms)", "result", "egress", "time", "(ms)"]
-    )
+    heads = ["source", "destination", "ingress", "came in (ms)", "result", "egress", "left (ms)"]
+    assert lines[0].split() == " ".join(heads).split()
     assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
 
 
@@ -164,7 +164,7 @@ def rows(text: str) -> list[dict[str, str]]:
 def test_json(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     got = json.loads(show(capsys, table, "--format", "json"))
     assert len(got) == 8
-    assert got[1]["result"] == "FOUND"
+    assert got[1]["result"] == "forwarded"
     assert got[1]["t_out_ms"] == 10.526
     assert got[0]["t_out_ms"] is None
     assert got[0]["egress"] is None
@@ -183,7 +183,7 @@ def test_the_queue_is_whole_under_filters(run: Path, capsys: pytest.CaptureFixtu
     """The queue's content is shown even if the packets queued are not asked for."""
     every = json.loads(show(capsys, run, "--format", "json", "--queue"))
     some = json.loads(show(capsys, run, "--format", "json", "--queue", "--verdict", "dropped"))
-    assert some == [packet for packet in every if packet["result"] == "DROP"]
+    assert some == [packet for packet in every if packet["result"] == "dropped"]
     assert {len(packet["queue"]) for packet in some} >= {10}
     around = ["--around", "0.02", "--within", "300us"]
     near = json.loads(show(capsys, run, "--format", "json", "--queue", *around))
@@ -242,12 +242,12 @@ def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) ->
     lost = next(
         packet
         for packet in every
-        if packet["result"] == "DROP"
+        if packet["result"] == "dropped"
         and packet["payload"]
         and any(
             again["packet"] > packet["packet"]
             and (again["flow"], again["relative_seq"]) == (packet["flow"], packet["relative_seq"])
-            and again["result"] == "FOUND"
+            and again["result"] == "forwarded"
             for again in every
         )
     )
@@ -271,7 +271,7 @@ def test_a_segment_is_followed(run: Path, capsys: pytest.CaptureFixture[str]) ->
         packet["packet"] for packet in carrying
     ]
     left = [row["packet"] for row in got if row["way"] == "out"]
-    assert left == [packet["packet"] for packet in carrying if packet["result"] == "FOUND"]
+    assert left == [packet["packet"] for packet in carrying if packet["result"] == "forwarded"]
     same = json.loads(show(capsys, run, "--follow", f"{lost['flow']}:{last}", "--format", "json"))
     assert {row["packet"] for row in same} >= {lost["packet"]}
     as_csv = rows(show(capsys, run, "--follow", lost["packet"], "--format", "csv"))
@@ -381,12 +381,12 @@ def test_what_is_no_table(tmp_path: Path, run: Path, capsys: pytest.CaptureFixtu
 
 def test_one_packet_in_full(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = json.loads(show(capsys, run, "--format", "json"))
-    for packet in (every[0], next(packet for packet in every if packet["result"] == "DROP")):
+    for packet in (every[0], next(packet for packet in every if packet["result"] == "dropped")):
         text = show(capsys, run, "--packet", packet["packet"])
         assert f"seq       = {packet['seq']}" in text
         assert f"id        = {packet['ip_id']}" in text
         assert f"in by {packet['ingress']} at {packet['t_in_ms']:.6f} ms" in text
-        assert ("dropped" in text) == (packet["result"] == "DROP")
+        assert ("dropped" in text) == (packet["result"] == "dropped")
         assert f"found {packet['queue_bytes']} bytes queued" in text
     assert outcast(["inspect", str(run), "--packet", "3000"]) == 2
     assert outcast(["inspect", str(run), "--packet", "-1"]) == 2
@@ -442,3 +442,23 @@ def test_a_queue_that_drops_later_says_what_is_left_out(
     remark = "codel also drops queued packets, which are left out here"
     assert remark in show(capsys, copy, "--queue").splitlines()[0]
     assert remark not in show(capsys, run, "--queue")
+
+
+def test_times_on_the_clock(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first packet came in 82.843 ms after midnight of 1970 in UTC."""
+    here = datetime.fromtimestamp(0)
+    clock = f"{here:%H:%M:%S}"
+    between = ["--between", f"{clock}.082843", f"{clock}.0829"]
+    lines = show(capsys, table, *between).splitlines()
+    assert len(lines) == 3
+    assert f"{here:%Y-%m-%d %H:%M:%S}.082843000  dropped" in lines[1]
+    dated = ["--around", f"{here:%Y-%m-%d}T{clock}.082843", "--within", "1us"]
+    (row,) = rows(show(capsys, table, *dated, "--format", "csv", "--columns", "packet,clock_in"))
+    assert row == {"packet": "0", "clock_in": f"{here:%Y-%m-%d %H:%M:%S}.082843000"}
+    for arguments, message in (
+        (["--around", "23:59:61"], "--around 23:59:61: no time of day; allowed are 00:00:00 to"),
+        (["--between", "1ms", clock], "allowed are two times of one kind"),
+        (["--around", f"2001-01-01 {clock}"], "nothing came in then; packets came in from 19"),
+    ):
+        assert outcast(["inspect", str(table), *arguments]) == 2
+        assert message in capsys.readouterr().err

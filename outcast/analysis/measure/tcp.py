@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.capture.headers import SYN, TCP
+from outcast.analysis.capture.headers import SYN, TCP, Columns
 from outcast.analysis.compiled import I8, I64, U8, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets
@@ -233,7 +233,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
     return unheard
 
 
-def rows_by_flow(packets: Packets, flows: int) -> list[tuple[int, Array]]:
+def rows_by_flow(packets: Packets | Columns, flows: int) -> list[tuple[int, Array]]:
     """Returns (flow number, row indices in ascending order) for each flow that has packets."""
     order = np.argsort(packets.flow, kind="stable")
     bounds = np.searchsorted(packets.flow[order], np.arange(flows + 1))
@@ -287,7 +287,9 @@ def _trips(low: I64, high: I64, sent: I64, ack: I64, seen: I64, clean: I8, rtt: 
             rtt[last] = seen[i] - sent[last]
 
 
-def round_trips(data: Packets, flows: tuple[tuple[int, Array, U32, I64], ...]) -> RoundTrips:
+def round_trips(
+    data: Packets | Columns, flows: tuple[tuple[int, Array, U32, I64], ...]
+) -> RoundTrips:
     """Measures round-trip times from data and the acknowledgements that passed the other way.
 
     Args:

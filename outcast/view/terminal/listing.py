@@ -1,8 +1,8 @@
 """Lists packets as text, with the queue's content.
 
 The columns are those of the table in "Life's not fair, neither is TCP": source, destination, input,
-time, DROP or FOUND, output, time. Memory does not grow with the table, because rows are read and
-printed in slices.
+time, result (DROP or FOUND there, the verdict here), output, time. Memory does not grow with the
+table, because rows are read and printed in slices.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ SLICE_ROWS = 50_000
 LOOK_BACK_NS = 1_000_000_000
 """How far before the first row shown packets are read, to know what is still queued there."""
 
-RESULTS = {"forwarded": "FOUND", "dropped": "DROP", "unknown": "UNKNOWN"}
-
 PAPERS = ("source", "destination", "ingress", "t_in_ms", "result", "egress", "t_out_ms")
 """The columns of the paper's table, which are shown if no others are asked for."""
 
@@ -39,10 +37,16 @@ FIELDS = (
 )
 """What CSV and JSON have if no columns are asked for."""
 
+_ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
+"""What a table shows in place of times after the start, if times of day were asked for."""
+
 _OPTIONAL = {"frame": "frame", "queue_packets": "queue_packets", "flags": "flags", "note": "note"}
 """Columns that tables of an older outcast lack, by the field that needs them."""
 
-ALLOWED = (*FIELDS, "relative_seq", "sojourn_us", "queue_packets", "frame", "flags", "note")
+ALLOWED = (
+    *(*FIELDS, "clock_in", "clock_out", "relative_seq", "sojourn_us", "queue_packets", "frame"),
+    *("flags", "note"),
+)
 """Every field that `--columns` takes, besides `queue`."""
 
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
@@ -68,6 +72,8 @@ def lines(
     source = open_source(path)
     if fields is None:
         fields = PAPERS if form == "table" else FIELDS
+        if form == "table" and wanted.span is not None and wanted.span.clock != "traffic":
+            fields = tuple(_ON_CLOCK.get(field, field) for field in fields)
         with_content = with_queue
         if with_queue and form == "table":
             fields = (*fields, "queue_bytes")
@@ -209,14 +215,16 @@ def _content(queue: Sequence[dict[str, Any]]) -> str:
 
 
 _HEADS = {
-    "t_in_ms": ("time (ms)", 14),
-    "t_out_ms": ("time (ms)", 14),
+    "t_in_ms": ("came in (ms)", 14),
+    "t_out_ms": ("left (ms)", 14),
+    "clock_in": ("came in", 29),
+    "clock_out": ("left", 29),
     "queue_bytes": ("queue (B)", 9),
     "source": ("source", 21),
     "destination": ("destination", 21),
     "ingress": ("ingress", 9),
     "egress": ("egress", 9),
-    "result": ("result", 7),
+    "result": ("result", 9),
     "sojourn_us": ("sojourn (us)", 13),
     "relative_seq": ("relative seq", 12),
     "flags": ("flags", 7),
@@ -263,9 +271,13 @@ _FIELD: dict[str, Callable[[_Row], Any]] = {
     "destination": lambda row: _destination(row.values),
     "ingress": lambda row: row.values["ingress"],
     "t_in_ms": lambda row: row.t_in_ms,
-    "result": lambda row: RESULTS[row.values["verdict"]],
+    "result": lambda row: row.values["verdict"],
     "egress": lambda row: row.values["egress"] if row.values["t_out"] is not None else None,
     "t_out_ms": lambda row: row.t_out_ms or None,
+    "clock_in": lambda row: selection.on_the_clock(row.values["t_in"]),
+    "clock_out": lambda row: (
+        None if row.values["t_out"] is None else selection.on_the_clock(row.values["t_out"])
+    ),
     "ip_id": lambda row: row.values["ip_id"],
     "seq": lambda row: row.values["seq"],
     "payload": lambda row: row.values["payload"],
